@@ -1,0 +1,85 @@
+"""From the model section of a config to a network and its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from configs import ExperimentConfig
+from models.custom_network import build_custom
+from models.errors import ModelError
+from models.inputs import BuiltModel, InputSpec
+from models.swinir import SwinIR
+from models.timm_network import build_timm
+
+# Large enough for every kind of shifted window to occur (2 x 2 windows of 8 and more), small enough for the
+# counters that need a real forward: 1/16 of the work of a 256 x 256 image.
+CROSS_CHECK_SIDE = 64
+
+
+def build_swinir(config: ExperimentConfig) -> BuiltModel:
+    """SwinIR or SwinMR by the options of the model section."""
+    model, training = config.model, config.training
+    if training.gradient_checkpointing == "light":
+        raise ModelError(
+            "training.gradient_checkpointing 'light' is not available for swinir yet: use 'none' or 'full'"
+        )
+    in_chans = model.in_chans
+    try:
+        module = SwinIR(
+            img_size=model.image_hw,
+            in_chans=in_chans,
+            out_chans=model.out_chans,
+            upscale=model.upscale,
+            img_range=model.img_range,
+            window_size=model.window_size,
+            depths=model.depths,
+            embed_dim=model.embed_dim,
+            num_heads=model.num_heads,
+            mlp_ratio=model.mlp_ratio,
+            qkv_bias=model.qkv_bias,
+            drop_rate=model.drop_rate,
+            attn_drop_rate=model.attn_drop_rate,
+            drop_path_rate=model.drop_path_rate,
+            ape=model.ape,
+            patch_norm=model.patch_norm,
+            upsampler=model.upsampler,
+            resi_connection=model.resi_connection,
+            gradient_checkpointing=training.gradient_checkpointing,
+        )
+    except ValueError as error:
+        raise ModelError(f"model: {error}") from error
+    height, width = model.image_hw
+    if config.data.use_patches and config.data.patch_size is not None:
+        patch_hw = (config.data.patch_size, config.data.patch_size)
+    else:
+        patch_hw = (height, width)
+    if model.ape:
+        check_hw = (height, width)
+    else:
+        window = model.window_size
+        check_hw = tuple(
+            max(window, min(side, CROSS_CHECK_SIDE) // window * window) for side in (height, width)
+        )
+    return BuiltModel(
+        net_type="swinir",
+        module=module,
+        inputs={
+            "inference": (InputSpec((in_chans, height, width)),),
+            "training": (InputSpec((in_chans, *patch_hw)),),
+            "cross_check": (InputSpec((in_chans, *check_hw)),),
+        },
+    )
+
+
+BUILDERS: dict[str, Callable[[ExperimentConfig], BuiltModel]] = {"swinir": build_swinir, "timm": build_timm}
+
+
+def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> BuiltModel:
+    """Builds the network that a config names, on the CPU, with torch's current RNG state.
+
+    trust_config allows a `custom` network, whose target is imported and run.
+    Raises ModelError (one line: what is wrong, what to do) for what cannot be built.
+    """
+    if config.model.net_type == "custom":
+        return build_custom(config, trust_config=trust_config)
+    return BUILDERS[config.model.net_type](config)

@@ -1,0 +1,1 @@
+"""Counting, latency, memory, recommendation, and the Profile record that holds them."""

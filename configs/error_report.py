@@ -1,0 +1,169 @@
+"""Checks a raw dict against the schema and words what is wrong, one line per key.
+
+Unknown keys are found here, before the typed check, so that a slip in one key hides no other problem.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from configs.errors import ConfigError, CrossFieldProblems
+from configs.field_types import Expected, Section
+from configs.model_sections import MODEL_SECTIONS
+from configs.schema import ExperimentConfig
+
+# Network types that the project plans and does not build yet: named apart, so that nobody hunts for a typo.
+PLANNED_NET_TYPES = ("unet_denoiser", "dit_denoiser", "diffusers")
+_SHOWN_CHARS = 60
+# Below this likeness (difflib's ratio) a suggestion misleads more than it helps.
+_LIKENESS = 0.6
+
+
+@dataclass(frozen=True)
+class CheckedConfig:
+    """A valid config and the warnings that came with it."""
+
+    config: ExperimentConfig
+    warnings: list[str] = field(default_factory=list)
+
+
+def check(raw: dict[str, Any], file: str | None = None, allow_unknown: bool = False) -> CheckedConfig:
+    """Check a raw config.
+
+    Args:
+        raw: the sections, as read from JSON. Not changed.
+        file: named in errors.
+        allow_unknown: unknown keys are dropped with a warning instead of refused.
+
+    Raises:
+        ConfigError: with every problem of the config, one line per key.
+    """
+    problems: list[str] = []
+    warnings: list[str] = []
+    cleaned = _without_unknown(
+        raw, ExperimentConfig, "", warnings if allow_unknown else problems, allow_unknown
+    )
+    try:
+        config = ExperimentConfig.model_validate(cleaned)
+    except ValidationError as error:
+        problems.extend(_worded(error, cleaned))
+    if problems:
+        raise ConfigError(file, problems)
+    return CheckedConfig(config, warnings)
+
+
+def nearest(key: str, known: list[str]) -> str | None:
+    """The known key most like `key`, None where none is like it."""
+    found = difflib.get_close_matches(key.lower(), known, n=1, cutoff=_LIKENESS)
+    return found[0] if found else None
+
+
+def section_of(info: FieldInfo, value: Any) -> type[Section] | None:
+    """The section class of a field; for `model` the one that `net_type` in `value` picks. None for plain values."""
+    if info.discriminator:
+        net_type = value.get("net_type") if isinstance(value, dict) else None
+        return MODEL_SECTIONS.get(net_type) if isinstance(net_type, str) else None
+    annotation = info.annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+
+
+def _without_unknown(
+    raw: dict[str, Any], section: type[Section], prefix: str, report: list[str], drop: bool
+) -> dict[str, Any]:
+    known = list(section.model_fields)
+    result: dict[str, Any] = {}
+    misspelt: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key not in known:
+            suggestion = nearest(key, known)
+            if suggestion is None:
+                way_out = f"known here: {', '.join(known)}" if len(known) <= 12 else "see configs/README.md"
+            else:
+                way_out = f"did you mean {suggestion}?"
+                misspelt.setdefault(suggestion, value)
+            report.append(f"{prefix}{key}: unknown key{', ignored' if drop else ''}; {way_out}")
+            continue
+        inner = section_of(section.model_fields[key], value)
+        if inner is not None and isinstance(value, dict):
+            value = _without_unknown(value, inner, f"{prefix}{key}.", report, drop)
+        result[key] = value
+    if not drop:
+        # The config is refused anyway: checking on with the key that was meant keeps follow-on errors away.
+        result = {**misspelt, **result}
+    return result
+
+
+def _worded(error: ValidationError, raw: dict[str, Any]) -> list[str]:
+    lines: dict[str, str] = {}
+    for item in error.errors(include_url=False):
+        for path, text in _explain(item, raw):
+            # One line per key: each branch of a union reports its own failure.
+            lines.setdefault(f"{path}: {text}" if item["type"] == "value_error" else path, f"{path}: {text}")
+    return list(lines.values())
+
+
+def _explain(item: Any, raw: dict[str, Any]) -> list[tuple[str, str]]:
+    path, info, value = _locate(item["loc"], raw)
+    cause = item.get("ctx", {}).get("error")
+    if isinstance(cause, CrossFieldProblems):
+        return [(f"{path}.{inner}" if path else inner, text) for inner, text in cause.problems]
+    if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return [("model.net_type", _net_type_text(value))]
+    if info is None:
+        return [(path or "config", f"expected an object {{...}}, got {shown(value)}")]
+    expected = expected_text(info)
+    if item["type"] == "missing":
+        return [(path, f"missing: {expected} is required")]
+    return [(path, f"expected {expected}, got {shown(value)}")]
+
+
+def _locate(loc: tuple[int | str, ...], raw: Any) -> tuple[str, FieldInfo | None, Any]:
+    """Path, field and raw value of the innermost field of the schema on pydantic's way to an error."""
+    section: type[Section] | None = ExperimentConfig
+    path: list[str] = []
+    info: FieldInfo | None = None
+    value = raw
+    parts = list(loc)
+    while parts and section is not None:
+        key = str(parts.pop(0))
+        if key not in section.model_fields:
+            break
+        info = section.model_fields[key]
+        path.append(key)
+        value = value.get(key) if isinstance(value, dict) else None
+        if info.discriminator and parts:
+            parts.pop(0)  # the tag that picked the branch is no key of the file
+        section = section_of(info, value)
+    return ".".join(path), info, value
+
+
+def expected_text(info: FieldInfo) -> str:
+    """What a field accepts, in words; an object for a section."""
+    for entry in info.metadata:
+        if isinstance(entry, Expected):
+            return entry.text
+    return "an object {...}"
+
+
+def _net_type_text(model: Any) -> str:
+    known = ", ".join(f'"{name}"' for name in MODEL_SECTIONS)
+    if not isinstance(model, dict) or "net_type" not in model:
+        return f"missing: one of {known} is required"
+    net_type = model["net_type"]
+    if net_type in PLANNED_NET_TYPES:
+        return f'"{net_type}" is not built yet; known: {known}'
+    suggestion = nearest(net_type, list(MODEL_SECTIONS)) if isinstance(net_type, str) else None
+    hint = f"; did you mean {suggestion}?" if suggestion else ""
+    return f"expected one of {known}, got {shown(net_type)}{hint}"
+
+
+def shown(value: Any) -> str:
+    """A value as the file has it, cut to a readable length."""
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."

@@ -1,0 +1,80 @@
+"""The types of config values, each with the words that say what is expected.
+
+Those words are the only ones a user sees: in error lines and in the guide (configs/README.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a field accepts, in words that finish the sentence "expected ..."."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class RelativeToConfig:
+    """Marks a path that `resolve_paths` makes absolute, from the folder of the config file."""
+
+
+class Section(BaseModel):
+    """A part of a config: strict types, no unknown keys, unchangeable (dump, change the dict, rebuild)."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True
+    )
+
+
+# An image side or channel count above this is a slip of the keyboard, and a tensor of it would fit nowhere.
+MAX_SIZE = 65536
+# Counts of steps, epochs, samples: far above any run, low enough for every 64-bit product of two of them.
+MAX_COUNT = 10**9
+
+_Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+_Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+_WholeNumber = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+_Pair = Annotated[list[_Size], Field(min_length=2, max_length=2)]
+
+Flag = Annotated[bool, Expected("true or false")]
+Size = Annotated[_Size, Expected("whole number, 1 to 65536")]
+SizeOrNull = Annotated[_Size | None, Expected("whole number, 1 to 65536, or null")]
+Count = Annotated[_Count, Expected("whole number, 1 to 10^9")]
+CountOrNull = Annotated[_Count | None, Expected("whole number, 1 to 10^9, or null")]
+WholeNumber = Annotated[_WholeNumber, Expected("whole number, 0 to 10^9")]
+Seed = Annotated[Annotated[int, Field(ge=0, le=2**32 - 1)], Expected("whole number, 0 to 2^32 - 1")]
+ImageSize = Annotated[_Size | _Pair, Expected("whole number of pixels, 1 to 65536, or [height, width]")]
+ImageSizeOrNull = Annotated[
+    _Size | _Pair | None, Expected("whole number of pixels, 1 to 65536, or [height, width], or null")
+]
+BatchSize = Annotated[_Count | Literal["auto"], Expected('whole number, 1 to 10^9, or "auto"')]
+Counts = Annotated[list[_Count], Expected("list of whole numbers, each 1 to 10^9")]
+BlockCounts = Annotated[
+    Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=1024)],
+    Expected("list of whole numbers, each 1 to 1024, at least one"),
+]
+
+Positive = Annotated[Annotated[float, Field(gt=0)], Expected("number above 0")]
+PositiveOrNull = Annotated[Annotated[float, Field(gt=0)] | None, Expected("number above 0, or null")]
+NotNegative = Annotated[Annotated[float, Field(ge=0)], Expected("number, 0 or more")]
+Probability = Annotated[Annotated[float, Field(ge=0, le=1)], Expected("number, 0 to 1")]
+Rate = Annotated[Annotated[float, Field(ge=0, lt=1)], Expected("number, 0 to below 1")]
+FractionOrNull = Annotated[
+    Annotated[float, Field(gt=0, le=1)] | None, Expected("number above 0, at most 1, or null")
+]
+AccelerationOrNull = Annotated[Annotated[float, Field(ge=1)] | None, Expected("number, 1 or more, or null")]
+Betas = Annotated[
+    Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)],
+    Expected("list of two numbers, each 0 to below 1"),
+]
+NotNegativeList = Annotated[list[Annotated[float, Field(ge=0)]], Expected("list of numbers, each 0 or more")]
+
+Text = Annotated[Annotated[str, Field(min_length=1, max_length=500)], Expected("text, 1 to 500 characters")]
+_Path = Annotated[str, Field(min_length=1, max_length=4096)]
+FilePath = Annotated[_Path, Expected("path"), RelativeToConfig()]
+FilePathOrNull = Annotated[_Path | None, Expected("path or null"), RelativeToConfig()]

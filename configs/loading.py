@@ -1,0 +1,90 @@
+"""From a file to a checked config: `load_config`, and `config_from_dict` for another process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.commented_json import read_commented_json
+from configs.error_report import check
+from configs.field_types import RelativeToConfig, Section
+from configs.schema import ExperimentConfig
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A config with where it came from.
+
+    Attributes:
+        config: the checked config, its paths absolute.
+        file: the file, absolute.
+        sha256: SHA-256 of the file's bytes, in hexadecimal.
+        messages: lines that a command should print (to standard error): what was recognised, mapped, ignored.
+    """
+
+    config: ExperimentConfig
+    file: Path
+    sha256: str
+    messages: tuple[str, ...]
+
+
+def load_config(path: str | Path, allow_unknown: bool = False) -> LoadedConfig:
+    """Read, check and complete a config file.
+
+    Args:
+        path: a commented JSON file in this project's sections.
+        allow_unknown: turn unknown keys into messages.
+
+    Raises:
+        ConfigError: with all problems of the file, one line per problem.
+    """
+    raw, content = read_commented_json(path)
+    file = Path(os.path.abspath(path))
+    messages: list[str] = []
+    if "experiment_name" not in raw:
+        raw = {"experiment_name": folder_name(file.stem), **raw}
+    checked = check(raw, str(path), allow_unknown)
+    messages += checked.warnings
+    config = resolve_paths(checked.config, file.parent)
+    return LoadedConfig(config, file, hashlib.sha256(content).hexdigest(), tuple(messages))
+
+
+def config_from_dict(raw: Mapping[str, Any], folder: str | Path | None = None) -> ExperimentConfig:
+    """Check a config given as a dict, such as `config.model_dump(mode="json")` of another process.
+
+    Args:
+        raw: the sections.
+        folder: relative paths are made absolute from here. None: paths stay as they are.
+
+    Raises:
+        ConfigError: with all problems, `file` None.
+    """
+    config = check(dict(raw)).config
+    return config if folder is None else resolve_paths(config, folder)
+
+
+def resolve_paths(config: ExperimentConfig, folder: str | Path) -> ExperimentConfig:
+    """A copy of `config` whose relative paths are absolute, from `folder` (`~` is the user's home)."""
+    return ExperimentConfig.model_validate(_with_absolute_paths(config, Path(os.path.abspath(folder))))
+
+
+def _with_absolute_paths(section: Section, folder: Path) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, info in type(section).model_fields.items():
+        value = getattr(section, key)
+        if isinstance(value, Section):
+            value = _with_absolute_paths(value, folder)
+        elif isinstance(value, str) and any(isinstance(entry, RelativeToConfig) for entry in info.metadata):
+            value = os.path.normpath(folder / os.path.expanduser(value))
+        result[key] = value
+    return result
+
+
+def folder_name(text: str) -> str:
+    """`text` as an `experiment_name`: other characters become `_`."""
+    return re.sub(r"[^A-Za-z0-9._+-]", "_", text).lstrip(".+-")[:100] or "experiment"

@@ -1,0 +1,281 @@
+"""The `model` section: one class per network type, picked by `net_type`."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from configs.errors import CrossFieldProblems
+from configs.field_types import (
+    BlockCounts,
+    Expected,
+    Flag,
+    ImageSize,
+    ImageSizeOrNull,
+    Positive,
+    Rate,
+    Section,
+    Size,
+    SizeOrNull,
+)
+
+InputShape = Annotated[list[Annotated[int, Field(ge=1, le=2**31)]], Field(max_length=8)]
+Shapes = Annotated[list[InputShape], Field(min_length=1)]
+ShapesText = "list of shapes without the batch, such as [[1, 256, 256]]"
+Kwargs = Annotated[dict[str, Any], Expected("object of keyword arguments")]
+
+# What KAIR's initialiser knows, and the two names under which it leaves the network's own initialisation.
+InitType = Literal[
+    "default",
+    "none",
+    "normal",
+    "uniform",
+    "xavier_normal",
+    "xavier_uniform",
+    "kaiming_normal",
+    "kaiming_uniform",
+    "orthogonal",
+]
+
+
+def _no_upsampler_is_none(value: Any) -> Any:
+    return None if value in ("", "none") else value
+
+
+def image_hw(size: int | list[int]) -> tuple[int, int]:
+    """(height, width) in pixels of an image size given as one number or as [height, width]."""
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+class SwinIRModelConfig(Section):
+    """SwinIR (Liang et al. 2021) and SwinMR (Huang et al. 2022, the same network with `upscale` 1)."""
+
+    net_type: Annotated[
+        Literal["swinir", "swinmr"], AfterValidator(lambda _: "swinir"), Expected('"swinir" or "swinmr"')
+    ] = Field(description="The network. `swinmr` is another name of `swinir`.")
+    upscale: Annotated[int, Field(ge=1, le=64), Expected("whole number, 1 to 64")] = Field(
+        1, description="Output size over input size, per side. 1 for reconstruction and denoising."
+    )
+    in_chans: Size = Field(1, description="Channels of the input: 1 for magnitude, 2 for real and imaginary.")
+    out_chans: SizeOrNull = Field(None, description="Channels of the output. null: as many as `in_chans`.")
+    img_size: ImageSize = Field(
+        256, description="Size of a whole image in pixels: what is profiled and validated."
+    )
+    window_size: Size = Field(8, description="Side of an attention window in pixels.")
+    img_range: Positive = Field(1.0, description="The input is multiplied by this, the output divided by it.")
+    depths: BlockCounts = Field([6] * 6, description="Transformer blocks in each block group (RSTB).")
+    embed_dim: Size = Field(180, description="Feature channels. Divisible by every entry of `num_heads`.")
+    num_heads: BlockCounts = Field(
+        [6] * 6, description="Attention heads in each block group, as many entries as `depths`."
+    )
+    mlp_ratio: Positive = Field(2.0, description="Hidden channels of the MLP over `embed_dim`.")
+    qkv_bias: Flag = Field(True, description="Whether query, key and value have a bias.")
+    drop_rate: Rate = Field(0.0, description="Dropout in the MLP, the projection and after the embedding.")
+    attn_drop_rate: Rate = Field(0.0, description="Dropout of the attention weights.")
+    drop_path_rate: Rate = Field(
+        0.1, description="Stochastic depth of the last block, rising linearly from 0."
+    )
+    ape: Flag = Field(False, description="Absolute position embedding. Ties the network to `img_size`.")
+    patch_norm: Flag = Field(True, description="LayerNorm after the embedding.")
+    upsampler: Annotated[
+        Literal["pixelshuffle", "pixelshuffledirect", "nearest+conv"] | None,
+        BeforeValidator(_no_upsampler_is_none),
+        Expected('"pixelshuffle", "pixelshuffledirect", "nearest+conv", or "", "none" or null for none'),
+    ] = Field(None, description="How the image is enlarged. None: `upscale` 1, and the output is a residual.")
+    resi_connection: Annotated[Literal["1conv", "3conv"], Expected('"1conv" or "3conv"')] = Field(
+        "1conv", description="Convolutions at the end of each block group."
+    )
+    init_type: Annotated[InitType, Expected(", ".join(f'"{n}"' for n in InitType.__args__))] = Field(
+        "default",
+        description="KAIR's weight initialiser. `default` and `none`: SwinIR's own (truncated normal).",
+    )
+    init_bn_type: Annotated[Literal["uniform", "constant"], Expected('"uniform" or "constant"')] = Field(
+        "uniform", description="KAIR's initialiser of batch norms. SwinIR has none, so it changes nothing."
+    )
+    init_gain: Positive = Field(0.2, description="Gain of KAIR's initialiser.")
+
+    @property
+    def image_hw(self) -> tuple[int, int]:
+        """(height, width) of a whole image in pixels."""
+        return image_hw(self.img_size)
+
+    @property
+    def output_channels(self) -> int:
+        """Channels of the output: `out_chans`, or `in_chans` where that is null."""
+        return self.in_chans if self.out_chans is None else self.out_chans
+
+    @model_validator(mode="after")
+    def _refuse_what_the_network_would_refuse(self) -> SwinIRModelConfig:
+        problems = [
+            *self._attention_problems(),
+            *self._upsampler_problems(),
+            *self._channel_problems(),
+        ]
+        if problems:
+            raise CrossFieldProblems(problems)
+        return self
+
+    def _attention_problems(self) -> list[tuple[str, str]]:
+        problems = []
+        if len(self.depths) != len(self.num_heads):
+            counts = f"{len(self.num_heads)} entries, but depths has {len(self.depths)}"
+            problems.append(("num_heads", f"{counts}: both need one entry per block group"))
+        all_heads = math.lcm(*self.num_heads)
+        for heads in sorted(set(self.num_heads)):
+            if self.embed_dim % heads:
+                dims = _either(nearest_multiples(self.embed_dim, all_heads))
+                counts = _either(nearest_divisors(self.embed_dim, heads))
+                way_out = f"{dims}, or num_heads {counts}"
+                problems.append(
+                    ("embed_dim", f"embed_dim {self.embed_dim} is not divisible by {heads} heads: {way_out}")
+                )
+        smallest_side = min(self.image_hw)
+        if self.window_size > smallest_side:
+            text = f"window_size {self.window_size} is larger than the image (img_size {_size_text(self.img_size)})"
+            problems.append(("window_size", f"{text}: at most {smallest_side}, or a larger img_size"))
+        return problems
+
+    def _upsampler_problems(self) -> list[tuple[str, str]]:
+        scale = self.upscale
+        if self.upsampler is None and scale != 1:
+            text = f"upscale {scale} needs an upsampler: pixelshuffle, pixelshuffledirect or nearest+conv, or upscale 1"
+            return [("upscale", text)]
+        # 1 is a power of two: pixelshuffle then only adds convolutions.
+        if self.upsampler == "pixelshuffle" and scale != 3 and scale & (scale - 1):
+            return [
+                (
+                    "upscale",
+                    f"pixelshuffle enlarges by a power of two or by 3, not by {scale}: use pixelshuffledirect, or upscale {_either(_nearest_shuffles(scale))}",
+                )
+            ]
+        if self.upsampler == "nearest+conv" and scale not in (2, 4):
+            return [
+                (
+                    "upscale",
+                    f"nearest+conv enlarges by 2 or 4, not by {scale}: use pixelshuffledirect, or upscale 2 or 4",
+                )
+            ]
+        return []
+
+    def _channel_problems(self) -> list[tuple[str, str]]:
+        problems = []
+        if self.output_channels != self.in_chans:
+            sizes = f"out_chans {self.output_channels} with in_chans {self.in_chans}"
+            if self.upsampler is None and self.in_chans != 1:
+                # x + conv_last(...) broadcasts one channel to many; other pairs fail, or silently give in_chans.
+                text = f"{sizes}: without an upsampler the output is added to the input, so out_chans must equal in_chans, or in_chans be 1"
+                problems.append(("out_chans", text))
+            elif self.upsampler is not None and self.in_chans == 3:
+                text = f"{sizes}: SwinIR adds its RGB mean to the output of a 3-channel network, so out_chans must be 3 or null"
+                problems.append(("out_chans", text))
+        if self.resi_connection == "3conv" and self.embed_dim < 4:
+            text = f"3conv has embed_dim // 4 channels inside, none for embed_dim {self.embed_dim}: at least 4, or 1conv"
+            problems.append(("resi_connection", text))
+        if int(self.embed_dim * self.mlp_ratio) < 1:
+            text = f"mlp_ratio {self.mlp_ratio:g} leaves the MLP of embed_dim {self.embed_dim} no channel: at least {1 / self.embed_dim:.3g}"
+            problems.append(("mlp_ratio", text))
+        return problems
+
+
+class TimmModelConfig(Section):
+    """Any timm model by name, with random weights: nothing is downloaded."""
+
+    net_type: Annotated[Literal["timm"], Expected('"timm"')] = Field(
+        description="A model of the timm package."
+    )
+    name: Annotated[str, Field(min_length=1, max_length=200), Expected("name of a timm model")] = Field(
+        description="Name as `timm.create_model` takes it, such as `resnet50`."
+    )
+    img_size: ImageSizeOrNull = Field(None, description="Input size in pixels. null: the model's own.")
+    in_chans: Size = Field(3, description="Channels of the input.")
+    num_classes: Annotated[
+        Annotated[int, Field(ge=0, le=10**6)] | None, Expected("whole number, 0 to 10^6, or null")
+    ] = Field(None, description="Classes of the head, 0 for none. null: the model's own.")
+    kwargs: Kwargs = Field({}, description="Further arguments of `timm.create_model`.")
+
+    @model_validator(mode="after")
+    def _download_nothing(self) -> TimmModelConfig:
+        fetching = [
+            key for key in ("pretrained", "pretrained_cfg_overlay", "checkpoint_path") if self.kwargs.get(key)
+        ]
+        if fetching:
+            text = f"{fetching[0]} would load weights, and nothing is downloaded here: leave it out"
+            raise CrossFieldProblems([(f"kwargs.{fetching[0]}", text)])
+        return self
+
+
+class CustomModelConfig(Section):
+    """The user's own class, imported only by commands that were given `--trust-config`."""
+
+    net_type: Annotated[Literal["custom"], Expected('"custom"')] = Field(
+        description="The user's own network."
+    )
+    target: Annotated[
+        Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")],
+        Expected('"package.module:Class"'),
+    ] = Field(description="Where the class is: module, colon, class.")
+    kwargs: Kwargs = Field({}, description="Arguments the class is called with.")
+    input_shapes: Annotated[Shapes, Expected(ShapesText)] = Field(
+        description="Shape of each input of `forward`, without the batch: `[[channels, height, width]]`."
+    )
+    training_input_shapes: Annotated[Shapes | None, Expected(f"{ShapesText}, or null")] = Field(
+        None, description="The same for a training patch. null: `input_shapes`."
+    )
+    cross_check_input_shapes: Annotated[Shapes | None, Expected(f"{ShapesText}, or null")] = Field(
+        None, description="The same, small, for the comparison of operation counters. null: `input_shapes`."
+    )
+    input_dtypes: Annotated[
+        list[Literal["float", "int64", "bool"]] | None,
+        Expected('list of "float", "int64" or "bool", one per input, or null'),
+    ] = Field(None, description="Type of each input. null: all `float`, in the precision of the run.")
+
+    @model_validator(mode="after")
+    def _one_entry_per_input(self) -> CustomModelConfig:
+        problems = []
+        for key in ("training_input_shapes", "cross_check_input_shapes", "input_dtypes"):
+            value = getattr(self, key)
+            if value is not None and len(value) != len(self.input_shapes):
+                text = f"{len(value)} entries, but input_shapes has {len(self.input_shapes)}: one per input in each"
+                problems.append((key, text))
+        if problems:
+            raise CrossFieldProblems(problems)
+        return self
+
+
+ModelConfig = SwinIRModelConfig | TimmModelConfig | CustomModelConfig
+# net_type -> section class; `swinmr` is an alias.
+MODEL_SECTIONS: dict[str, type[Section]] = {
+    "swinir": SwinIRModelConfig,
+    "swinmr": SwinIRModelConfig,
+    "timm": TimmModelConfig,
+    "custom": CustomModelConfig,
+}
+
+
+def nearest_multiples(value: int, factor: int) -> list[int]:
+    """The positive multiples of `factor` next below and next above `value`, which is none itself."""
+    below = value // factor * factor
+    return [n for n in (below, below + factor) if n > 0]
+
+
+def nearest_divisors(value: int, near: int) -> list[int]:
+    """The divisors of `value` next below and next above `near`, where they exist."""
+    divisors = [n for n in range(1, value + 1) if value % n == 0]
+    below = [n for n in divisors if n < near][-1:]
+    above = [n for n in divisors if n > near][:1]
+    return below + above
+
+
+def _nearest_shuffles(scale: int) -> list[int]:
+    powers = [2**n for n in range(7)]
+    return [max(n for n in powers if n < scale), min(n for n in powers if n > scale)]
+
+
+def _either(numbers: list[int]) -> str:
+    return " or ".join(str(n) for n in numbers)
+
+
+def _size_text(size: int | list[int]) -> str:
+    return str(size) if isinstance(size, int) else f"{size[0]} x {size[1]}"

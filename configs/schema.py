@@ -1,0 +1,133 @@
+"""The config of an experiment, section by section. `configs/README.md` is the guide to every key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from configs.data_sections import DataSection, PathsSection
+from configs.errors import CrossFieldProblems
+from configs.field_types import Count, CountOrNull, Expected, FilePathOrNull, Flag, Section, Seed, WholeNumber
+from configs.model_sections import (
+    CustomModelConfig,
+    ModelConfig,
+    SwinIRModelConfig,
+    TimmModelConfig,
+    image_hw,
+)
+from configs.training_sections import TrainingSection
+
+__all__ = [
+    "CustomModelConfig",
+    "DataSection",
+    "EvaluationSection",
+    "ExperimentConfig",
+    "LoggingSection",
+    "ModelConfig",
+    "PathsSection",
+    "SwinIRModelConfig",
+    "SystemSection",
+    "TimmModelConfig",
+    "TrainingSection",
+]
+
+
+class EvaluationSection(Section):
+    """What `test.py` and validation report."""
+
+    metrics: Annotated[
+        list[Literal["psnr", "ssim", "nmse", "lpips"]], Expected('list of "psnr", "ssim", "nmse", "lpips"')
+    ] = Field(["psnr", "ssim", "nmse"], description="Metrics.")
+    convention: Annotated[Literal["volume", "slice"], Expected('"volume" or "slice"')] = Field(
+        "volume",
+        description="`volume`: fastMRI's definitions. `slice`: each slice with its own range, as SwinMR.",
+    )
+    save_images: Flag = Field(True, description="Whether images are saved.")
+    num_samples_to_save: WholeNumber = Field(10, description="Images saved per evaluation.")
+    lpips_weights: FilePathOrNull = Field(
+        None,
+        description="AlexNet backbone for LPIPS. null: looked for in the torch hub cache, never fetched.",
+    )
+
+
+class LoggingSection(Section):
+    """What a run writes down while it runs."""
+
+    tensorboard: Flag = Field(True, description="TensorBoard files beside the JSON-lines log.")
+    log_images: Flag = Field(True, description="Images of each validation in TensorBoard.")
+    log_interval: Count = Field(100, description="Optimizer steps between two lines of the log.")
+
+
+class SystemSection(Section):
+    """Precision, seeds and devices."""
+
+    mixed_precision: Annotated[bool | Literal["bf16", "fp16"], Expected('true, false, "bf16" or "fp16"')] = (
+        Field(
+            False,
+            description="Autocast. `true`: bf16 where supported. fp16 overflows in deep block groups: prefer bf16.",
+        )
+    )
+    seed: Seed = Field(42, description="Seed of weights, shuffling, crops and training masks.")
+    deterministic: Flag = Field(False, description="Only deterministic algorithms: repeatable, slower.")
+    distributed: Flag = Field(
+        False, description="Whether the run is meant for `torchrun` on several devices."
+    )
+    compile: Flag = Field(False, description="`torch.compile` the network.")
+    channels_last: Flag = Field(False, description="Channels-last memory format.")
+    threads: CountOrNull = Field(None, description="CPU threads of torch. null: torch's own choice.")
+
+
+class ExperimentConfig(Section):
+    """One experiment: everything that a command needs to know beside its own options."""
+
+    experiment_name: Annotated[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$", max_length=100)],
+        Expected("letters, digits and . _ + - (it names a folder), not starting with . + or -, at most 100"),
+    ] = Field("experiment", description="Name of the run's folder. Left out of a file: the file's own name.")
+    paths: PathsSection = Field(PathsSection(), description="Where runs write.")
+    data: DataSection = Field(DataSection(), description="Images, patches, loading and degradation.")
+    model: Annotated[ModelConfig, Field(discriminator="net_type")] = Field(description="The network.")
+    training: TrainingSection = Field(
+        TrainingSection(), description="Losses, optimizer, schedule and the loop."
+    )
+    evaluation: EvaluationSection = Field(EvaluationSection(), description="What is reported.")
+    logging: LoggingSection = Field(LoggingSection(), description="What a run writes down.")
+    system: SystemSection = Field(SystemSection(), description="Precision, seeds and devices.")
+
+    @property
+    def training_patch_hw(self) -> tuple[int, int] | None:
+        """(height, width) in pixels of the network's input in training.
+
+        That is the patch, or the whole image where no patch is used; None where neither is set (`timm` without
+        `img_size`, `custom`).
+        """
+        if self.data.use_patches and self.data.patch_size is not None:
+            return image_hw(self.data.patch_size)
+        size = getattr(self.model, "img_size", None)
+        return None if size is None else image_hw(size)
+
+    @model_validator(mode="after")
+    def _patch_suits_the_network(self) -> ExperimentConfig:
+        if (
+            not isinstance(self.model, SwinIRModelConfig)
+            or not self.data.use_patches
+            or self.data.patch_size is None
+        ):
+            return self
+        patch, image, window = self.training_patch_hw, self.model.image_hw, self.model.window_size
+        assert patch is not None
+        problems = []
+        named = f"patch_size {patch[0]} x {patch[1]}"
+        if patch[0] > image[0] or patch[1] > image[1]:
+            text = f"{named} is larger than the image ({image[0]} x {image[1]}, model.img_size)"
+            problems.append(("data.patch_size", f"{text}: at most that, or use_patches false"))
+        elif window > min(patch):
+            text = f"{named} is smaller than the attention window (model.window_size {window}): at least {window}"
+            problems.append(("data.patch_size", text))
+        elif self.model.ape and patch != image:
+            text = f"{named} does not suit ape, which ties the network to {image[0]} x {image[1]} (model.img_size)"
+            problems.append(("data.patch_size", f"{text}: set use_patches or model.ape to false"))
+        if problems:
+            raise CrossFieldProblems(problems)
+        return self

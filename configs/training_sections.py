@@ -1,0 +1,220 @@
+"""The `training` section: losses, optimizer, schedule and the loop. The defaults are the published SwinMR recipe."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from configs.errors import CrossFieldProblems
+from configs.field_types import (
+    Betas,
+    Count,
+    CountOrNull,
+    Counts,
+    Expected,
+    FilePath,
+    FilePathOrNull,
+    Flag,
+    NotNegative,
+    NotNegativeList,
+    Positive,
+    PositiveOrNull,
+    Probability,
+    Rate,
+    Section,
+    WholeNumber,
+)
+
+
+class SpatialLossSection(Section):
+    """The loss on the image."""
+
+    type: Annotated[Literal["charbonnier", "l1", "mse"], Expected('"charbonnier", "l1" or "mse"')] = Field(
+        "charbonnier", description="Mean over pixels of sqrt(d^2 + eps), |d| or d^2."
+    )
+    weight: NotNegative = Field(15.0, description="Weight in the total. 0 leaves the loss out.")
+    eps: Positive = Field(
+        1e-9, description="`eps` of Charbonnier, as in KAIR: added to the square, not squared itself."
+    )
+
+
+class FrequencyLossSection(Section):
+    """The loss on k-space: mean of the losses on its real and its imaginary part (orthonormal FFT)."""
+
+    type: Annotated[
+        Literal["charbonnier", "l1", "mse", "fft_mse"],
+        AfterValidator(lambda kind: "mse" if kind == "fft_mse" else kind),
+        Expected('"charbonnier", "l1" or "mse" (also "fft_mse")'),
+    ] = Field("charbonnier", description="As in `spatial`. `fft_mse` is another name of `mse`.")
+    weight: NotNegative = Field(0.1, description="Weight in the total. 0 leaves the loss out.")
+    eps: Positive = Field(1e-9, description="As in `spatial`.")
+
+
+class PerceptualLossSection(Section):
+    """L1 between VGG19 features. Left out, and said so, where no weights are at hand."""
+
+    type: Annotated[Literal["vgg19"], Expected('"vgg19"')] = Field(
+        "vgg19", description="The feature network."
+    )
+    weight: NotNegative = Field(0.0025, description="Weight in the total. 0 leaves the loss out.")
+    layers: Annotated[
+        list[Annotated[int, Field(ge=0, le=36)]], Expected("list of whole numbers, each 0 to 36")
+    ] = Field([2, 7, 16, 25, 34], description="Layers of `vgg19.features` that are compared.")
+    layer_weights: NotNegativeList = Field([0.1, 0.1, 1.0, 1.0, 1.0], description="Weight of each layer.")
+    weights_file: FilePathOrNull = Field(
+        None, description="`vgg19-dcbb9e9d.pth`. null: looked for in the torch hub cache, never fetched."
+    )
+
+    @model_validator(mode="after")
+    def _one_weight_per_layer(self) -> PerceptualLossSection:
+        if len(self.layers) != len(self.layer_weights):
+            text = f"{len(self.layer_weights)} entries, but layers has {len(self.layers)}: one per layer"
+            raise CrossFieldProblems([("layer_weights", text)])
+        return self
+
+
+class SsimLossSection(Section):
+    """1 - SSIM."""
+
+    weight: NotNegative = Field(0.0, description="Weight in the total. 0 leaves the loss out.")
+
+
+class LossComponentsSection(Section):
+    """The parts of `multi_component`, added with their weights."""
+
+    spatial: SpatialLossSection = Field(SpatialLossSection(), description="On the image.")
+    frequency: FrequencyLossSection = Field(FrequencyLossSection(), description="On k-space.")
+    perceptual: PerceptualLossSection = Field(PerceptualLossSection(), description="On VGG19 features.")
+    ssim: SsimLossSection = Field(SsimLossSection(), description="Structural similarity.")
+
+    @model_validator(mode="after")
+    def _something_to_minimise(self) -> LossComponentsSection:
+        if not any(part.weight for part in (self.spatial, self.frequency, self.perceptual, self.ssim)):
+            raise CrossFieldProblems(
+                [("spatial.weight", "all loss weights are 0: give one a weight above 0")]
+            )
+        return self
+
+
+class LossSection(Section):
+    """What is minimised."""
+
+    type: Annotated[
+        Literal["auto", "multi_component", "l1", "mse", "cross_entropy"],
+        Expected('"auto", "multi_component", "l1", "mse" or "cross_entropy"'),
+    ] = Field(
+        "auto",
+        description="`auto`: `multi_component` for `swinir`; for `timm` and `custom` a stand-in, named as such.",
+    )
+    components: LossComponentsSection = Field(
+        LossComponentsSection(), description="The parts of `multi_component`."
+    )
+
+
+class OptimizerSection(Section):
+    """The optimizer."""
+
+    type: Annotated[Literal["adam", "adamw", "sgd"], Expected('"adam", "adamw" or "sgd"')] = Field(
+        "adam", description="The optimizer."
+    )
+    lr: Positive = Field(2e-4, description="Learning rate.")
+    betas: Betas = Field([0.9, 0.999], description="Decay rates of Adam's moments. Unused by `sgd`.")
+    eps: Positive = Field(1e-8, description="Adam's epsilon. Unused by `sgd`.")
+    weight_decay: NotNegative = Field(
+        0.0, description="Weight decay: L2 in `adam` and `sgd`, decoupled in `adamw`."
+    )
+    momentum: Rate = Field(0.9, description="Momentum of `sgd`. Unused by the others.")
+
+
+class SchedulerSection(Section):
+    """The learning rate over the steps. Every count is in optimizer steps, never in epochs."""
+
+    type: Annotated[Literal["multistep", "cosine", "none"], Expected('"multistep", "cosine" or "none"')] = (
+        Field("multistep", description="The schedule. `cosine` ends with the run.")
+    )
+    milestones: Counts = Field(
+        [50_000, 70_000, 90_000, 100_000, 110_000],
+        description="Steps at which `multistep` multiplies by `gamma`.",
+    )
+    gamma: Annotated[Annotated[float, Field(gt=0, le=1)], Expected("number above 0, at most 1")] = Field(
+        0.5, description="Factor at each milestone."
+    )
+    warmup_steps: WholeNumber = Field(0, description="Steps of linear rise from 0 before the schedule.")
+    min_lr: NotNegative = Field(0.0, description="Learning rate at the end of `cosine`.")
+
+    @model_validator(mode="after")
+    def _milestones_rise(self) -> SchedulerSection:
+        if any(
+            later <= earlier for earlier, later in zip(self.milestones, self.milestones[1:], strict=False)
+        ):
+            text = f"milestones {self.milestones} do not rise: sort them, each once"
+            raise CrossFieldProblems([("milestones", text)])
+        return self
+
+
+class GradientSection(Section):
+    """Treatment of gradients before a step."""
+
+    clip_norm: PositiveOrNull = Field(
+        None, description="Largest L2 norm of all gradients together. null: no limit."
+    )
+
+
+class EarlyStoppingSection(Section):
+    """When to stop before the end."""
+
+    enabled: Flag = Field(False, description="Whether to stop early at all.")
+    patience: Count = Field(10, description="Validations without improvement before the stop.")
+    metric: Annotated[
+        Literal["val_psnr", "val_ssim", "val_nmse", "val_loss"],
+        Expected('"val_psnr", "val_ssim", "val_nmse" or "val_loss"'),
+    ] = Field("val_psnr", description="What must improve: the first two rise, the others fall.")
+    min_delta: NotNegative = Field(0.0, description="Least change that counts, in the metric's unit.")
+
+
+class TrainingSection(Section):
+    """Losses, optimizer, schedule and the loop."""
+
+    epochs: CountOrNull = Field(
+        None, description="Passes over the training data. null: only `total_steps` ends the run."
+    )
+    total_steps: CountOrNull = Field(
+        None, description="Optimizer steps. With `epochs`, whichever ends first. Both null: 120,000 steps."
+    )
+    loss: LossSection = Field(LossSection(), description="What is minimised.")
+    optimizer: OptimizerSection = Field(OptimizerSection(), description="The optimizer.")
+    scheduler: SchedulerSection = Field(SchedulerSection(), description="The learning rate over the steps.")
+    gradient: GradientSection = Field(GradientSection(), description="Treatment of gradients.")
+    early_stopping: EarlyStoppingSection = Field(EarlyStoppingSection(), description="When to stop early.")
+    gradient_checkpointing: Annotated[
+        Literal["none", "light", "full"], Expected('"none", "light" or "full"')
+    ] = Field(
+        "none",
+        description="Recompute activations to save memory: nothing, the cheap ones, whole block groups.",
+    )
+    ema_decay: Probability = Field(0.999, description="Moving average of the weights, per step. 0: none.")
+    accumulate: Count = Field(1, description="Batches per optimizer step.")
+    profile: FilePath = Field(
+        "../results/profile_results.json", description='Profile that `"batch_size": "auto"` reads.'
+    )
+    checkpoint_every_steps: Count = Field(5000, description="Optimizer steps between checkpoints.")
+    keep_checkpoints: Count = Field(2, description="Latest checkpoints kept beside the best one.")
+    validate_every_epochs: Count = Field(1, description="Epochs between validations.")
+    validate_every_steps: CountOrNull = Field(
+        None, description="Optimizer steps between validations, instead of epochs. null: by epochs."
+    )
+    initial_weights: FilePathOrNull = Field(
+        None, description="Checkpoint whose weights a new run starts from."
+    )
+
+    @property
+    def step_limit(self) -> int | None:
+        """Optimizer steps after which the run ends, None where only `epochs` ends it."""
+        if self.total_steps is None and self.epochs is None:
+            return DEFAULT_TOTAL_STEPS
+        return self.total_steps
+
+
+# Where a config sets no end: ten thousand steps past the last milestone of the published schedule.
+DEFAULT_TOTAL_STEPS = 120_000

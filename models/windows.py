@@ -1,4 +1,4 @@
-"""Window geometry of Swin Transformer: cutting an image into windows, and what a shifted window may attend to.
+"""Window geometry of Swin Transformer: cutting an image into windows, and what shifted windows may attend to.
 
 Everything here depends on sizes alone, never on weights: it is computed once per resolution and never stored
 in a checkpoint. (303 MB of the 349 MB of a published SwinMR checkpoint are such tensors.)

@@ -55,7 +55,7 @@ CASES = {
 
 
 def with_shared_weights(options, seed=0):
-    """The reference and ours with the same weights, all of them (biases and tables too) away from their init."""
+    """The reference and ours with the same weights, all of them moved away from their initial values."""
     torch.manual_seed(seed)
     options = {**TINY, **options}
     reference, ours = ReferenceSwinIR(**options), SwinIR(**options)

@@ -1,4 +1,4 @@
-"""Reader for JSON with `//` and `/* */` comments and trailing commas, as SwinMR and KAIR option files have them.
+"""Reader for JSON with `//` and `/* */` comments and trailing commas, as SwinMR and KAIR files have them.
 
 Comments and trailing commas are overwritten with spaces before the standard parser runs, so that the line and
 column in its errors are those of the file.
@@ -48,8 +48,8 @@ def read_commented_json(file: str | Path) -> tuple[dict[str, Any], bytes]:
         The object, and the file's bytes as they were read (for a checksum).
 
     Raises:
-        ConfigError: missing, a folder, not a regular file, unreadable, larger than MAX_FILE_BYTES, not UTF-8 (a
-            byte order mark is accepted), or anything that `parse_commented_json` refuses.
+        ConfigError: missing, a folder, not a regular file, unreadable, larger than MAX_FILE_BYTES, not UTF-8
+            (a byte order mark is accepted), or anything that `parse_commented_json` refuses.
     """
     raw = _read_bytes(file)
     try:
@@ -64,8 +64,8 @@ def parse_commented_json(text: str, file: str | Path | None = None) -> dict[str,
     """Parse commented JSON text. `file` only names the text in errors.
 
     Raises:
-        ConfigError: empty, broken (with line and column), a duplicate key, NaN or Infinity, a number too long or
-            too large, nested deeper than MAX_DEPTH, or a top level that is not an object.
+        ConfigError: empty, broken (with line and column), a duplicate key, NaN or Infinity, a number too
+            long or too large, nested deeper than MAX_DEPTH, or a top level that is not an object.
     """
     text = _blank_trailing_commas(_blank_comments(text, file))
     if not text.strip():

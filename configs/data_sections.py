@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from configs.errors import CrossFieldProblems
+from configs.errors import CrossFieldError
 from configs.field_types import (
     AccelerationOrNull,
     BatchSize,
@@ -87,7 +87,7 @@ class DegradationSection(Section):
     )
     noise_std: NotNegative = Field(
         0.0,
-        description="Standard deviation of complex Gaussian noise in k-space, in units of the image's maximum.",
+        description="Deviation of complex Gaussian noise in k-space, in units of the image's maximum.",
     )
     mask_file: FilePathOrNull = Field(
         None, description="Mask for `file`: .npy, .mat or .tif (official SwinMR masks)."
@@ -110,14 +110,14 @@ class DegradationSection(Section):
         if self.mask == "file" and self.mask_file is None:
             problems.append(("mask_file", 'mask "file" needs a mask_file: give its path, or another mask'))
         if self.mask != "file" and self.mask_file is not None:
-            text = f'mask_file is read only with mask "file", but mask is "{self.mask}": change mask, or drop mask_file'
+            text = f'is read only with mask "file", but mask is "{self.mask}": change mask, or drop mask_file'
             problems.append(("mask_file", text))
         if self.mask.endswith("1d") and self.center_fraction > self.nominal_fraction:
             share = f"{self.nominal_fraction:.3g}"
-            text = f"center_fraction {self.center_fraction:g} alone is more than the sampled share {share}: at most {share}"
+            text = f"{self.center_fraction:g} alone is more than the sampled share {share}: at most {share}"
             problems.append(("center_fraction", text))
         if problems:
-            raise CrossFieldProblems(problems)
+            raise CrossFieldError(problems)
         return self
 
 
@@ -166,5 +166,5 @@ class DataSection(Section):
         elif self.source != "auto" and self.train_dir is None and self.test_dir is None:
             problems.append(("train_dir", f'source "{self.source}" needs a train_dir or a test_dir'))
         if problems:
-            raise CrossFieldProblems(problems)
+            raise CrossFieldError(problems)
         return self

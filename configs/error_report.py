@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from configs.errors import ConfigError, CrossFieldProblems
+from configs.errors import ConfigError, CrossFieldError
 from configs.field_types import Expected, Section
 from configs.model_sections import MODEL_SECTIONS
 from configs.schema import ExperimentConfig
@@ -65,7 +65,7 @@ def nearest(key: str, known: list[str]) -> str | None:
 
 
 def section_of(info: FieldInfo, value: Any) -> type[Section] | None:
-    """The section class of a field; for `model` the one that `net_type` in `value` picks. None for plain values."""
+    """The section class of a field; for `model` the one that `net_type` in `value` picks. None for values."""
     if info.discriminator:
         net_type = value.get("net_type") if isinstance(value, dict) else None
         return MODEL_SECTIONS.get(net_type) if isinstance(net_type, str) else None
@@ -111,7 +111,7 @@ def _worded(error: ValidationError, raw: dict[str, Any]) -> list[str]:
 def _explain(item: Any, raw: dict[str, Any]) -> list[tuple[str, str]]:
     path, info, value = _locate(item["loc"], raw)
     cause = item.get("ctx", {}).get("error")
-    if isinstance(cause, CrossFieldProblems):
+    if isinstance(cause, CrossFieldError):
         return [(f"{path}.{inner}" if path else inner, text) for inner, text in cause.problems]
     if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return [("model.net_type", _net_type_text(value))]

@@ -24,7 +24,7 @@ class ConfigError(ValueError):
         super().__init__("\n".join(f"{prefix}: {problem}" for problem in self.problems))
 
 
-class CrossFieldProblems(ValueError):
+class CrossFieldError(ValueError):
     """What a section's own check found: (path of the key within that section, text) pairs."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from configs.errors import CrossFieldProblems
+from configs.errors import CrossFieldError
 from configs.field_types import (
     BlockCounts,
     Expected,
@@ -20,6 +19,7 @@ from configs.field_types import (
     Size,
     SizeOrNull,
 )
+from configs.swinir_limits import swinir_problems
 
 InputShape = Annotated[list[Annotated[int, Field(ge=1, le=2**31)]], Field(max_length=8)]
 Shapes = Annotated[list[InputShape], Field(min_length=1)]
@@ -108,75 +108,10 @@ class SwinIRModelConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_what_the_network_would_refuse(self) -> SwinIRModelConfig:
-        problems = [
-            *self._attention_problems(),
-            *self._upsampler_problems(),
-            *self._channel_problems(),
-        ]
+        problems = swinir_problems(self)
         if problems:
-            raise CrossFieldProblems(problems)
+            raise CrossFieldError(problems)
         return self
-
-    def _attention_problems(self) -> list[tuple[str, str]]:
-        problems = []
-        if len(self.depths) != len(self.num_heads):
-            counts = f"{len(self.num_heads)} entries, but depths has {len(self.depths)}"
-            problems.append(("num_heads", f"{counts}: both need one entry per block group"))
-        all_heads = math.lcm(*self.num_heads)
-        for heads in sorted(set(self.num_heads)):
-            if self.embed_dim % heads:
-                dims = _either(nearest_multiples(self.embed_dim, all_heads))
-                counts = _either(nearest_divisors(self.embed_dim, heads))
-                way_out = f"{dims}, or num_heads {counts}"
-                problems.append(
-                    ("embed_dim", f"embed_dim {self.embed_dim} is not divisible by {heads} heads: {way_out}")
-                )
-        smallest_side = min(self.image_hw)
-        if self.window_size > smallest_side:
-            text = f"window_size {self.window_size} is larger than the image (img_size {_size_text(self.img_size)})"
-            problems.append(("window_size", f"{text}: at most {smallest_side}, or a larger img_size"))
-        return problems
-
-    def _upsampler_problems(self) -> list[tuple[str, str]]:
-        scale = self.upscale
-        if self.upsampler is None and scale != 1:
-            text = f"upscale {scale} needs an upsampler: pixelshuffle, pixelshuffledirect or nearest+conv, or upscale 1"
-            return [("upscale", text)]
-        # 1 is a power of two: pixelshuffle then only adds convolutions.
-        if self.upsampler == "pixelshuffle" and scale != 3 and scale & (scale - 1):
-            return [
-                (
-                    "upscale",
-                    f"pixelshuffle enlarges by a power of two or by 3, not by {scale}: use pixelshuffledirect, or upscale {_either(_nearest_shuffles(scale))}",
-                )
-            ]
-        if self.upsampler == "nearest+conv" and scale not in (2, 4):
-            return [
-                (
-                    "upscale",
-                    f"nearest+conv enlarges by 2 or 4, not by {scale}: use pixelshuffledirect, or upscale 2 or 4",
-                )
-            ]
-        return []
-
-    def _channel_problems(self) -> list[tuple[str, str]]:
-        problems = []
-        if self.output_channels != self.in_chans:
-            sizes = f"out_chans {self.output_channels} with in_chans {self.in_chans}"
-            if self.upsampler is None and self.in_chans != 1:
-                # x + conv_last(...) broadcasts one channel to many; other pairs fail, or silently give in_chans.
-                text = f"{sizes}: without an upsampler the output is added to the input, so out_chans must equal in_chans, or in_chans be 1"
-                problems.append(("out_chans", text))
-            elif self.upsampler is not None and self.in_chans == 3:
-                text = f"{sizes}: SwinIR adds its RGB mean to the output of a 3-channel network, so out_chans must be 3 or null"
-                problems.append(("out_chans", text))
-        if self.resi_connection == "3conv" and self.embed_dim < 4:
-            text = f"3conv has embed_dim // 4 channels inside, none for embed_dim {self.embed_dim}: at least 4, or 1conv"
-            problems.append(("resi_connection", text))
-        if int(self.embed_dim * self.mlp_ratio) < 1:
-            text = f"mlp_ratio {self.mlp_ratio:g} leaves the MLP of embed_dim {self.embed_dim} no channel: at least {1 / self.embed_dim:.3g}"
-            problems.append(("mlp_ratio", text))
-        return problems
 
 
 class TimmModelConfig(Section):
@@ -202,7 +137,7 @@ class TimmModelConfig(Section):
         ]
         if fetching:
             text = f"{fetching[0]} would load weights, and nothing is downloaded here: leave it out"
-            raise CrossFieldProblems([(f"kwargs.{fetching[0]}", text)])
+            raise CrossFieldError([(f"kwargs.{fetching[0]}", text)])
         return self
 
 
@@ -237,10 +172,10 @@ class CustomModelConfig(Section):
         for key in ("training_input_shapes", "cross_check_input_shapes", "input_dtypes"):
             value = getattr(self, key)
             if value is not None and len(value) != len(self.input_shapes):
-                text = f"{len(value)} entries, but input_shapes has {len(self.input_shapes)}: one per input in each"
-                problems.append((key, text))
+                counts = f"{len(value)} entries, but input_shapes has {len(self.input_shapes)}"
+                problems.append((key, f"{counts}: one per input in each"))
         if problems:
-            raise CrossFieldProblems(problems)
+            raise CrossFieldError(problems)
         return self
 
 
@@ -252,30 +187,3 @@ MODEL_SECTIONS: dict[str, type[Section]] = {
     "timm": TimmModelConfig,
     "custom": CustomModelConfig,
 }
-
-
-def nearest_multiples(value: int, factor: int) -> list[int]:
-    """The positive multiples of `factor` next below and next above `value`, which is none itself."""
-    below = value // factor * factor
-    return [n for n in (below, below + factor) if n > 0]
-
-
-def nearest_divisors(value: int, near: int) -> list[int]:
-    """The divisors of `value` next below and next above `near`, where they exist."""
-    divisors = [n for n in range(1, value + 1) if value % n == 0]
-    below = [n for n in divisors if n < near][-1:]
-    above = [n for n in divisors if n > near][:1]
-    return below + above
-
-
-def _nearest_shuffles(scale: int) -> list[int]:
-    powers = [2**n for n in range(7)]
-    return [max(n for n in powers if n < scale), min(n for n in powers if n > scale)]
-
-
-def _either(numbers: list[int]) -> str:
-    return " or ".join(str(n) for n in numbers)
-
-
-def _size_text(size: int | list[int]) -> str:
-    return str(size) if isinstance(size, int) else f"{size[0]} x {size[1]}"

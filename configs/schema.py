@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from configs.data_sections import DataSection, PathsSection
-from configs.errors import CrossFieldProblems
+from configs.errors import CrossFieldError
 from configs.field_types import Count, CountOrNull, Expected, FilePathOrNull, Flag, Section, Seed, WholeNumber
 from configs.model_sections import (
     CustomModelConfig,
@@ -65,7 +65,7 @@ class SystemSection(Section):
     mixed_precision: Annotated[bool | Literal["bf16", "fp16"], Expected('true, false, "bf16" or "fp16"')] = (
         Field(
             False,
-            description="Autocast. `true`: bf16 where supported. fp16 overflows in deep block groups: prefer bf16.",
+            description="Autocast. `true`: bf16 where supported. fp16 overflows in deep networks.",
         )
     )
     seed: Seed = Field(42, description="Seed of weights, shuffling, crops and training masks.")
@@ -99,8 +99,8 @@ class ExperimentConfig(Section):
     def training_patch_hw(self) -> tuple[int, int] | None:
         """(height, width) in pixels of the network's input in training.
 
-        That is the patch, or the whole image where no patch is used; None where neither is set (`timm` without
-        `img_size`, `custom`).
+        That is the patch, or the whole image where no patch is used; None where neither is set
+        (`timm` without `img_size`, `custom`).
         """
         if self.data.use_patches and self.data.patch_size is not None:
             return image_hw(self.data.patch_size)
@@ -123,11 +123,11 @@ class ExperimentConfig(Section):
             text = f"{named} is larger than the image ({image[0]} x {image[1]}, model.img_size)"
             problems.append(("data.patch_size", f"{text}: at most that, or use_patches false"))
         elif window > min(patch):
-            text = f"{named} is smaller than the attention window (model.window_size {window}): at least {window}"
+            text = f"{named} is smaller than the window (model.window_size {window}): at least {window}"
             problems.append(("data.patch_size", text))
         elif self.model.ape and patch != image:
-            text = f"{named} does not suit ape, which ties the network to {image[0]} x {image[1]} (model.img_size)"
-            problems.append(("data.patch_size", f"{text}: set use_patches or model.ape to false"))
+            text = f"{named} does not suit model.ape, which ties the network to {image[0]} x {image[1]}"
+            problems.append(("data.patch_size", f"{text}: set use_patches or ape to false"))
         if problems:
-            raise CrossFieldProblems(problems)
+            raise CrossFieldError(problems)
         return self

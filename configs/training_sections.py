@@ -1,4 +1,4 @@
-"""The `training` section: losses, optimizer, schedule and the loop. The defaults are the published SwinMR recipe."""
+"""The `training` section: losses, optimizer, schedule, loop. The defaults are the published SwinMR recipe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from configs.errors import CrossFieldProblems
+from configs.errors import CrossFieldError
 from configs.field_types import (
     Betas,
     Count,
@@ -70,7 +70,7 @@ class PerceptualLossSection(Section):
     def _one_weight_per_layer(self) -> PerceptualLossSection:
         if len(self.layers) != len(self.layer_weights):
             text = f"{len(self.layer_weights)} entries, but layers has {len(self.layers)}: one per layer"
-            raise CrossFieldProblems([("layer_weights", text)])
+            raise CrossFieldError([("layer_weights", text)])
         return self
 
 
@@ -91,9 +91,7 @@ class LossComponentsSection(Section):
     @model_validator(mode="after")
     def _something_to_minimise(self) -> LossComponentsSection:
         if not any(part.weight for part in (self.spatial, self.frequency, self.perceptual, self.ssim)):
-            raise CrossFieldProblems(
-                [("spatial.weight", "all loss weights are 0: give one a weight above 0")]
-            )
+            raise CrossFieldError([("spatial.weight", "all loss weights are 0: give one a weight above 0")])
         return self
 
 
@@ -105,7 +103,7 @@ class LossSection(Section):
         Expected('"auto", "multi_component", "l1", "mse" or "cross_entropy"'),
     ] = Field(
         "auto",
-        description="`auto`: `multi_component` for `swinir`; for `timm` and `custom` a stand-in, named as such.",
+        description="`auto`: `multi_component` for `swinir`; for `timm` and `custom` a labelled stand-in.",
     )
     components: LossComponentsSection = Field(
         LossComponentsSection(), description="The parts of `multi_component`."
@@ -149,7 +147,7 @@ class SchedulerSection(Section):
             later <= earlier for earlier, later in zip(self.milestones, self.milestones[1:], strict=False)
         ):
             text = f"milestones {self.milestones} do not rise: sort them, each once"
-            raise CrossFieldProblems([("milestones", text)])
+            raise CrossFieldError([("milestones", text)])
         return self
 
 

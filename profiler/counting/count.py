@@ -1,0 +1,116 @@
+"""count_forward: the MACs of one call of a model, on a copy without data."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import nn
+
+from .engine import CountingMode
+from .meta_copy import copy_to, random_state_kept, restored
+from .module_tree import ModuleTracker
+from .operator_table import KINDS
+from .report import CountReport
+
+
+def count_forward(module: nn.Module, inputs: tuple, kwargs: dict | None = None) -> CountReport:
+    """Counts ``module(*inputs, **kwargs)``, exactly.
+
+    The call runs without gradients on a copy on the meta device, in the module's own train or eval mode; the
+    module itself is left as it is. A model that cannot run on meta (its code reads values) runs once for real
+    on a copy, on its own device, and the report's ``counted_on`` and ``note`` say so.
+
+    Raises:
+        Whatever the model's forward raises in the real run.
+    """
+
+    def forward(copied: nn.Module, args: tuple, keywords: dict) -> None:
+        with torch.no_grad():
+            copied(*args, **keywords)
+
+    mode, counted_on, note = count_call(module, inputs, kwargs or {}, forward)
+    return CountReport(**report_fields(mode, inputs, kwargs or {}, counted_on, note))
+
+
+def count_call(
+    module: nn.Module,
+    inputs: tuple,
+    kwargs: dict,
+    call: Callable[[nn.Module, tuple, dict], None],
+    **mode_options,
+) -> tuple[CountingMode, str, str | None]:
+    """Runs ``call(copy, inputs, kwargs)`` under the counter: on meta, or for real where that raises.
+
+    Returns:
+        the mode with its tallies, the device it ran on, and why it did not run on meta (None if it did).
+    """
+    with random_state_kept(), compiled_functions_run_eagerly():
+        try:
+            copied, (args, keywords) = copy_to(module, (inputs, kwargs))
+            return _run(copied, args, keywords, call, mode_options), "meta", None
+        except Exception as error:
+            device = _device_of(module)
+            if device == "meta":
+                raise
+            reason = _in_one_line(error)
+        note = f"counted in a real run on {device}: the model does not run on the meta device ({reason})"
+        try:
+            copied, (args, keywords) = copy_to(module, (inputs, kwargs), device=None)
+            keep = nullcontext()
+        except Exception as error:
+            copied, args, keywords = module, inputs, kwargs
+            keep = restored(module)
+            note += f"; on the module itself, which cannot be copied ({_in_one_line(error)})"
+        with keep:
+            return _run(copied, args, keywords, call, mode_options), device, note
+
+
+def _run(copied, args, keywords, call, mode_options) -> CountingMode:
+    tracker = ModuleTracker(copied)
+    mode = CountingMode(tracker, **mode_options)
+    with tracker, mode:
+        call(copied, args, keywords)
+    return mode
+
+
+def report_fields(mode: CountingMode, inputs, kwargs, counted_on: str, note: str | None) -> dict:
+    """CountReport's fields from a mode's tallies."""
+    remarks = ([note] if note else []) + sorted(mode.remarks)
+    macs = sum(mode.by_kind.values())
+    tensors = [t for t in torch.utils._pytree.tree_leaves((inputs, kwargs)) if isinstance(t, torch.Tensor)]
+    parameters = [p for p in mode.tracker.root.parameters() if not nn.parameter.is_lazy(p)]
+    return {
+        "macs": macs,
+        "flops": 2 * macs,
+        "by_kind": {kind: mode.by_kind[kind] for kind in KINDS},
+        "by_operator": dict(mode.by_operator.most_common()),
+        "by_module": mode.tracker.tree(),
+        "parameters": sum(p.numel() for p in parameters),
+        "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
+        "uncounted_operators": dict(mode.uncounted.most_common()),
+        "elementwise_flops": mode.elementwise_flops,
+        "softmax_macs": mode.softmax_macs,
+        "input_shapes": [list(t.shape) for t in tensors],
+        "counted_on": counted_on,
+        "note": "; ".join(remarks) or None,
+    }
+
+
+@contextmanager
+def compiled_functions_run_eagerly() -> Iterator[None]:
+    """Compiled code hides its operators in generated kernels. Without dynamo imported there is none."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def _device_of(module: nn.Module) -> str:
+    tensor = next((t for t in (*module.parameters(), *module.buffers())), None)
+    return "cpu" if tensor is None else tensor.device.type
+
+
+def _in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

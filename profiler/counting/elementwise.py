@@ -1,0 +1,88 @@
+"""Estimates of the work that is not a matrix product, kept apart from ``macs``.
+
+Elementwise, normalisation, pooling, interpolation and FFT work is estimated in FLOPs per element by the group
+an operator is in (``free_operators.py``); a transcendental function counts as a handful of operations. Fused
+kernels hide such work (an attention kernel's scaling, a recurrent layer's gates), so this is a guide to where
+time goes besides the products and not a second exact figure.
+
+Softmax is estimated in multiply-adds, two per element: subtract the maximum and exponentiate, accumulate and
+scale. Attention kernels contain one over B Hq Nq Nk scores, which is added so that fused and unfused
+attention agree.
+"""
+
+from collections.abc import Callable
+from math import log2, prod
+
+import torch
+
+from . import formulas
+
+SOFTMAX_MACS_PER_ELEMENT = 2
+
+
+def _first_tensor(value) -> torch.Tensor | None:
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (tuple, list)):
+        return next((t for item in value if (t := _first_tensor(item)) is not None), None)
+    return None
+
+
+def _numel(value) -> int:
+    tensor = value if isinstance(value, torch.Tensor) else _first_tensor(value)
+    return 0 if tensor is None else tensor.numel()
+
+
+def _window_flops(out, args) -> int:
+    kernel = args[1] if len(args) > 1 else 1
+    kernel = (kernel,) if isinstance(kernel, int) else tuple(kernel)
+    tensor = _first_tensor(out)
+    # One number stands for every spatial dimension.
+    sides = max(1, tensor.dim() - 2) if len(kernel) == 1 else 1
+    return tensor.numel() * prod(kernel) ** sides
+
+
+def _fft_flops(out, args) -> int:
+    """5 N log2 N real operations per transform of N complex points; about half where one side is real."""
+    x, axes = args[0], args[1]
+    full = x if x.numel() >= _numel(out) else _first_tensor(out)
+    points = prod(full.shape[axis] for axis in axes)
+    real_side = not (x.is_complex() and _first_tensor(out).is_complex())
+    return round(5 * full.numel() * log2(max(points, 2)) / (2 if real_side else 1))
+
+
+def elementwise_flops(rule: str, factor: int, out, args) -> int:
+    """FLOPs of one call of a free operator, estimated by its group's rule."""
+    if rule == "output":
+        return factor * _numel(out)
+    if rule == "input":
+        return factor * _numel(args[0] if args else None)
+    if rule == "window":
+        return factor * _window_flops(out, args)
+    if rule == "lists":
+        tensors = args[0] if args and isinstance(args[0], (tuple, list)) else ()
+        return factor * sum(t.numel() for t in tensors if isinstance(t, torch.Tensor))
+    if rule == "fft":
+        return _fft_flops(out, args)
+    return 0
+
+
+def softmax_macs(out) -> int:
+    """Multiply-adds of a softmax over the elements of ``out``, estimated."""
+    return SOFTMAX_MACS_PER_ELEMENT * _numel(out)
+
+
+# Fused operators that contain a softmax -> its number of elements, from the operator's arguments.
+SOFTMAX_INSIDE = {
+    formulas.attention: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-2],
+    formulas.attention_bnhd: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-3],
+    formulas.efficient_attention_bnhd: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-3],
+    formulas.multi_head_attention: lambda args: args[4] * args[0].numel() // args[3] * args[1].shape[1],
+    formulas.transformer_encoder_layer: lambda args: args[2] * args[0].numel() // args[1] * args[0].shape[1],
+}
+
+
+def softmax_macs_inside(formula: Callable, args) -> int:
+    """Multiply-adds of the softmax within a fused attention operator; 0 for operators without one."""
+    score_count = SOFTMAX_INSIDE.get(formula)
+    return SOFTMAX_MACS_PER_ELEMENT * score_count(args) if score_count else 0

@@ -1,0 +1,148 @@
+"""Where in a model the MACs are: attribution of operators to module paths, and the tree made of it.
+
+Every operator is credited to the one module whose ``forward`` is running innermost; a module's total is its
+own work plus its children's in the *static* tree. So totals add up by construction: a module that calls
+itself is not counted twice, a module called by a stranger is found under its own path, and work outside every
+module belongs to the root. A module that is registered in two places is credited under the path of the
+caller.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+ROOT = ""
+
+
+def _is_under(path: str, parent: str) -> bool:
+    return parent == ROOT or path == parent or path.startswith(parent + ".")
+
+
+class ModuleTracker:
+    """Knows which module of ``root`` is running. Use as a context manager around forward (and backward).
+
+    The hooks are torch's global ones: nothing is registered on the modules themselves, and both come off on
+    exit.
+    """
+
+    def __init__(self, root: nn.Module):
+        self.root = root
+        self.own_macs: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._paths: dict[nn.Module, list[str]] = defaultdict(list)
+        self._stack: list[tuple[nn.Module | None, str]] = [(None, ROOT)]
+        # Autograd numbers its nodes in the order of the forward: whose forward was running from which number
+        # on tells, in the backward, whose gradient is being computed.
+        self._sequence_starts: list[int] = [0]
+        self._sequence_paths: list[str] = [ROOT]
+        self._index(root, ROOT, ())
+
+    def _index(self, module: nn.Module, path: str, ancestors: tuple[nn.Module, ...]) -> None:
+        self._paths[module].append(path)
+        for name, child in module._modules.items():
+            # A module registered inside itself would make an endless tree.
+            if child is not None and child is not module and child not in ancestors:
+                self._index(child, f"{path}.{name}" if path else name, (*ancestors, module))
+
+    @property
+    def innermost(self) -> nn.Module | None:
+        return self._stack[-1][0]
+
+    def in_module(self) -> bool:
+        return len(self._stack) > 1
+
+    def _path_of(self, module: nn.Module) -> str:
+        """The module's path, one under the innermost caller where it has several; strangers get the caller's."""
+        candidates = self._paths.get(module)
+        if not candidates:
+            return self._stack[-1][1]
+        if len(candidates) == 1:
+            return candidates[0]
+        for _, caller in reversed(self._stack):
+            for path in candidates:
+                if _is_under(path, caller):
+                    return path
+        return candidates[0]
+
+    def _mark_sequence(self) -> None:
+        # Under no_grad no node is made and the number stays: the last mark of a number wins.
+        number = torch._C._autograd._get_sequence_nr()
+        if self._sequence_starts[-1] == number:
+            self._sequence_paths[-1] = self._stack[-1][1]
+        else:
+            self._sequence_starts.append(number)
+            self._sequence_paths.append(self._stack[-1][1])
+
+    def _enter_module(self, module: nn.Module, args) -> None:
+        self._stack.append((module, self._path_of(module)))
+        if torch.is_grad_enabled():
+            self._mark_sequence()
+
+    def _leave_module(self, module: nn.Module, args, output) -> None:
+        # A module whose forward raised is left too (always_call), but one that another hook kept from
+        # starting was never entered: leave down to this module, and only if it is there.
+        for depth in range(len(self._stack) - 1, 0, -1):
+            if self._stack[depth][0] is module:
+                del self._stack[depth:]
+                break
+        if torch.is_grad_enabled():
+            self._mark_sequence()
+
+    def current_path(self) -> str:
+        """Path to credit: the running module's, or in a backward that of the module which made the node."""
+        if len(self._stack) == 1 and torch._C._current_graph_task_id() != -1:
+            node = torch._C._current_autograd_node()
+            number = node._sequence_nr() if hasattr(node, "_sequence_nr") else 0
+            return self._sequence_paths[bisect_right(self._sequence_starts, number) - 1]
+        return self._stack[-1][1]
+
+    def credit(self, kind: str, macs: int) -> None:
+        self.own_macs[self.current_path()][kind] += macs
+
+    def __enter__(self) -> "ModuleTracker":
+        self._handles = (
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module, always_call=True),
+        )
+        return self
+
+    def __exit__(self, *exception) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def tree(self) -> dict:
+        """The report's ``by_module``: name, path, class, macs (with children), own, parameters, children.
+
+        ``own`` has the MACs by kind of the module's forward outside its children. ``parameters`` are the
+        distinct
+        elements in the subtree: a shared parameter counts once per node, so children may add up to more.
+        """
+        return self._node(self.root, "", ROOT, ())[0]
+
+    def _node(self, module: nn.Module, name: str, path: str, ancestors: tuple) -> tuple[dict, dict[int, int]]:
+        own = dict(self.own_macs.get(path, {}))
+        sizes = {id(p): _numel(p) for p in module._parameters.values() if p is not None}
+        children = []
+        for child_name, child in module._modules.items():
+            if child is None or child is module or child in ancestors:
+                continue
+            child_path = f"{path}.{child_name}" if path else child_name
+            node, child_sizes = self._node(child, child_name, child_path, (*ancestors, module))
+            children.append(node)
+            sizes.update(child_sizes)
+        node = {
+            "name": name,
+            "path": path,
+            "class": type(module).__name__,
+            "macs": sum(own.values()) + sum(child["macs"] for child in children),
+            "own": own,
+            "parameters": sum(sizes.values()),
+            "children": children,
+        }
+        return node, sizes
+
+
+def _numel(parameter: nn.Parameter) -> int:
+    return 0 if nn.parameter.is_lazy(parameter) else parameter.numel()

@@ -1,0 +1,173 @@
+"""Which operator costs what: three exact-name sets, as data.
+
+*Counted* operators have a kind and a formula; *free* ones are known to contain no matrix product, convolution
+or attention product (``free_operators.py``); every other operator is *unknown*: it is executed, counted as
+nothing and listed in the report when a floating-point tensor goes into it. Names are the dispatcher's without
+the overload ("aten::mm" stands for mm and mm.out) and are compared whole: "aten::addmm" says nothing about
+"aten::_addmm_x".
+
+Composite operators are in no set: the engine takes them apart into the operators below.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from . import formulas as f
+
+KINDS = ("convolution", "linear", "attention", "recurrent", "other")
+
+# A batched product is a linear layer where one side is a weight and an attention product where both are
+# computed; only the engine can tell, so the table says "product".
+PRODUCT = "product"
+
+
+class CountedOperator(NamedTuple):
+    """kind: one of KINDS or PRODUCT, for handles that return an int; formula: see formulas.py."""
+
+    kind: str
+    formula: Callable[..., f.Work]
+
+
+def _table(kind: str, formula: Callable[..., f.Work], names: str) -> dict[str, CountedOperator]:
+    return {name: CountedOperator(kind, formula) for name in names.split()}
+
+
+COUNTED: dict[str, CountedOperator] = {
+    # Matrix products
+    **_table("linear", f.mm, "aten::mm aten::_int_mm aten::_scaled_mm aten::_scaled_mm_v2"),
+    **_table("linear", f.addmm, "aten::addmm aten::addmm_ aten::_addmm_activation"),
+    **_table("linear", f.mv, "aten::mv"),
+    **_table("linear", f.addmv, "aten::addmv aten::addmv_"),
+    **_table("linear", f.foreach_mm, "aten::_foreach_mm"),
+    **_table(
+        "linear", f.grouped_mm, "aten::_grouped_mm aten::_scaled_grouped_mm aten::_scaled_grouped_mm_v2"
+    ),
+    **_table("other", f.dot, "aten::dot aten::vdot"),
+    **_table(PRODUCT, f.mm, "aten::bmm"),
+    **_table(PRODUCT, f.addmm, "aten::baddbmm aten::baddbmm_ aten::addbmm aten::addbmm_"),
+    **_table("linear", f.matmul_backward, "aten::matmul_backward"),
+    # Linear layers of one backend, packed and quantized ones
+    **_table(
+        "linear",
+        f.linear,
+        """aten::linear aten::mkldnn_linear mkldnn::_linear_pointwise mkl::_mkl_linear
+        aten::_mixed_dtypes_linear aten::_weight_int8pack_mm aten::_weight_int4pack_mm
+        aten::_weight_int4pack_mm_for_cpu aten::_weight_int4pack_mm_with_scales_and_zeros
+        aten::_dyn_quant_matmul_4bit onednn::qlinear_pointwise onednn::linear_dynamic_fp16
+        onednn::linear_relu_dynamic_fp16 quantized::linear quantized::linear_relu quantized::linear_tanh
+        quantized::linear_leaky_relu quantized::linear_dynamic quantized::linear_relu_dynamic
+        quantized::linear_dynamic_fp16 quantized::linear_relu_dynamic_fp16""",
+    ),
+    **_table("linear", f.linear_backward, "aten::linear_backward aten::mkldnn_linear_backward"),
+    **_table("linear", f.linear_backward_input, "aten::mkldnn_linear_backward_input"),
+    **_table("linear", f.linear_backward_weights, "aten::mkldnn_linear_backward_weights"),
+    # Convolutions
+    **_table(
+        "convolution", f.convolution, "aten::convolution aten::_convolution aten::convolution_overrideable"
+    ),
+    **_table(
+        "convolution",
+        f.plain_convolution,
+        """aten::mkldnn_convolution aten::cudnn_convolution aten::cudnn_convolution_relu
+        aten::cudnn_convolution_add_relu aten::miopen_convolution aten::miopen_convolution_relu
+        aten::miopen_convolution_add_relu aten::miopen_depthwise_convolution aten::_mps_convolution
+        aten::_nnpack_spatial_convolution mkldnn::_convolution_pointwise mkldnn::_convolution_pointwise_""",
+    ),
+    **_table(
+        "convolution",
+        f.plain_transposed_convolution,
+        """aten::cudnn_convolution_transpose aten::miopen_convolution_transpose
+        aten::_mps_convolution_transpose mkldnn::_convolution_transpose_pointwise""",
+    ),
+    **_table(
+        "convolution",
+        f.unbatched_convolution,
+        """aten::_slow_conv2d_forward aten::slow_conv3d_forward aten::slow_conv_dilated2d
+        aten::slow_conv_dilated3d aten::_conv_depthwise2d aten::conv_depthwise3d""",
+    ),
+    **_table("convolution", f.conv_tbc, "aten::conv_tbc"),
+    **_table(
+        "convolution",
+        f.packed_convolution,
+        """quantized::conv1d quantized::conv1d_relu quantized::conv1d_dynamic quantized::conv2d
+        quantized::conv2d_relu quantized::conv2d_add quantized::conv2d_add_relu quantized::conv2d_dynamic
+        quantized::conv3d quantized::conv3d_relu quantized::conv3d_dynamic""",
+    ),
+    **_table(
+        "convolution",
+        f.packed_transposed_convolution,
+        "quantized::conv_transpose1d quantized::conv_transpose2d quantized::conv_transpose3d",
+    ),
+    **_table("convolution", f.convolution_backward, "aten::convolution_backward"),
+    **_table("convolution", f.deform_conv2d, "torchvision::deform_conv2d"),
+    **_table("convolution", f.deform_conv2d_backward, "torchvision::_deform_conv2d_backward"),
+    # Attention: every backend that scaled_dot_product_attention may choose
+    **_table(
+        "attention",
+        f.attention,
+        """aten::_scaled_dot_product_flash_attention_for_cpu aten::_scaled_dot_product_flash_attention
+        aten::_scaled_dot_product_efficient_attention aten::_scaled_dot_product_cudnn_attention
+        aten::_scaled_dot_product_fused_attention_overrideable
+        aten::_scaled_dot_product_attention_math_for_mps aten::_triton_scaled_dot_attention
+        aten::_cudnn_attention_forward higher_order::flex_attention""",
+    ),
+    **_table(
+        "attention",
+        f.attention_backward,
+        """aten::_scaled_dot_product_flash_attention_for_cpu_backward
+        aten::_scaled_dot_product_flash_attention_backward
+        aten::_scaled_dot_product_efficient_attention_backward
+        aten::_scaled_dot_product_cudnn_attention_backward aten::_cudnn_attention_backward
+        aten::_scaled_dot_product_fused_attention_overrideable_backward""",
+    ),
+    **_table("attention", f.flex_attention_backward, "higher_order::flex_attention_backward"),
+    **_table("attention", f.attention_bnhd, "aten::_flash_attention_forward"),
+    **_table("attention", f.efficient_attention_bnhd, "aten::_efficient_attention_forward"),
+    **_table("attention", f.attention_bnhd_backward, "aten::_flash_attention_backward"),
+    **_table("attention", f.efficient_attention_bnhd_backward, "aten::_efficient_attention_backward"),
+    **_table(
+        "attention",
+        f.multi_head_attention,
+        "aten::_native_multi_head_attention aten::_triton_multi_head_attention",
+    ),
+    **_table("attention", f.transformer_encoder_layer, "aten::_transformer_encoder_layer_fwd"),
+    # Recurrent layers
+    **_table("recurrent", f.rnn_flat_weights, "aten::_cudnn_rnn aten::miopen_rnn"),
+    **_table("recurrent", f.rnn_flat_weights_backward, "aten::_cudnn_rnn_backward aten::miopen_rnn_backward"),
+    **_table("recurrent", f.mkldnn_rnn_layer, "aten::mkldnn_rnn_layer"),
+    **_table("recurrent", f.mkldnn_rnn_layer_backward, "aten::mkldnn_rnn_layer_backward"),
+    **_table("recurrent", f.lstm_mps, "aten::_lstm_mps"),
+    # Others
+    **_table("other", f.trilinear, "aten::_trilinear"),
+    **_table("other", f.cdist, "aten::_cdist_forward"),
+    **_table("other", f.euclidean_dist, "aten::_euclidean_dist"),
+    **_table("other", f.cdist_backward, "aten::_cdist_backward"),
+}
+
+
+def register_formula(operator: str, formula: Callable[..., f.Work], kind: str = "other") -> None:
+    """Teach the counter an operator of your own, for the rest of the process.
+
+    Args:
+        operator: the dispatcher's name without the overload, such as "mylib::my_op" for an operator made by
+            ``torch.library.custom_op("mylib::my_op", ...)``.
+        formula: ``formula(out, *args, **kwargs) -> int``, the MACs (one multiply-add each, not FLOPs) of one
+            call, from the shapes of its result and arguments. It must not read values: they may be meta
+            tensors. Return 0 for an operator without matrix products, a dict from kind to MACs for one with
+            several, None where the shapes do not tell.
+        kind: the kind its MACs are listed under, one of KINDS.
+
+    Raises:
+        ValueError: the name has no namespace, or the kind is none of KINDS.
+
+        >>> register_formula("mylib::my_op", lambda out, x, weight: x.numel() * weight.shape[0],
+        kind="linear")
+    """
+    namespace, separator, name = operator.partition("::")
+    if not (namespace and separator and name) or "." in name:
+        raise ValueError(
+            f"operator name {operator!r}: expected 'namespace::name' without an overload, as 'aten::mm'"
+        )
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind!r} of {operator}: expected one of {', '.join(KINDS)}")
+    COUNTED[operator] = CountedOperator(kind, formula)

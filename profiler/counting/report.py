@@ -1,0 +1,55 @@
+"""What a count returns: plain integers, frozen, written to JSON as they are."""
+
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True)
+class CountReport:
+    """MACs of one call of a model.
+
+    Attributes:
+        macs: multiply-adds of matrix products, convolutions and attention products, exact.
+        flops: 2 x macs.
+        by_kind: MACs of "convolution", "linear", "attention" (products of two computed tensors), "recurrent",
+            "other".
+        by_operator: MACs by the dispatcher's operator name.
+        by_module: tree of {name, path, class, macs, own, parameters, children}; ``macs`` includes the
+            children, ``own`` is the module's own work by kind.
+        parameters, trainable_parameters: elements, a shared parameter once.
+        uncounted_operators: operators nobody has a formula for that a floating-point tensor went into, with
+            their calls. Empty means that ``macs`` is complete.
+        elementwise_flops, softmax_macs: estimates of the work that is not in ``macs`` (see elementwise.py).
+        input_shapes: shapes of the tensors among the inputs, in order.
+        counted_on: device the copy ran on: "meta", or "cpu" / "cuda" where it cannot run on meta.
+        note: what a reader of the figure should know, or None.
+    """
+
+    macs: int
+    flops: int
+    by_kind: dict[str, int]
+    by_operator: dict[str, int]
+    by_module: dict
+    parameters: int
+    trainable_parameters: int
+    uncounted_operators: dict[str, int]
+    elementwise_flops: int
+    softmax_macs: int
+    input_shapes: list[list[int]]
+    counted_on: str
+    note: str | None = None
+
+    def to_json(self) -> dict:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TrainingCountReport(CountReport):
+    """MACs of forward and backward.
+
+    ``macs`` (also as ``training_macs``) are the model's: 3 x forward where every input needs a gradient, less
+    for first layers and frozen parts. What checkpointing or a fused attention backward computes again is
+    ``recomputed_macs``, apart; the hardware executes the sum.
+    """
+
+    training_macs: int = 0
+    recomputed_macs: int = field(default=0)

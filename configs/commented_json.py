@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,8 @@ def parse_commented_json(text: str, file: str | Path | None = None) -> dict[str,
     def to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) < len(pairs):
-            keys = [key for key, _ in pairs]
-            repeated.extend(key for key in result if keys.count(key) > 1)
+            counts = Counter(key for key, _ in pairs)
+            repeated.extend(key for key, count in counts.items() if count > 1)
         return result
 
     try:

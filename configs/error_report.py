@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,8 @@ from configs.schema import ExperimentConfig
 # Network types that the project plans and does not build yet: named apart, so that nobody hunts for a typo.
 PLANNED_NET_TYPES = ("unet_denoiser", "dit_denoiser", "diffusers")
 _SHOWN_CHARS = 60
+# A section with more unknown keys than this is no config: the rest is counted, not listed.
+_SHOWN_UNKNOWN = 50
 # Below this likeness (difflib's ratio) a suggestion misleads more than it helps.
 _LIKENESS = 0.6
 
@@ -33,13 +36,19 @@ class CheckedConfig:
     warnings: list[str] = field(default_factory=list)
 
 
-def check(raw: dict[str, Any], file: str | None = None, allow_unknown: bool = False) -> CheckedConfig:
+def check(
+    raw: dict[str, Any],
+    file: str | None = None,
+    allow_unknown: bool = False,
+    origins: dict[str, str] | None = None,
+) -> CheckedConfig:
     """Check a raw config.
 
     Args:
         raw: the sections, as read from JSON. Not changed.
         file: named in errors.
         allow_unknown: unknown keys are dropped with a warning instead of refused.
+        origins: path here -> path in the file, where the file was laid out differently.
 
     Raises:
         ConfigError: with every problem of the config, one line per key.
@@ -49,13 +58,11 @@ def check(raw: dict[str, Any], file: str | None = None, allow_unknown: bool = Fa
     cleaned = _without_unknown(
         raw, ExperimentConfig, "", warnings if allow_unknown else problems, allow_unknown
     )
-    try:
-        config = ExperimentConfig.model_validate(cleaned)
-    except ValidationError as error:
-        problems.extend(_worded(error, cleaned))
-    if problems:
-        raise ConfigError(file, problems)
-    return CheckedConfig(config, warnings)
+    config, found = _validate(cleaned)
+    problems.extend(found)
+    if config is None or problems:
+        raise ConfigError(file, _in_the_files_words(problems, origins or {}))
+    return CheckedConfig(config, _in_the_files_words(warnings, origins or {}))
 
 
 def nearest(key: str, known: list[str]) -> str | None:
@@ -79,8 +86,12 @@ def _without_unknown(
     known = list(section.model_fields)
     result: dict[str, Any] = {}
     misspelt: dict[str, Any] = {}
+    unknown = 0
     for key, value in raw.items():
         if key not in known:
+            unknown += 1
+            if unknown > _SHOWN_UNKNOWN:
+                continue
             suggestion = nearest(key, known)
             if suggestion is None:
                 way_out = f"known here: {', '.join(known)}" if len(known) <= 12 else "see configs/README.md"
@@ -93,19 +104,61 @@ def _without_unknown(
         if inner is not None and isinstance(value, dict):
             value = _without_unknown(value, inner, f"{prefix}{key}.", report, drop)
         result[key] = value
+    if unknown > _SHOWN_UNKNOWN:
+        report.append(f"{prefix.rstrip('.') or 'top level'}: {unknown - _SHOWN_UNKNOWN} more unknown keys")
     if not drop:
         # The config is refused anyway: checking on with the key that was meant keeps follow-on errors away.
         result = {**misspelt, **result}
     return result
 
 
-def _worded(error: ValidationError, raw: dict[str, Any]) -> list[str]:
-    lines: dict[str, str] = {}
+def _validate(raw: dict[str, Any]) -> tuple[ExperimentConfig | None, list[str]]:
+    """The typed check.
+
+    Checks across keys run only on sound values, so after a failure the blamed keys are set aside (their
+    defaults stand in) and the rest is checked again, until nothing new comes up.
+    """
+    lines: list[str] = []
+    blamed: set[str] = set()
+    remaining = raw
+    while True:
+        try:
+            config = ExperimentConfig.model_validate(remaining)
+        except ValidationError as error:
+            # A text that names a key set aside may be about its stand-in value: not the file's fault.
+            fresh = [
+                (path, text)
+                for path, text in _one_per_key(error, remaining)
+                if path not in blamed and not _names_any(text, blamed)
+            ]
+            if not fresh:
+                return None, lines
+            lines.extend(f"{path}: {text}" for path, text in fresh)
+            blamed.update(path for path, _ in fresh)
+            remaining = _without(raw, blamed)
+        else:
+            return (None if lines else config), lines
+
+
+def _one_per_key(error: ValidationError, raw: dict[str, Any]) -> list[tuple[str, str]]:
+    # Each branch of a union, and each entry of a list, reports its own failure: one line per key will do.
+    found: dict[tuple[str, str], tuple[str, str]] = {}
     for item in error.errors(include_url=False):
         for path, text in _explain(item, raw):
-            # One line per key: each branch of a union reports its own failure.
-            lines.setdefault(f"{path}: {text}" if item["type"] == "value_error" else path, f"{path}: {text}")
-    return list(lines.values())
+            found.setdefault((path, text if item["type"] == "value_error" else ""), (path, text))
+    return list(found.values())
+
+
+def _names_any(text: str, paths: set[str]) -> bool:
+    return bool({path.rpartition(".")[2] for path in paths} & set(re.findall(r"\w+", text)))
+
+
+def _without(raw: dict[str, Any], paths: set[str], prefix: str = "") -> dict[str, Any]:
+    return {
+        key: _without(value, paths, f"{prefix}{key}.") if isinstance(value, dict) else value
+        for key, value in raw.items()
+        if f"{prefix}{key}" not in paths
+    }
 
 
 def _explain(item: Any, raw: dict[str, Any]) -> list[tuple[str, str]]:
@@ -141,6 +194,15 @@ def _locate(loc: tuple[int | str, ...], raw: Any) -> tuple[str, FieldInfo | None
             parts.pop(0)  # the tag that picked the branch is no key of the file
         section = section_of(info, value)
     return ".".join(path), info, value
+
+
+def _in_the_files_words(lines: list[str], origins: dict[str, str]) -> list[str]:
+    if not origins:
+        return lines
+    # Longest first: "model.upscale" may come from "scale" while the rest of "model" comes from "netG".
+    paths = sorted(origins, key=len, reverse=True)
+    path = re.compile("|".join(rf"(?<![\w.]){re.escape(name)}(?![\w-])" for name in paths))
+    return [path.sub(lambda match: origins[match.group()], line) for line in lines]
 
 
 def expected_text(info: FieldInfo) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Any
 from configs.commented_json import read_commented_json
 from configs.error_report import check
 from configs.field_types import RelativeToConfig, Section
+from configs.imports import folder_name, import_options, is_option_file
 from configs.schema import ExperimentConfig
+from configs.spellings import adopt_spellings
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def load_config(path: str | Path, allow_unknown: bool = False) -> LoadedConfig:
     """Read, check and complete a config file.
 
     Args:
-        path: a commented JSON file in this project's sections.
+        path: a commented JSON file in this project's sections, or a SwinMR or KAIR option file.
         allow_unknown: turn unknown keys into messages.
 
     Raises:
@@ -45,11 +46,16 @@ def load_config(path: str | Path, allow_unknown: bool = False) -> LoadedConfig:
     """
     raw, content = read_commented_json(path)
     file = Path(os.path.abspath(path))
-    messages: list[str] = []
+    origins: dict[str, str] = {}
+    if is_option_file(raw):
+        imported = import_options(raw, str(path))
+        raw, origins, messages = imported.sections, imported.origins, imported.messages
+    else:
+        raw, messages = adopt_spellings(raw)
     if "experiment_name" not in raw:
         raw = {"experiment_name": folder_name(file.stem), **raw}
-    checked = check(raw, str(path), allow_unknown)
-    messages += checked.warnings
+    checked = check(raw, str(path), allow_unknown, origins)
+    messages = [*messages, *checked.warnings]
     config = resolve_paths(checked.config, file.parent)
     return LoadedConfig(config, file, hashlib.sha256(content).hexdigest(), tuple(messages))
 
@@ -83,8 +89,3 @@ def _with_absolute_paths(section: Section, folder: Path) -> dict[str, Any]:
             value = os.path.normpath(folder / os.path.expanduser(value))
         result[key] = value
     return result
-
-
-def folder_name(text: str) -> str:
-    """`text` as an `experiment_name`: other characters become `_`."""
-    return re.sub(r"[^A-Za-z0-9._+-]", "_", text).lstrip(".+-")[:100] or "experiment"

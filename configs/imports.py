@@ -1,0 +1,269 @@
+"""Option files of SwinMR and KAIR (`netG`, `datasets`, `train`) as this project's sections.
+
+Such a file is recognised by its shape. What has a counterpart is mapped; the rest is named in one message.
+Values are passed on as they are, so that the schema checks them; errors then name the option file's own keys.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from configs.errors import ConfigError
+
+OPTION_FILE_SECTIONS = ("netG", "datasets", "train")
+KNOWN_NETWORKS = ("swinir", "swinmr")
+
+# Keys that are mapped one to one: option file -> config.
+_SAME_MEANING = {
+    "path.root": "paths.root",
+    "path.pretrained_netG": "training.initial_weights",
+    "datasets.test.dataroot_H": "data.val_dir",
+    "datasets.train.dataroot_H": "data.train_dir",
+    "train.E_decay": "training.ema_decay",
+    "train.G_optimizer_lr": "training.optimizer.lr",
+    "train.G_optimizer_wd": "training.optimizer.weight_decay",
+    "train.G_optimizer_betas": "training.optimizer.betas",
+    "train.G_scheduler_milestones": "training.scheduler.milestones",
+    "train.G_scheduler_gamma": "training.scheduler.gamma",
+    "train.checkpoint_test": "training.validate_every_steps",
+    "train.checkpoint_save": "training.checkpoint_every_steps",
+    "train.checkpoint_print": "logging.log_interval",
+    "train.is_early_stopping": "training.early_stopping.enabled",
+    "train.early_stopping_num": "training.early_stopping.patience",
+    "train.manual_seed": "system.seed",
+    "dist": "system.distributed",
+}
+# Keys whose null, or empty text, means "the default": they are then left out.
+_NULL_IS_DEFAULT = ("path.", "datasets.", "train.manual_seed", "train.G_scheduler_")
+_LOSS_TYPES = {"charbonnier": "charbonnier", "l1": "l1", "l2": "mse"}
+_OPTIMIZERS = {"adam": "adam", "adamw": "adamw", "sgd": "sgd"}
+_MASKS = {"G1D": "gaussian1d", "G2D": "gaussian2d", "P2D": "poisson2d", "R": "radial", "S": "spiral"}
+
+
+@dataclass
+class ImportedOptions:
+    """An option file in this project's sections.
+
+    Attributes:
+        sections: the raw config, not yet checked against the schema.
+        origins: path of a key here -> path of the key in the option file, for errors.
+        messages: what was recognised, computed, and left out.
+    """
+
+    sections: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=lambda: {"model": "netG"})
+    messages: list[str] = field(default_factory=list)
+
+    def put(self, path: str, value: Any, origin: str | None = None) -> None:
+        """Set the value at a dotted path, remembering the key it came from."""
+        *parents, key = path.split(".")
+        section = self.sections
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[key] = value
+        if origin is not None:
+            self.origins[path] = origin
+
+
+def is_option_file(raw: dict[str, Any]) -> bool:
+    """Whether a file is laid out like a SwinMR or KAIR option file: two of its sections, or `netG` alone."""
+    if isinstance(raw.get("model"), dict):
+        return False
+    return "netG" in raw or sum(key in raw for key in OPTION_FILE_SECTIONS) >= 2
+
+
+def import_options(raw: dict[str, Any], file: str | None = None) -> ImportedOptions:
+    """Map an option file.
+
+    Raises:
+        ConfigError: `netG` is missing or no object, or names another network than SwinIR or SwinMR.
+    """
+    _refuse_other_networks(raw, file)
+    options = _flat(raw)
+    result = ImportedOptions()
+    result.messages.append("recognised as a SwinMR/KAIR option file: mapped to this project's sections")
+    _map_network(raw, options, result)
+    _map_batch(options, result)
+    _map_patch(options, result)
+    _map_mask(options, result)
+    _map_losses(options, result)
+    _map_optimizer(options, result)
+    for origin, path in _SAME_MEANING.items():
+        if origin in options:
+            value = options.pop(origin)
+            if value in (None, "") and origin.startswith(_NULL_IS_DEFAULT):
+                continue
+            if origin.endswith("dataroot_H") and isinstance(value, str) and re.fullmatch(r"\[.*\]", value):
+                result.messages.append(f'{origin} "{value}" is a placeholder, not a folder: left out')
+                continue
+            result.put(path, value, origin)
+    if isinstance(options.get("task"), str) and options["task"]:
+        result.put("experiment_name", folder_name(options.pop("task")), "task")
+    if options:
+        result.messages.append(f"no counterpart here, not used: {', '.join(options)}")
+    return result
+
+
+def folder_name(text: str) -> str:
+    """`text` as an `experiment_name`: other characters become `_`."""
+    return re.sub(r"[^A-Za-z0-9._+-]", "_", text).lstrip(".+-")[:100] or "experiment"
+
+
+def _refuse_other_networks(raw: dict[str, Any], file: str | None) -> None:
+    for key in OPTION_FILE_SECTIONS:
+        if key in raw and not isinstance(raw[key], dict):
+            raise ConfigError(file, [f"{key}: expected an object {{...}}, got {json.dumps(raw[key])[:60]}"])
+    known = " or ".join(f'"{name}"' for name in KNOWN_NETWORKS)
+    if "netG" not in raw:
+        raise ConfigError(
+            file, [f"netG: missing: the network's options, with net_type {known}, are required"]
+        )
+    net_type = raw["netG"].get("net_type")
+    if net_type not in KNOWN_NETWORKS:
+        got = "missing" if net_type is None else f"{json.dumps(net_type)[:60]} cannot be imported"
+        raise ConfigError(file, [f"netG.net_type: {got}: expected {known}"])
+
+
+def _flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted path -> value of everything but `netG`."""
+    result: dict[str, Any] = {}
+    for key, value in raw.items():
+        if prefix == "" and key == "netG":
+            continue
+        if isinstance(value, dict):
+            result.update(_flat(value, f"{prefix}{key}."))
+        else:
+            result[f"{prefix}{key}"] = value
+    return result
+
+
+def _map_network(raw: dict[str, Any], options: dict[str, Any], result: ImportedOptions) -> None:
+    network = dict(raw["netG"])
+    # KAIR hands these two down to the network and the data where they are not set there.
+    for key, given in (("scale", "upscale"), ("n_channels", "in_chans")):
+        value = options.pop(key, None)
+        if value is None:
+            continue
+        if given not in network:
+            network[given] = value
+            result.origins[f"model.{given}"] = key
+        elif network[given] != value:
+            result.messages.append(f"{key} {value} is not used: netG.{given} is {network[given]}")
+    result.sections["model"] = network
+
+
+def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:
+    gpu_ids = options.pop("gpu_ids", None)
+    devices = len(gpu_ids) if isinstance(gpu_ids, list) and gpu_ids else 1
+    for origin, path, least in (
+        ("datasets.train.dataloader_batch_size", "data.batch_size", 1),
+        ("datasets.train.dataloader_num_workers", "data.num_workers", 0),
+    ):
+        value = options.pop(origin, None)
+        if value is None:
+            continue
+        if devices > 1 and type(value) is int and value > 0:
+            each = max(value // devices, least)
+            text = f"{origin} {value} is for all {devices} gpu_ids: {path} is {each} per device"
+            if each * devices != value:
+                text += f" ({value} / {devices} is not a whole number: {each * devices} in all)"
+            result.messages.append(text)
+            value = each
+        result.put(path, value, origin)
+    value = options.pop("datasets.test.dataloader_batch_size", None)
+    if value is not None:
+        result.put("data.val_batch_size", value, "datasets.test.dataloader_batch_size")
+
+
+def _map_patch(options: dict[str, Any], result: ImportedOptions) -> None:
+    origin = "datasets.train.H_size"
+    size = options.pop(origin, None)
+    if size is None:
+        return
+    scale = result.sections["model"].get("upscale", 1)
+    if type(size) is int and type(scale) is int and scale > 1 and size >= scale:
+        result.messages.append(
+            f"{origin} {size} is the enlarged patch: data.patch_size is {size // scale} (upscale {scale})"
+        )
+        size //= scale
+    result.put("data.patch_size", size, origin)
+
+
+def _map_mask(options: dict[str, Any], result: ImportedOptions) -> None:
+    names = [options.pop(key, None) for key in ("datasets.train.mask", "datasets.test.mask", "mask")]
+    name = next((value for value in names if isinstance(value, str)), None)
+    if name is None:
+        return
+    found = re.fullmatch(r"(G1D|G2D|P2D|R|S)([1-9]\d)", name)
+    if found is None:
+        result.messages.append(f'mask "{name}" is not known: set data.degradation yourself')
+        return
+    kind, percent = _MASKS[found[1]], int(found[2])
+    result.put("data.degradation.mask", kind, "datasets.train.mask")
+    result.put("data.degradation.sampled_fraction", percent / 100, "datasets.train.mask")
+    result.messages.append(
+        f'mask "{name}" is drawn as {kind}, {percent} %: for the official file, set mask "file" and mask_file'
+    )
+
+
+def _map_losses(options: dict[str, Any], result: ImportedOptions) -> None:
+    loss = "training.loss.components"
+    kind = options.pop("train.G_lossfn_type", None)
+    factor = options.pop("train.G_lossfn_weight", 1.0)
+    eps = options.pop("train.G_charbonnier_eps", None)
+    weights = {name: options.pop(f"train.{name}", None) for name in ("alpha", "beta", "gamma")}
+    if kind is None and all(value is None for value in weights.values()):
+        return
+    # SwinMR weights three parts and multiplies their sum; KAIR's own trainers have the image part alone.
+    image_only = all(value is None for value in weights.values())
+    scale = factor if _is_number(factor) else 1.0
+    for name, part, without in (
+        ("alpha", "spatial", 1.0),
+        ("beta", "frequency", 0.0),
+        ("gamma", "perceptual", 0.0),
+    ):
+        value = without if weights[name] is None else weights[name]
+        if _is_number(value):
+            value = value * scale
+        origin = "train.G_lossfn_weight" if image_only else f"train.{name}"
+        result.put(f"{loss}.{part}.weight", value, origin)
+    if not _is_number(factor):
+        result.put(f"{loss}.spatial.weight", factor, "train.G_lossfn_weight")
+    if kind == "ssim" and image_only:
+        result.put(
+            f"{loss}.ssim.weight", result.sections["training"]["loss"]["components"]["spatial"]["weight"]
+        )
+        result.put(f"{loss}.spatial.weight", 0.0)
+    elif kind in _LOSS_TYPES:
+        result.put(f"{loss}.spatial.type", _LOSS_TYPES[kind], "train.G_lossfn_type")
+        result.put(f"{loss}.frequency.type", _LOSS_TYPES[kind], "train.G_lossfn_type")
+    elif kind is not None:
+        result.messages.append(
+            f"train.G_lossfn_type {json.dumps(kind)} has no counterpart: charbonnier is used"
+        )
+    if eps is not None:
+        result.put(f"{loss}.spatial.eps", eps, "train.G_charbonnier_eps")
+        result.put(f"{loss}.frequency.eps", eps, "train.G_charbonnier_eps")
+
+
+def _map_optimizer(options: dict[str, Any], result: ImportedOptions) -> None:
+    kind = options.pop("train.G_optimizer_type", None)
+    if kind in _OPTIMIZERS:
+        result.put("training.optimizer.type", _OPTIMIZERS[kind], "train.G_optimizer_type")
+    elif kind is not None:
+        result.messages.append(f"train.G_optimizer_type {json.dumps(kind)} has no counterpart: adam is used")
+    schedule = options.pop("train.G_scheduler_type", None)
+    if schedule not in (None, "MultiStepLR"):
+        text = f"train.G_scheduler_type {json.dumps(schedule)} has no counterpart: the rate stays constant"
+        result.messages.append(text)
+        result.put("training.scheduler.type", "none", "train.G_scheduler_type")
+    clip = options.pop("train.G_optimizer_clipgrad", None)
+    if clip:  # KAIR takes null and 0 as no clipping
+        result.put("training.gradient.clip_norm", clip, "train.G_optimizer_clipgrad")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from configs import ExperimentConfig
 from models.custom_network import build_custom
 from models.errors import ModelError
+from models.initialisation import initialise
 from models.inputs import BuiltModel, InputSpec
 from models.swinir import SwinIR
 from models.timm_network import build_timm
@@ -42,17 +43,15 @@ def build_swinir(config: ExperimentConfig) -> BuiltModel:
             drop_path_rate=model.drop_path_rate,
             ape=model.ape,
             patch_norm=model.patch_norm,
-            upsampler=model.upsampler,
+            upsampler=model.upsampler or "",
             resi_connection=model.resi_connection,
             gradient_checkpointing=training.gradient_checkpointing,
         )
     except ValueError as error:
         raise ModelError(f"model: {error}") from error
+    initialise(module, model.init_type, model.init_gain)
     height, width = model.image_hw
-    if config.data.use_patches and config.data.patch_size is not None:
-        patch_hw = (config.data.patch_size, config.data.patch_size)
-    else:
-        patch_hw = (height, width)
+    patch_hw = config.training_patch_hw or (height, width)
     if model.ape:
         check_hw = (height, width)
     else:

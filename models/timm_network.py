@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from typing import Any
+
+from torch import nn
 
 from configs import ExperimentConfig
 from models.errors import ModelError
@@ -22,31 +25,30 @@ def build_timm(config: ExperimentConfig) -> BuiltModel:
         nearest = difflib.get_close_matches(options.name, timm.list_models(), n=3, cutoff=0.4)
         hint = f": did you mean {' or '.join(nearest)}?" if nearest else ""
         raise ModelError(f"model.name: timm {timm.__version__} has no model {options.name!r}{hint}")
-    kwargs = dict(options.kwargs)
-    kwargs.setdefault("in_chans", options.in_chans)
+    kwargs: dict[str, Any] = {"in_chans": options.in_chans, **options.kwargs}
     if options.num_classes is not None:
-        kwargs.setdefault("num_classes", options.num_classes)
-    if kwargs.pop("pretrained", False):
-        raise ModelError("model.kwargs.pretrained: weights do not change a profile and are not downloaded")
-    module = _create(timm, options.name, kwargs, options.img_size)
-    channels, height, width = timm.data.resolve_model_data_config(module)["input_size"]
-    channels = kwargs["in_chans"]
-    if options.img_size is not None:
-        height = width = options.img_size
-    spec = (InputSpec((channels, height, width)),)
+        kwargs["num_classes"] = options.num_classes
+    size = options.img_size
+    image_hw = (size, size) if isinstance(size, int) else size
+    module = _create(options.name, kwargs, image_hw)
+    if image_hw is None:
+        image_hw = timm.data.resolve_model_data_config(module)["input_size"][1:]
+    spec = (InputSpec((kwargs["in_chans"], *image_hw)),)
     return BuiltModel("timm", module, {"inference": spec, "training": spec, "cross_check": spec})
 
 
-def _create(timm, name: str, kwargs: dict, img_size: int | None):
-    """Creates with img_size where the network is built for one size (ViT, Swin), without where it is not."""
+def _create(name: str, kwargs: dict[str, Any], image_hw: Any) -> nn.Module:
+    """Passes img_size to networks built for one size (ViT, Swin), and not to those that take any (ResNet)."""
+    import timm
+
     try:
-        if img_size is None:
-            return timm.create_model(name, pretrained=False, **kwargs)
-        try:
-            return timm.create_model(name, pretrained=False, img_size=img_size, **kwargs)
-        except TypeError as error:
-            if "img_size" not in str(error):
-                raise
-            return timm.create_model(name, pretrained=False, **kwargs)
-    except (TypeError, ValueError, AssertionError, RuntimeError, KeyError) as error:
-        raise ModelError(f"model: timm refuses {name!r} with {kwargs}: {error}") from error
+        if image_hw is not None:
+            try:
+                return timm.create_model(name, pretrained=False, img_size=image_hw, **kwargs)
+            except TypeError as error:
+                if "img_size" not in str(error):
+                    raise
+        return timm.create_model(name, pretrained=False, **kwargs)
+    except Exception as error:  # timm and its constructors raise whatever their options run into
+        reason = f"{type(error).__name__}: {error}"
+        raise ModelError(f"model: timm cannot make {name!r} with {kwargs}: {reason}") from error

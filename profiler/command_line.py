@@ -1,0 +1,193 @@
+"""The options of `profile_model.py`: parsed, checked, and turned into what the run takes."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import NoReturn
+
+from configs import LoadedConfig, config_from_dict
+from profiler.exit_codes import EXIT_BAD_INPUT
+from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
+from profiler.profile_run import RunOptions
+from profiler.session import MeasureOptions
+from profiler.sweep import DEFAULT_BATCH_SIZES
+
+DEFAULT_OUTPUT = "results/profile_results.json"
+# The largest grid dimension of CUDA in y and z: kernels that put the batch there cannot run more, and no image
+# network gains anything near it. A larger number is a slip of the finger.
+MAX_BATCH_SIZE = 65535
+MAX_IMAGE_SIDE = 65536
+MODELS = {
+    "swinir": "SwinIR and SwinMR (Liang et al. 2021, Huang et al. 2022); alias swinmr",
+    "timm": "any network of the timm package by name, with random weights",
+    "custom": "your own torch.nn.Module class, imported with --trust-config",
+}
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Ends with one line on standard error and exit status 2, without the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_BAD_INPUT, f"error: {message} (--help lists the options)\n")
+
+
+def batch_sizes(text: str) -> list[int]:
+    """ "1,4,8" -> [1, 4, 8]. Raises ArgumentTypeError for anything but distinct positive integers."""
+    sizes = []
+    for part in text.split(","):
+        if not re.fullmatch(r"\s*[+-]?\d+\s*", part):
+            shown = repr(part.strip()) if part.strip() else "an empty entry"
+            raise argparse.ArgumentTypeError(f"{shown} in {text!r}: give whole numbers such as 1,4,8")
+        size = int(part)
+        if not 1 <= size <= MAX_BATCH_SIZE:
+            raise argparse.ArgumentTypeError(f"{size} in {text!r}: a batch is 1 to {MAX_BATCH_SIZE}")
+        if size in sizes:
+            raise argparse.ArgumentTypeError(f"{size} is twice in {text!r}")
+        sizes.append(size)
+    return sizes
+
+
+def image_size(text: str) -> list[int]:
+    """ "256" or "256x320" (height x width) -> [height, width] in pixels."""
+    match = re.fullmatch(r"(\d{1,6})(?:x(\d{1,6}))?", text)
+    sides = [int(side) for side in match.groups() if side] if match else []
+    if not sides or not all(1 <= side <= MAX_IMAGE_SIDE for side in sides):
+        raise argparse.ArgumentTypeError(f"{text!r}: give pixels, such as 256 or 256x320 (height x width)")
+    return sides * 2 if len(sides) == 1 else sides
+
+
+def device(text: str) -> str:
+    """ "auto", "cpu", "cuda" or "cuda:N"."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: one of auto, cpu, cuda, cuda:0, cuda:1, ...")
+    return text
+
+
+def positive_int(text: str) -> int:
+    """A whole number of at least 1."""
+    return _at_least(text, 1)
+
+
+def non_negative_int(text: str) -> int:
+    """A whole number of at least 0."""
+    return _at_least(text, 0)
+
+
+def _at_least(text: str, lowest: int) -> int:
+    if not re.fullmatch(r"[+-]?\d{1,18}", text) or int(text) < lowest:
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole number of at least {lowest}")
+    return int(text)
+
+
+def positive_seconds(text: str) -> float:
+    """A positive, finite number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: a positive number of seconds")
+    return seconds
+
+
+class ProfileArguments(argparse.Namespace):
+    """The parsed options."""
+
+    def run_options(self, command_line: Sequence[str]) -> RunOptions:
+        """What the run takes."""
+        measure = MeasureOptions(
+            device=self.device,
+            precision=self.precision,
+            channels_last=self.channels_last,
+            compile=self.compile,
+            num_runs=self.num_runs,
+            warmup=self.warmup,
+            time_budget_s=self.time_budget,
+            timeout_s=self.timeout,
+            seed=self.seed,
+            threads=self.threads,
+            trust_config=self.trust_config,
+        )
+        return RunOptions(measure, self.batch_sizes, tuple(command_line))
+
+
+def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
+    """Parses the command line; ends the process with status 2 and one line when it is wrong."""
+    parser = OneLineParser(
+        prog="profile_model.py",
+        description="Profile the network of a JSON config: parameters, MACs, latency and memory by batch size.",
+    )
+    add = parser.add_argument
+    add("--config", metavar="FILE", help="the config (configs/README.md describes every key)")
+    add("--batch-sizes", type=batch_sizes, metavar="N,N,...", help=(
+        f"sizes to measure (default {','.join(map(str, DEFAULT_BATCH_SIZES))}; on a CPU, where none are named, "
+        "without those that would take the sweep past two minutes)"
+    ))  # fmt: skip
+    add(
+        "--device",
+        type=device,
+        default="auto",
+        help="auto (default), cpu, cuda, cuda:1; auto alone falls back",
+    )
+    add("--precision", choices=["fp32", "bf16", "fp16"], default="fp32", help="fp32 (default), or autocast")
+    add(
+        "--image-size",
+        type=image_size,
+        metavar="N|HxW",
+        help="pixels, in place of the config's model.img_size",
+    )
+    add("--num-runs", type=positive_int, metavar="N", help=(
+        f"timed runs of every size (default: {DEFAULT_RUNS}, and more until the median is sure, within the budget)"
+    ))  # fmt: skip
+    add("--warmup", type=non_negative_int, metavar="N", help=(
+        f"warm-up runs of every size (default: {DEFAULT_WARMUP_RUNS}, within a fifth of the budget)"
+    ))  # fmt: skip
+    add("--time-budget", type=positive_seconds, default=DEFAULT_TIME_BUDGET_S, metavar="S", help=(
+        f"seconds for each batch size where --num-runs is not given (default {DEFAULT_TIME_BUDGET_S:g})"
+    ))  # fmt: skip
+    add("--timeout", type=positive_seconds, metavar="S", help=(
+        "seconds after which a size is given up as hung (default: ten times what is expected, 30 minutes at least)"
+    ))  # fmt: skip
+    add("--channels-last", action="store_true", help="channels-last memory format")
+    add("--compile", action="store_true", help="torch.compile the network before it is timed")
+    add(
+        "--seed", type=non_negative_int, default=0, metavar="N", help="seed of the random weights (default 0)"
+    )
+    add("--threads", type=positive_int, metavar="N", help="CPU threads (default: torch's choice)")
+    add(
+        "--output",
+        default=DEFAULT_OUTPUT,
+        metavar="FILE",
+        help=f"default {DEFAULT_OUTPUT}; - is standard output",
+    )
+    add("--allow-unknown", action="store_true", help="unknown keys of the config are warnings")
+    add(
+        "--trust-config",
+        action="store_true",
+        help="let the config import and run your own class (net_type custom)",
+    )
+    add("--list-models", action="store_true", help="list the network types and exit")
+    parsed = parser.parse_args(arguments, namespace=ProfileArguments())
+    if parsed.config is None and not parsed.list_models:
+        parser.error("--config is missing: which network? For example --config configs/train_config.json")
+    return parsed
+
+
+def listed_models() -> str:
+    """The network types a config can name, one a line."""
+    return "\n".join(f"{name:8} {text}" for name, text in MODELS.items())
+
+
+def with_image_size(loaded: LoadedConfig, image_hw: list[int] | None) -> LoadedConfig:
+    """The config with another image size, checked again. Raises ConfigError where it does not fit."""
+    if image_hw is None:
+        return loaded
+    raw = loaded.config.model_dump(mode="json")
+    if raw["model"]["net_type"] == "custom":
+        raw["model"]["input_shapes"] = [[*shape[:-2], *image_hw] for shape in raw["model"]["input_shapes"]]
+    else:
+        raw["model"]["img_size"] = image_hw[0] if image_hw[0] == image_hw[1] else image_hw
+    return dataclasses.replace(loaded, config=config_from_dict(raw))

@@ -1,0 +1,182 @@
+"""The report on the terminal: the five numbered steps and the summary that users of this script know.
+
+Formats what the blocks of a profile hold and computes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Any, TextIO
+
+from profiler.profile_warnings import ProfileWarning
+
+WIDTH = 80
+MIB = 2**20
+GIGA = 1e9
+
+
+class Console:
+    """Writes to a stream, and goes on in silence when nobody reads it any more (a closed terminal, `| head`)."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = sys.stdout if stream is None else stream
+
+    def line(self, text: str = "") -> None:
+        try:
+            self.stream.write(text + "\n")
+            self.stream.flush()
+        except (OSError, ValueError):  # a broken pipe, a hung-up terminal, a closed stream
+            self._fall_silent()
+        except UnicodeEncodeError:
+            encoding = self.stream.encoding or "ascii"
+            self.stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+
+    def _fall_silent(self) -> None:
+        # Python would complain once more while closing the stream at exit.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, self.stream.fileno())
+        self.stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open for the rest of the run)
+
+    def title(self, text: str) -> None:
+        self.line("=" * WIDTH)
+        self.line(text.center(WIDTH).rstrip())
+        self.line("=" * WIDTH)
+
+    def step(self, number: int, text: str) -> None:
+        self.line()
+        self.line(f"[{number}/5] {text}")
+
+    def good(self, text: str, indent: int = 2) -> None:
+        self.line(f"{' ' * indent}✓ {text}")
+
+    def bad(self, text: str, indent: int = 2) -> None:
+        self.line(f"{' ' * indent}✗ {text}")
+
+    def note(self, text: str, indent: int = 4) -> None:
+        self.line(f"{' ' * indent}({text})")
+
+    def warning(self, warning: ProfileWarning) -> None:
+        self.line(f"  ! {warning.message}")
+
+
+def milliseconds(timing: dict[str, Any]) -> str:
+    """Mean and deviation, or the number of runs where one run has no deviation."""
+    if timing["std_ms"] is None:
+        return f"{timing['mean_ms']:,.2f} ms (n={timing['num_runs']})"
+    return f"{timing['mean_ms']:,.2f} ± {timing['std_ms']:,.2f} ms (n={timing['num_runs']})"
+
+
+def memory_name(memory: dict[str, Any]) -> str:
+    """Short label of what a memory figure is."""
+    return "GPU memory" if "CUDA" in memory["kind"] else "Process memory (RSS)"
+
+
+def print_configuration(console: Console, config: dict[str, Any]) -> None:
+    console.title("MODEL PROFILING")
+    console.line()
+    console.line("Configuration:")
+    console.line(f"  - Config file: {config['config_file']}")
+    console.line(f"  - Model: {config['model']}")
+    console.line(f"  - Image size: {config['image_size']}")
+    console.line(f"  - Device: {config['device']}")
+    console.line(f"  - Precision: {config['precision']}")
+    console.line(f"  - Batch sizes: {config['batch_sizes']}")
+
+
+def print_parameters(console: Console, architecture: dict[str, Any]) -> None:
+    console.good(f"Total parameters: {architecture['total_parameters']:,}")
+    console.good(f"Trainable parameters: {architecture['trainable_parameters']:,}")
+    console.good(f"Model size: {architecture['model_size_mb']:.2f} MB")
+    if architecture["buffer_bytes"]:
+        elements, size = architecture["buffer_elements"], architecture["buffer_bytes"] / MIB
+        console.good(f"Buffers: {elements:,} elements, {size:.2f} MB (not parameters)")
+    for name, count in architecture["parameters_by_module"].items():
+        if count:
+            console.line(f"      {name}: {count:,}")
+
+
+def print_counts(console: Console, architecture: dict[str, Any]) -> None:
+    shape = " x ".join(map(str, architecture["input_shape"]))
+    console.good(f"MACs: {architecture['macs']:,} (multiply-adds, one forward of {shape})")
+    console.good(f"GMACs: {architecture['gmacs']:,.2f}")
+    console.good(f"FLOPs: {architecture['flops']:,} (= 2 x MACs)")
+    console.good(f"GFLOPs: {architecture['gflops']:,.2f}")
+    if architecture["flops_per_parameter"] is not None:
+        console.good(f"FLOPs/param: {architecture['flops_per_parameter']:,.2f}")
+    parts = [f"{kind} {macs / GIGA:,.2f}" for kind, macs in architecture["by_kind"].items() if macs]
+    if parts:
+        console.good(f"Of these GMACs: {', '.join(parts)}")
+    if architecture["note"]:
+        console.note(architecture["note"])
+
+
+def print_single_image(console: Console, block: dict[str, Any]) -> None:
+    if "timing" not in block:
+        console.bad(f"{block['error']}: {block['detail']}")
+        return
+    timing, memory = block["timing"], block["memory"]
+    console.good(f"Mean time: {milliseconds(timing)}")
+    console.good(f"Median time: {timing['median_ms']:,.2f} ms")
+    console.good(f"Min/Max: {timing['min_ms']:,.2f} / {timing['max_ms']:,.2f} ms")
+    console.good(f"{memory_name(memory)} (peak): {memory['peak_mb']:,.2f} MB")
+    for note in timing["notes"]:
+        console.note(note)
+
+
+def print_batch(console: Console, block: dict[str, Any]) -> None:
+    if "timing" not in block:
+        console.bad(f"{block['error']}: {block['detail']}", indent=4)
+        return
+    timing, memory = block["timing"], block["memory"]
+    console.good(f"Inference time: {milliseconds(timing)}", indent=4)
+    console.good(f"Throughput: {timing['images_per_second']:,.2f} images/sec", indent=4)
+    console.good(f"{memory_name(memory)}: {memory['peak_mb']:,.2f} MB (peak)", indent=4)
+    console.good(f"Activation memory: {memory['activation_mb']:,.2f} MB", indent=4)
+    if memory["peak_reserved_mb"] is not None:
+        console.good(f"Reserved by the allocator: {memory['peak_reserved_mb']:,.2f} MB (peak)", indent=4)
+    for note in timing["notes"]:
+        console.note(note, indent=6)
+
+
+def print_summary(console: Console, profile: dict[str, Any]) -> None:
+    """The summary: architecture, single image, a line per batch size, the recommendation.
+
+    A warning has been printed where it arose; here its code marks the line that it concerns.
+    """
+    console.line()
+    console.title("PROFILING SUMMARY")
+    architecture, single = profile["architecture"], profile["single_image"]
+    if architecture is not None:
+        console.line()
+        console.line("Model Architecture:")
+        parameters, size = architecture["total_parameters"], architecture["model_size_mb"]
+        console.line(f"  - Parameters: {parameters:,} ({size:.2f} MB)")
+        if architecture["macs"] is not None:
+            console.line(f"  - GFLOPs: {architecture['gflops']:,.2f} (GMACs: {architecture['gmacs']:,.2f})")
+    if single is not None and "timing" in single:
+        console.line()
+        console.line("Single Image Performance:")
+        console.line(f"  - Inference time: {milliseconds(single['timing'])}")
+        console.line(f"  - Throughput: {single['timing']['images_per_second']:,.2f} images/sec")
+    if profile["batch_profiling"]:
+        console.line()
+        console.line("Batch Size Recommendations:")
+        for size, block in profile["batch_profiling"].items():
+            codes = [w["code"] for w in profile["warnings"] if w["batch_size"] == int(size)]
+            console.line(f"  - Batch {size}: {_summary_line(block, codes)}")
+    if profile["recommendation"] is not None and profile["recommendation"]["inference"] is not None:
+        advice = profile["recommendation"]["inference"]
+        console.line(f"  For inference: batch {advice['batch_size']}, {advice['reason']}.")
+        console.line(f"  This is for {advice['purpose']}.")
+
+
+def _summary_line(block: dict[str, Any], codes: list[str]) -> str:
+    if "timing" not in block:
+        return f"{block['error']} ({block['detail']})"
+    timing, memory = block["timing"], block["memory"]
+    name = "GPU memory" if "CUDA" in memory["kind"] else "process memory"
+    text = f"{timing['images_per_second']:,.2f} img/s, {memory['peak_mb']:,.0f} MB {name}"
+    return f"{text} (! {', '.join(codes)}: see above)" if codes else text

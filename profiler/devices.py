@@ -1,0 +1,194 @@
+"""What a device must offer to be measured: a clock that waits for the work, and its memory.
+
+CpuDevice and CudaDevice have the same methods; tests put a device of their own in their place.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+import torch
+
+RESIDENT_SAMPLING_S = 0.01
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class DeviceError(ValueError):
+    """The requested device or precision is not there; one line for the user."""
+
+
+@dataclass(frozen=True)
+class MemoryPeak:
+    """High-water marks since the last reset, bytes. `reserved_bytes` is None where nothing is reserved."""
+
+    peak_bytes: int
+    reserved_bytes: int | None
+
+
+class MeasuredDevice(Protocol):
+    """A device as the measurements see it."""
+
+    kind: str  # "cpu" or "cuda"
+    memory_kind: str  # what the memory figures are, in words
+
+    def time_ms(self, run: Callable[[], object]) -> float:
+        """Milliseconds of one call, all its work finished."""
+
+    def current_bytes(self) -> int:
+        """Memory in use now."""
+
+    def reset_peak(self) -> None:
+        """Starts a new high-water mark."""
+
+    def peak(self) -> MemoryPeak:
+        """High-water marks since `reset_peak`."""
+
+
+class ResidentPeak:
+    """High-water mark of this process's resident memory.
+
+    On Linux the kernel keeps it exactly (VmHWM, reset through /proc/self/clear_refs); elsewhere, and where
+    that file may not be written, a thread samples every 10 ms and misses shorter peaks, which the label says.
+    """
+
+    CLEAR_REFS = Path("/proc/self/clear_refs")
+    STATUS = Path("/proc/self/status")
+
+    def __init__(self) -> None:
+        self.exact = self._clear()
+        self._sampled_peak = 0
+        if not self.exact:
+            threading.Thread(target=self._sample, daemon=True).start()
+
+    def _clear(self) -> bool:
+        try:
+            self.CLEAR_REFS.write_text("5")
+            return self._high_water_mark() > 0
+        except OSError:
+            return False
+
+    def _high_water_mark(self) -> int:
+        for line in self.STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    def _sample(self) -> None:
+        process = psutil.Process()
+        while True:
+            self._sampled_peak = max(self._sampled_peak, process.memory_info().rss)
+            time.sleep(RESIDENT_SAMPLING_S)
+
+    def reset(self) -> None:
+        if self.exact:
+            self._clear()
+        else:
+            self._sampled_peak = 0
+
+    def read(self) -> int:
+        resident = psutil.Process().memory_info().rss
+        # The kernel updates VmHWM lazily: right after a reset it may lag behind the resident size.
+        return max(self._high_water_mark() if self.exact else self._sampled_peak, resident)
+
+
+class CpuDevice:
+    """The host: wall-clock time, and the resident memory of this process (torch and Python included)."""
+
+    kind = "cpu"
+
+    def __init__(self) -> None:
+        self._peak = ResidentPeak()
+        how = "kernel high-water mark" if self._peak.exact else "sampled every 10 ms"
+        self.memory_kind = f"resident memory of the whole process ({how})"
+
+    def time_ms(self, run: Callable[[], object]) -> float:
+        start = time.perf_counter_ns()
+        run()
+        return (time.perf_counter_ns() - start) / 1e6
+
+    def current_bytes(self) -> int:
+        return psutil.Process().memory_info().rss
+
+    def reset_peak(self) -> None:
+        self._peak.reset()
+
+    def peak(self) -> MemoryPeak:
+        return MemoryPeak(self._peak.read(), None)
+
+
+class CudaDevice:
+    """One GPU: CUDA events around the call, and the caching allocator's own counters."""
+
+    kind = "cuda"
+    memory_kind = "torch's CUDA allocator (without the CUDA context)"
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        torch.cuda.set_device(device)
+
+    def time_ms(self, run: Callable[[], object]) -> float:
+        start = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize(self.device)
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
+
+    def current_bytes(self) -> int:
+        torch.cuda.synchronize(self.device)
+        return torch.cuda.memory_allocated(self.device)
+
+    def reset_peak(self) -> None:
+        # Cached blocks of a smaller batch would count as reserved by this one.
+        torch.cuda.synchronize(self.device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak(self) -> MemoryPeak:
+        torch.cuda.synchronize(self.device)
+        return MemoryPeak(
+            torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
+        )
+
+
+def resolve_device(name: str) -> torch.device:
+    """torch device for "auto", "cpu", "cuda" or "cuda:N".
+
+    Only "auto" falls back to the CPU. Raises DeviceError for a GPU that is not there.
+    """
+    if name == "cpu":
+        return torch.device("cpu")
+    available = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda:0" if available else "cpu")
+    if not available:
+        built = "" if torch.version.cuda else f" (this torch, {torch.__version__}, is built without CUDA)"
+        raise DeviceError(f"--device {name}: no CUDA device is available{built}; use --device cpu or auto")
+    index = int(name.partition(":")[2] or 0)
+    count = torch.cuda.device_count()
+    if index >= count:
+        last = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0"
+        raise DeviceError(f"--device {name}: there is only {last}")
+    return torch.device("cuda", index)
+
+
+def open_device(device: torch.device) -> MeasuredDevice:
+    """The measuring side of a torch device."""
+    return CudaDevice(device) if device.type == "cuda" else CpuDevice()
+
+
+def check_precision(device: torch.device, precision: str) -> torch.dtype:
+    """dtype of "fp32", "bf16" or "fp16". Raises DeviceError where the GPU has no such arithmetic."""
+    if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise DeviceError(
+            f"--precision bf16: {torch.cuda.get_device_name(device)} has no bf16; use fp16 or fp32"
+        )
+    return PRECISIONS[precision]

@@ -1,0 +1,183 @@
+"""One batch size, measured: the forward pass as inference runs it, its latency and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.inputs import BuiltModel
+from profiler.devices import MeasuredDevice
+from profiler.latency import LatencyPolicy, LatencySamples, measure_latency
+
+
+@dataclass(frozen=True)
+class BatchMeasurement:
+    """Raw figures of one batch size, before any statistics. Memory in bytes, times in milliseconds."""
+
+    batch_size: int
+    input_shape: list[int]
+    latency: LatencySamples
+    before_bytes: int
+    after_bytes: int
+    peak_bytes: int
+    cold_peak_bytes: int
+    warm_peak_bytes: int
+    reserved_peak_bytes: int | None
+    memory_kind: str
+    first_nonfinite_module: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@contextmanager
+def state_preserved(module: nn.Module) -> Iterator[None]:
+    """Gives back what measuring changes: each submodule's training flag, and torch's global settings."""
+    modes = [(part, part.training) for part in module.modules()]
+    rng = torch.get_rng_state()
+    cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    default_dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    matmul_precision = torch.get_float32_matmul_precision()
+    cudnn = torch.backends.cudnn
+    flags = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+        torch.set_rng_state(rng)
+        if cuda_rng is not None:
+            torch.cuda.set_rng_state_all(cuda_rng)
+        if torch.get_default_dtype() != default_dtype:
+            torch.set_default_dtype(default_dtype)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        if torch.get_float32_matmul_precision() != matmul_precision:
+            torch.set_float32_matmul_precision(matmul_precision)
+        cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = flags
+
+
+def tensors_in(output: Any) -> Iterator[Tensor]:
+    """Every tensor of a forward's output: a tensor, or tuples, lists, dicts and dataclasses of them."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, dict):
+        for value in output.values():
+            yield from tensors_in(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from tensors_in(value)
+    elif is_dataclass(output) and not isinstance(output, type):
+        for field in fields(output):
+            yield from tensors_in(getattr(output, field.name))
+
+
+def is_finite(output: Any) -> bool:
+    """Whether no floating-point tensor of the output holds a NaN or an infinity."""
+    return all(
+        bool(torch.isfinite(tensor).all())
+        for tensor in tensors_in(output)
+        if tensor.is_floating_point() or tensor.is_complex()
+    )
+
+
+def first_nonfinite_module(module: nn.Module, run: Callable[[], Any]) -> str | None:
+    """Name of the module whose output is the first, in execution order, to hold a NaN or an infinity.
+
+    Runs one forward pass with hooks, which are removed again. None where no module's output holds one.
+    """
+    found: list[str] = []
+
+    def hook(name: str) -> Callable:
+        def check(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            if not found and not is_finite(output):
+                found.append(name)
+
+        return check
+
+    handles = [
+        part.register_forward_hook(hook(name or "(the network)")) for name, part in module.named_modules()
+    ]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else None
+
+
+def measure_forward(
+    built: BuiltModel,
+    forward: Callable[..., Any],
+    device: MeasuredDevice,
+    torch_device: torch.device,
+    dtype: torch.dtype,
+    batch_size: int,
+    policy: LatencyPolicy,
+    *,
+    expected_ms: float | None = None,
+    channels_last: bool = False,
+    on_run: Callable[[], None] = lambda: None,
+) -> BatchMeasurement:
+    """Measures forward passes of one batch size in evaluation mode under inference_mode.
+
+    forward: what is called with the inputs, `built.module` itself or its compiled form.
+    dtype: fp32 runs as it is; bf16 and fp16 run under autocast, as training does: weights stay fp32.
+    Raises whatever the network raises.
+    """
+    # Under autocast the inputs arrive in fp32 and the operators choose.
+    inputs = built.example_inputs(batch_size, torch_device, torch.float32)
+    if channels_last:
+        inputs = tuple(x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs)
+    last_output: list[Any] = [None]
+
+    def run() -> None:
+        # The previous output is freed first: a loop that reads its results would not keep two.
+        last_output[0] = None
+        last_output[0] = forward(*inputs)
+
+    def run_ms() -> float:
+        elapsed = device.time_ms(run)
+        on_run()
+        return elapsed
+
+    cold_peaks: list[int] = []
+
+    def on_warm() -> None:
+        cold_peaks.append(device.peak().peak_bytes)
+        last_output[0] = None
+        device.reset_peak()
+
+    autocast = torch.autocast(torch_device.type, dtype, enabled=dtype != torch.float32)
+    with state_preserved(built.module), torch.inference_mode(), autocast:
+        built.module.eval()
+        device.reset_peak()
+        before = device.current_bytes()
+        latency = measure_latency(run_ms, policy, expected_ms=expected_ms, on_warm=on_warm)
+        peak = device.peak()
+        finite = is_finite(last_output[0])
+        last_output[0] = None
+        after = device.current_bytes()
+        culprit = None
+        if not finite:
+            culprit = first_nonfinite_module(built.module, lambda: built.module(*inputs)) or "(the network)"
+    # Without a warm-up of its own the first timed run is the cold one.
+    cold = max(cold_peaks[0], before) if latency.warmup_ms else peak.peak_bytes
+    return BatchMeasurement(
+        batch_size=batch_size,
+        input_shape=[int(n) for n in inputs[0].shape],
+        latency=latency,
+        before_bytes=before,
+        after_bytes=after,
+        peak_bytes=max(peak.peak_bytes, cold),
+        cold_peak_bytes=cold,
+        warm_peak_bytes=peak.peak_bytes,
+        reserved_peak_bytes=peak.reserved_bytes,
+        memory_kind=device.memory_kind,
+        first_nonfinite_module=culprit,
+    )

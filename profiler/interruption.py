@@ -1,0 +1,46 @@
+"""Ctrl-C, SIGTERM and a closed terminal: the first ends the run in good order, a second Ctrl-C at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+# What a shell reports for a process that ended by Ctrl-C.
+EXIT_SECOND_INTERRUPT = 130
+HANDLED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Interrupted(BaseException):
+    """The run was asked to end. Like KeyboardInterrupt no Exception: no handler of errors may swallow it."""
+
+
+@contextmanager
+def interruptible(before_sudden_end: Callable[[], None]) -> Iterator[None]:
+    """Turns the first signal into Interrupted; a second Ctrl-C ends the process after `before_sudden_end`.
+
+    A signal that was ignored when we started (nohup) stays ignored. After the first signal SIGTERM and
+    SIGHUP are ignored, so that the result can be saved.
+    """
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if received:
+            if number == signal.SIGINT:
+                before_sudden_end()
+                os._exit(EXIT_SECOND_INTERRUPT)
+            return
+        received.append(number)
+        raise Interrupted(f"interrupted by {signal.Signals(number).name}")
+
+    previous = {}
+    for number in HANDLED:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            previous[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,107 @@
+"""Writing the profile so that no moment of failure loses what an earlier one had saved."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+STANDARD_OUTPUT = "-"
+
+
+class OutputError(ValueError):
+    """The place to write to cannot be written; one line for the user."""
+
+
+def to_text(content: dict[str, Any]) -> str:
+    """JSON text of a result. Raises ValueError for a NaN or an infinity, which JSON does not have."""
+    return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def write_atomically(file: Path, text: str) -> None:
+    """Replaces the file by the text, or leaves it as it was: temporary file beside it, fsync, rename.
+
+    Raises OSError.
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files for the owner alone; a result is for whoever the user's umask lets read.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, file)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+class ResultFile:
+    """The file of `--output`, or standard output for "-"."""
+
+    def __init__(self, output: str) -> None:
+        self.to_standard_output = output == STANDARD_OUTPUT
+        self.path = None if self.to_standard_output else Path(os.path.abspath(output))
+        self.last_error: OSError | None = None
+
+    @property
+    def name(self) -> str:
+        return "standard output" if self.path is None else str(self.path)
+
+    def prepare(self) -> None:
+        """Makes the folder and proves that a file can be written there, before hours are spent measuring.
+
+        Raises OutputError.
+        """
+        if self.path is None:
+            return
+        try:
+            if self.path.is_dir():
+                raise OutputError(f"--output {self.path}: is a folder; name a file in it")
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(prefix=f".{self.path.name}.", dir=self.path.parent):
+                pass
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise OutputError(f"--output {self.path}: cannot be written: {reason}") from error
+
+    def save(self, content: dict[str, Any]) -> bool:
+        """Writes what is known so far. False when the disk refuses; the last good file then stays."""
+        if self.path is None:
+            return True
+        try:
+            write_atomically(self.path, to_text(content))
+        except OSError as error:
+            self.last_error = error
+            return False
+        self.last_error = None
+        return True
+
+    def finish(self, content: dict[str, Any]) -> str | None:
+        """Writes the final state; returns a line for the user when it had to go elsewhere.
+
+        Where the file cannot be written the result goes to the temporary folder, and where that fails too to
+        standard error: it is never dropped.
+        """
+        if self.path is None:
+            sys.stdout.write(to_text(content))
+            sys.stdout.flush()
+            return None
+        if self.save(content):
+            return None
+        reason = self.last_error.strerror or str(self.last_error)
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="profile-"))
+            write_atomically(folder / self.path.name, to_text(content))
+            return f"{self.path} cannot be written ({reason}): the result is in {folder / self.path.name}"
+        except OSError:
+            sys.stderr.write(to_text(content))
+            return f"{self.path} cannot be written ({reason}), nor the temporary folder: the result is above"

@@ -1,0 +1,152 @@
+"""The batch sizes, from small to large: what each should cost, which are left out, what each gave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from profiler.failures import Failure, FailureKind, confirm_memory
+from profiler.host_memory import available_bytes
+from profiler.latency import LatencyPolicy
+from profiler.worker_process import WorkerFailed
+
+DEFAULT_BATCH_SIZES = (1, 2, 4, 8, 16)
+# On a CPU the default sweep of a large network would take an hour that nobody asked for.
+DEFAULT_SWEEP_LIMIT_S = 120.0
+MIB = 2**20
+
+
+class Measures(Protocol):
+    """What the sweep needs of a session."""
+
+    def measure(
+        self,
+        batch_size: int,
+        policy: LatencyPolicy,
+        expected_ms: float | None,
+        on_event: Callable[[dict[str, Any]], None],
+    ) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a batch size should cost by the largest one that ran: extrapolated linearly in the batch."""
+
+    latency_ms: float
+    activation_bytes: int
+    from_batch: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": "extrapolated",
+            "from_batch": self.from_batch,
+            "latency_ms": self.latency_ms,
+            "activation_bytes": self.activation_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class SizeResult:
+    """A measurement or a failure of one batch size, and what was expected of it."""
+
+    batch_size: int
+    expectation: Expectation | None
+    measurement: dict[str, Any] | None = None
+    failure: Failure | None = None
+    traceback: str | None = None
+
+
+def expect(batch_size: int, measured: dict[str, Any] | None) -> Expectation | None:
+    """Expectation for a batch size from the raw measurement of a smaller one."""
+    if measured is None:
+        return None
+    samples = sorted(measured["latency"]["samples_ms"])
+    ratio = batch_size / measured["batch_size"]
+    activation = max(measured["peak_bytes"] - measured["before_bytes"], 0)
+    return Expectation(samples[len(samples) // 2] * ratio, round(activation * ratio), measured["batch_size"])
+
+
+class Sweep:
+    """Measures sizes in ascending order; each size's failure is its own.
+
+    After out of memory the larger sizes are skipped; after any other failure the sweep goes on.
+    """
+
+    def __init__(
+        self,
+        session: Measures,
+        policy: LatencyPolicy,
+        *,
+        on_cpu: bool,
+        limit_s: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        available: Callable[[], int] = available_bytes,
+    ) -> None:
+        self.session, self.policy = session, policy
+        self.on_cpu, self.limit_s = on_cpu, limit_s
+        self.clock, self.available = clock, available
+        self.largest: dict[str, Any] | None = None
+        self.out_of_memory_at: int | None = None
+        self.started = clock()
+
+    def measure(
+        self,
+        batch_size: int,
+        on_start: Callable[[Expectation | None], None] = lambda expectation: None,
+        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+    ) -> SizeResult:
+        """Measures one size, or says why not. on_start is called just before the first run."""
+        expectation = expect(batch_size, self.largest)
+        refusal = self._reason_to_skip(batch_size, expectation)
+        if refusal is not None:
+            return SizeResult(batch_size, expectation, failure=refusal)
+        on_start(expectation)
+        expected_ms = None if expectation is None else expectation.latency_ms
+        try:
+            measurement = self.session.measure(batch_size, self.policy, expected_ms, on_event)
+        except WorkerFailed as failed:
+            ran = None if self.largest is None else self.largest["batch_size"]
+            failure = confirm_memory(failed.failure, ran if ran is not None and ran < batch_size else None)
+            if failure.error is FailureKind.OOM:
+                self.out_of_memory_at = batch_size
+            return SizeResult(batch_size, expectation, failure=failure, traceback=failed.traceback)
+        self.note_measured(measurement)
+        return SizeResult(batch_size, expectation, measurement=measurement)
+
+    def note_measured(self, measurement: dict[str, Any]) -> None:
+        """Takes a measurement as the base of later expectations."""
+        if self.largest is None or measurement["batch_size"] >= self.largest["batch_size"]:
+            self.largest = measurement
+
+    def _reason_to_skip(self, batch_size: int, expectation: Expectation | None) -> Failure | None:
+        if self.out_of_memory_at is not None and batch_size > self.out_of_memory_at:
+            detail = f"batch {self.out_of_memory_at} was out of memory"
+            return Failure(FailureKind.SKIPPED, detail)
+        if expectation is None:
+            return None
+        if self.on_cpu:
+            available = self.available()
+            if expectation.activation_bytes > available:
+                needs, has = expectation.activation_bytes / MIB, available / MIB
+                detail = (
+                    f"expected to need {needs:,.0f} MiB more by batch {expectation.from_batch}, and "
+                    f"{has:,.0f} MiB of host memory are available"
+                )
+                # Larger sizes need more still: they are skipped for the same reason, each with its figure.
+                return Failure(FailureKind.SKIPPED, detail)
+        if self.limit_s is not None:
+            expected_s = expectation.latency_ms / 1000
+            if self.clock() - self.started + expected_s > self.limit_s:
+                detail = (
+                    f"one run would take about {expected_s:,.0f} s and the default sweep on a CPU past "
+                    f"{self.limit_s / 60:g} minutes: --batch-sizes {batch_size} measures it"
+                )
+                return Failure(FailureKind.SKIPPED, detail)
+        return None
+
+
+def ascending(sizes: Sequence[int]) -> list[int]:
+    """The order of measuring: small sizes first, so that a failure costs the fewest figures."""
+    return sorted(sizes)

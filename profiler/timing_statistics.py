@@ -1,0 +1,206 @@
+"""Statistics of repeated latency samples, derived from the raw samples and from nothing else.
+
+Pure functions on lists of milliseconds. Quantiles are linear between order statistics (Hyndman and Fan 1996,
+type 7, numpy's default).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+# Below two runs there is no deviation; below six no order-statistic interval of the median reaches 95 %
+# (with five, [min, max] covers 93.75 %).
+MIN_RUNS_FOR_STD = 2
+MIN_RUNS_FOR_INTERVAL = 6
+CONFIDENCE = 0.95
+
+# A spread of a tenth of the median is where two networks that differ by 10 % can no longer be told apart by
+# single runs; a quiet GPU stays under 1 %, a quiet CPU under 5 %.
+NOISY_IQR_SHARE = 0.10
+# Drift matters when the last third differs from the first by more than 5 %, and is believed when the
+# difference is four standard errors of two medians (one false alarm in 16,000 under normal noise).
+DRIFT_SHARE = 0.05
+DRIFT_STANDARD_ERRORS = 4.0
+MIN_RUNS_FOR_DRIFT = 15
+# Two modes: a gap in the sorted samples, with at least a fifth of the runs on each side, wider than 5 % of the
+# median and than twice the spread of either side.
+MODE_SHARE = 0.20
+MODE_GAP_SHARE = 0.05
+MODE_GAP_SPREADS = 2.0
+MIN_RUNS_FOR_MODES = 10
+# Far outliers after Tukey: beyond the third quartile by three inter-quartile ranges (4.7 standard deviations of
+# a normal), and beyond the median by a tenth, below which nobody notices. One in a hundred is a page fault or a
+# timer tick; one in twenty is interference.
+OUTLIER_IQRS = 3.0
+OUTLIER_SHARE_OF_MEDIAN = 0.10
+OUTLIER_SHARE_OF_RUNS = 0.05
+MIN_RUNS_FOR_OUTLIERS = 10
+
+# Standard deviation of a normal from its inter-quartile range, and the standard error of a sample median in
+# units of the standard deviation over sqrt(n) (sqrt(pi / 2)).
+IQR_PER_SIGMA = 1.349
+MEDIAN_STANDARD_ERROR = 1.2533
+
+
+class TimingWarning(str, Enum):
+    """What is wrong with a series of samples; the values are the codes in the JSON."""
+
+    NOISY = "noisy"
+    DRIFT = "drift"
+    TWO_MODES = "two_modes"
+    OUTLIERS = "outliers"
+
+
+@dataclass(frozen=True)
+class TimingStatistics:
+    """Summary of the latency of one forward pass of a whole batch, in milliseconds."""
+
+    num_runs: int
+    mean_ms: float
+    std_ms: float | None
+    min_ms: float
+    max_ms: float
+    median_ms: float
+    p90_ms: float
+    p95_ms: float
+    p99_ms: float
+    iqr_ms: float
+    ci95_median_ms: tuple[float, float] | None
+
+
+def quantile(ordered: Sequence[float], probability: float) -> float:
+    """Quantile of samples sorted in ascending order, linear between order statistics."""
+    position = (len(ordered) - 1) * probability
+    low = math.floor(position)
+    high = math.ceil(position)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def interquartile_range(samples: Sequence[float]) -> float:
+    """Third less first quartile, in the samples' unit."""
+    ordered = sorted(samples)
+    return quantile(ordered, 0.75) - quantile(ordered, 0.25)
+
+
+def interval_rank(count: int, confidence: float = CONFIDENCE) -> int | None:
+    """Rank k (from 1) such that [k-th smallest, k-th largest] covers the median with at least `confidence`.
+
+    Exact and free of any distribution: the number of samples under the median is binomial(count, 1/2), so the
+    coverage is 1 - 2 P(binomial <= k - 1). None when even [min, max] covers less.
+    """
+    tail, rank = 0.0, None
+    for below in range(count // 2):
+        tail += math.comb(count, below) / 2**count
+        if 1 - 2 * tail < confidence:
+            break
+        rank = below + 1
+    return rank
+
+
+def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
+    """95 % confidence interval of the median, or None with fewer than six samples."""
+    rank = interval_rank(len(samples))
+    if rank is None:
+        return None
+    ordered = sorted(samples)
+    return ordered[rank - 1], ordered[-rank]
+
+
+def half_width_share(samples: Sequence[float]) -> float | None:
+    """Half the width of the median's interval over the median: the stopping criterion of a measurement."""
+    interval = median_interval(samples)
+    middle = statistics.median(samples) if samples else 0.0
+    if interval is None or middle <= 0:
+        return None
+    return (interval[1] - interval[0]) / 2 / middle
+
+
+def summarise(samples_ms: Sequence[float]) -> TimingStatistics:
+    """All figures of a report from raw samples. Raises ValueError without a sample."""
+    if not samples_ms:
+        raise ValueError("no samples")
+    ordered = sorted(samples_ms)
+    count = len(ordered)
+    return TimingStatistics(
+        num_runs=count,
+        mean_ms=statistics.fmean(ordered),
+        std_ms=statistics.stdev(ordered) if count >= MIN_RUNS_FOR_STD else None,
+        min_ms=ordered[0],
+        max_ms=ordered[-1],
+        median_ms=statistics.median(ordered),
+        p90_ms=quantile(ordered, 0.90),
+        p95_ms=quantile(ordered, 0.95),
+        p99_ms=quantile(ordered, 0.99),
+        iqr_ms=interquartile_range(ordered),
+        ci95_median_ms=median_interval(ordered),
+    )
+
+
+def has_drift(samples: Sequence[float]) -> bool:
+    """Whether the last third of the runs differs from the first by more than noise and more than 5 %."""
+    count = len(samples)
+    if count < MIN_RUNS_FOR_DRIFT:
+        return False
+    third = count // 3
+    first, last = samples[:third], samples[-third:]
+    change = abs(statistics.median(last) - statistics.median(first))
+    spread = max(interquartile_range(first), interquartile_range(last))
+    standard_error = MEDIAN_STANDARD_ERROR * spread / IQR_PER_SIGMA / math.sqrt(third) * math.sqrt(2)
+    return (
+        change > DRIFT_SHARE * statistics.median(samples) and change > DRIFT_STANDARD_ERRORS * standard_error
+    )
+
+
+def has_two_modes(samples: Sequence[float]) -> bool:
+    """Whether the samples fall into two groups with a wide gap between (a clock that changes, two paths)."""
+    count = len(samples)
+    if count < MIN_RUNS_FOR_MODES:
+        return False
+    ordered = sorted(samples)
+    smallest_side = math.ceil(MODE_SHARE * count)
+    split = max(range(smallest_side, count - smallest_side + 1), key=lambda i: ordered[i] - ordered[i - 1])
+    gap = ordered[split] - ordered[split - 1]
+    spread = max(interquartile_range(ordered[:split]), interquartile_range(ordered[split:]))
+    return gap > MODE_GAP_SHARE * statistics.median(ordered) and gap > MODE_GAP_SPREADS * spread
+
+
+def has_outliers(samples: Sequence[float]) -> bool:
+    """Whether at least one run in twenty is far slower than the rest."""
+    count = len(samples)
+    if count < MIN_RUNS_FOR_OUTLIERS:
+        return False
+    ordered = sorted(samples)
+    upper_quartile = quantile(ordered, 0.75)
+    fence = max(
+        upper_quartile + OUTLIER_IQRS * interquartile_range(ordered),
+        statistics.median(ordered) * (1 + OUTLIER_SHARE_OF_MEDIAN),
+    )
+    return sum(sample > fence for sample in ordered) >= OUTLIER_SHARE_OF_RUNS * count
+
+
+def timing_warnings(samples: Sequence[float]) -> list[TimingWarning]:
+    """What a reader must know of the series, in the order of the runs; the most specific names win.
+
+    A drift or two modes widen the spread by themselves: such a series is called noisy only if its parts are.
+    """
+    found: list[TimingWarning] = []
+    if not samples or statistics.median(samples) <= 0:
+        return found
+    parts = [samples]
+    if has_drift(samples):
+        found.append(TimingWarning.DRIFT)
+        third = len(samples) // 3
+        parts = [samples[:third], samples[third:-third], samples[-third:]]
+    elif has_two_modes(samples):
+        found.append(TimingWarning.TWO_MODES)
+        parts = []
+    elif has_outliers(samples):
+        found.append(TimingWarning.OUTLIERS)
+    limit = NOISY_IQR_SHARE * statistics.median(samples)
+    if any(interquartile_range(part) > limit for part in parts):
+        found.append(TimingWarning.NOISY)
+    return found

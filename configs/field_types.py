@@ -75,6 +75,6 @@ Betas = Annotated[
 NotNegativeList = Annotated[list[Annotated[float, Field(ge=0)]], Expected("list of numbers, each 0 or more")]
 
 Text = Annotated[Annotated[str, Field(min_length=1, max_length=500)], Expected("text, 1 to 500 characters")]
-_Path = Annotated[str, Field(min_length=1, max_length=4096)]
+_Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 FilePath = Annotated[_Path, Expected("path"), RelativeToConfig()]
 FilePathOrNull = Annotated[_Path | None, Expected("path or null"), RelativeToConfig()]

@@ -237,7 +237,7 @@ def _map_losses(options: dict[str, Any], result: ImportedOptions) -> None:
             f"{loss}.ssim.weight", result.sections["training"]["loss"]["components"]["spatial"]["weight"]
         )
         result.put(f"{loss}.spatial.weight", 0.0)
-    elif kind in _LOSS_TYPES:
+    elif isinstance(kind, str) and kind in _LOSS_TYPES:
         result.put(f"{loss}.spatial.type", _LOSS_TYPES[kind], "train.G_lossfn_type")
         result.put(f"{loss}.frequency.type", _LOSS_TYPES[kind], "train.G_lossfn_type")
     elif kind is not None:
@@ -251,7 +251,7 @@ def _map_losses(options: dict[str, Any], result: ImportedOptions) -> None:
 
 def _map_optimizer(options: dict[str, Any], result: ImportedOptions) -> None:
     kind = options.pop("train.G_optimizer_type", None)
-    if kind in _OPTIMIZERS:
+    if isinstance(kind, str) and kind in _OPTIMIZERS:
         result.put("training.optimizer.type", _OPTIMIZERS[kind], "train.G_optimizer_type")
     elif kind is not None:
         result.messages.append(f"train.G_optimizer_type {json.dumps(kind)} has no counterpart: adam is used")

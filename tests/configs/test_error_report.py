@@ -127,6 +127,12 @@ def test_a_wrong_value_says_what_was_expected_and_what_was_given(raw, problem):
     assert problems_of(raw) == [problem]
 
 
+def test_a_wrong_value_brings_no_complaint_about_its_stand_in():
+    # depths falls back to six entries while the rest is checked; four heads are right for what the user meant.
+    (problem,) = problems_of(swinir(depths="6666", num_heads=[6] * 4))
+    assert problem.startswith("model.depths: expected list")
+
+
 def test_a_whole_number_is_fine_where_a_number_is():
     assert config_from_dict(swinir(mlp_ratio=2, img_range=1)).model.mlp_ratio == 2.0
 

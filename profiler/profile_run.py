@@ -39,7 +39,7 @@ from profiler.sweep import (
     Sweep,
     ascending,
 )
-from profiler.worker_process import WorkerFailed
+from profiler.worker_process import WorkerError
 
 GIGA = 1e9
 # Failures that say something about memory or about what was asked, not about a defect: they leave exit code 0.
@@ -69,7 +69,7 @@ class ProfileRun:
         self._disk_failed = False
 
     def execute(self) -> int:
-        """Runs all steps and returns the exit code. Raises RequestRefused for what the user must change."""
+        """Runs all steps and returns the exit code. Raises RequestRefusedError for what the user must change."""
 
         def kill_worker() -> None:
             if self.session.process is not None:
@@ -84,7 +84,7 @@ class ProfileRun:
                 self._finish("complete", None)
             except Interrupted as interrupted:
                 self._finish("partial", str(interrupted))
-            except WorkerFailed as failed:
+            except WorkerError as failed:
                 self.console.bad(failed.failure.detail)
                 self._finish("partial", failed.failure.detail)
         return self._exit_code()
@@ -154,7 +154,7 @@ class ProfileRun:
     def _count(self, architecture: dict[str, Any]) -> None:
         try:
             counted = self.session.count()
-        except WorkerFailed as failed:
+        except WorkerError as failed:
             architecture["count_error"] = failed.failure.detail
             self.console.bad(f"not counted: {failed.failure.detail}")
             return

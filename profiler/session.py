@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from profiler.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
-from profiler.worker_process import WorkerFailed, WorkerProcess
+from profiler.worker_process import WorkerError, WorkerProcess
 
 # A size that takes ten times what its smaller neighbour promised hangs; half an hour is for the first size,
 # of which nothing is known, and for slow machines.
@@ -42,7 +42,7 @@ class MeasuringSession:
         self._placed = False
 
     def open(self) -> dict[str, Any]:
-        """Starts the process; answers {"device", "environment"}. Raises RequestRefused, WorkerFailed."""
+        """Starts the process; answers {"device", "environment"}. Raises RequestRefusedError, WorkerError."""
         self.close()
         self.process = WorkerProcess()
         self._placed = False
@@ -68,7 +68,7 @@ class MeasuringSession:
         expected_ms: float | None,
         on_event: Callable[[dict[str, Any]], None],
     ) -> dict[str, Any]:
-        """Measures one batch size, in a new process if the last one is gone. Raises WorkerFailed."""
+        """Measures one batch size, in a new process if the last one is gone. Raises WorkerError."""
         try:
             if self.process is None or not self.process.alive:
                 self.open()
@@ -85,7 +85,7 @@ class MeasuringSession:
                 policy=asdict(policy),
                 expected_ms=expected_ms,
             )
-        except WorkerFailed as failed:
+        except WorkerError as failed:
             if failed.failure.needs_new_process:
                 self.close()
             raise

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from profiler.failures import Failure, FailureKind, confirm_memory
 from profiler.host_memory import available_bytes
 from profiler.latency import LatencyPolicy
-from profiler.worker_process import WorkerFailed
+from profiler.worker_process import WorkerError
 
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8, 16)
 # On a CPU the default sweep of a large network would take an hour that nobody asked for.
@@ -106,7 +106,7 @@ class Sweep:
         expected_ms = None if expectation is None else expectation.latency_ms
         try:
             measurement = self.session.measure(batch_size, self.policy, expected_ms, on_event)
-        except WorkerFailed as failed:
+        except WorkerError as failed:
             ran = None if self.largest is None else self.largest["batch_size"]
             failure = confirm_memory(failed.failure, ran if ran is not None and ran < batch_size else None)
             if failure.error is FailureKind.OOM:

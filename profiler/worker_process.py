@@ -27,7 +27,7 @@ REAPING_S = 30.0
 READ_BYTES = 65536
 
 
-class WorkerFailed(Exception):
+class WorkerError(Exception):
     """A request brought no result; `failure` says why, `traceback` is the worker's where there is one."""
 
     def __init__(self, failure: Failure, traceback: str | None = None) -> None:
@@ -36,7 +36,7 @@ class WorkerFailed(Exception):
         self.traceback = traceback
 
 
-class RequestRefused(Exception):
+class RequestRefusedError(Exception):
     """The request cannot be met as the user asked it (no such device, no such network): one line."""
 
 
@@ -73,7 +73,7 @@ class WorkerProcess:
         """Sends one request and waits for its result.
 
         timeout_s: seconds before the process is killed; None waits for ever.
-        Raises WorkerFailed (also when the process dies or is killed) and RequestRefused.
+        Raises WorkerError (also when the process dies or is killed) and RequestRefusedError.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         line = json.dumps({"do": do, **arguments}) + "\n"
@@ -84,18 +84,18 @@ class WorkerProcess:
                 if message["event"] == "done":
                     return message["result"]
                 if message["event"] == "refused":
-                    raise RequestRefused(message["message"])
+                    raise RequestRefusedError(message["message"])
                 if message["event"] == "failed":
                     fields = message["failure"]
                     failure = Failure(**{**fields, "error": FailureKind(fields["error"])})
-                    raise WorkerFailed(failure, message["traceback"])
+                    raise WorkerError(failure, message["traceback"])
                 on_event(message)
         except (EOFError, BrokenPipeError):
-            raise WorkerFailed(self._cause_of_death()) from None
+            raise WorkerError(self._cause_of_death()) from None
         except TimeoutError:
             self.kill()
             detail = f"no result within {timeout_s:g} s (--timeout); the measuring process was killed"
-            raise WorkerFailed(Failure(FailureKind.KILLED, detail, True)) from None
+            raise WorkerError(Failure(FailureKind.KILLED, detail, True)) from None
 
     def _write(self, data: bytes) -> None:
         while data:
@@ -106,7 +106,7 @@ class WorkerProcess:
             selector.register(self._answer_read, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0 or not selector.select(left):
+                if (left is not None and left <= 0) or not selector.select(left):
                     raise TimeoutError
                 data = os.read(self._answer_read, READ_BYTES)
                 if not data:

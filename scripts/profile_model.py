@@ -20,7 +20,7 @@ from profiler.console import Console
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from profiler.profile_run import ProfileRun
 from profiler.result_file import OutputError, ResultFile
-from profiler.worker_process import RequestRefused
+from profiler.worker_process import RequestRefusedError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         console = Console(sys.stderr if result.to_standard_output else sys.stdout)
         options = parsed.run_options(["profile_model.py", *given])
         return ProfileRun(loaded, options, console, result).execute()
-    except (ConfigError, OutputError, RequestRefused) as error:
+    except (ConfigError, OutputError, RequestRefusedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
 

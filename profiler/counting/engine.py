@@ -154,7 +154,8 @@ class CountingMode(TorchDispatchMode):
             self.uncounted[rule.name] += 1
             return
         self.softmax_macs += softmax_macs_inside(formula, args)
-        works = work if isinstance(work, dict) else {self._kind(kind, args): work}
+        module, path = self.tracker.current()
+        works = work if isinstance(work, dict) else {self._kind(kind, module, args): work}
         recomputed = self.split_recomputed and self._is_recomputation()
         for work_kind, macs in works.items():
             if work_kind == "recomputed" and not self.split_recomputed:
@@ -164,23 +165,22 @@ class CountingMode(TorchDispatchMode):
             elif macs:
                 self.by_kind[work_kind] += macs
                 self.by_operator[rule.name] += macs
-                self.tracker.credit(work_kind, macs)
+                self.tracker.own_macs[path][work_kind] += macs
         if isinstance(out, torch.Tensor) and out.is_complex():
             self.remarks.add(
                 "products of complex numbers count one MAC per complex multiply-add (four real ones)"
             )
 
-    def _kind(self, kind: str, args) -> str:
+    def _kind(self, kind: str, module: nn.Module | None, args) -> str:
         if kind not in ("linear", PRODUCT):
             return kind
-        innermost = self.tracker.innermost
-        if isinstance(innermost, (nn.RNNBase, nn.RNNCellBase)):
+        if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
             return "recurrent"
         if kind == "linear":
             return kind
         # The last two tensors are the factors; either may be the weight, or a view of it.
         factors = [t for t in args if isinstance(t, torch.Tensor)][-2:]
-        weighted = isinstance(innermost, nn.Linear) or any(self._is_weight(t) for t in factors)
+        weighted = isinstance(module, nn.Linear) or any(self._is_weight(t) for t in factors)
         return "linear" if weighted else "attention"
 
     def _is_weight(self, tensor: torch.Tensor) -> bool:

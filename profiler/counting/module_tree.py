@@ -36,7 +36,7 @@ class ModuleTracker:
         # Autograd numbers its nodes in the order of the forward: whose forward was running from which number
         # on tells, in the backward, whose gradient is being computed.
         self._sequence_starts: list[int] = [0]
-        self._sequence_paths: list[str] = [ROOT]
+        self._sequence_owners: list[tuple[nn.Module | None, str]] = [(None, ROOT)]
         self._index(root, ROOT, ())
 
     def _index(self, module: nn.Module, path: str, ancestors: tuple[nn.Module, ...]) -> None:
@@ -46,15 +46,11 @@ class ModuleTracker:
             if child is not None and child is not module and child not in ancestors:
                 self._index(child, f"{path}.{name}" if path else name, (*ancestors, module))
 
-    @property
-    def innermost(self) -> nn.Module | None:
-        return self._stack[-1][0]
-
     def in_module(self) -> bool:
         return len(self._stack) > 1
 
     def _path_of(self, module: nn.Module) -> str:
-        """The module's path, one under the innermost caller where it has several; strangers get the caller's."""
+        """The module's path: of several, one under the innermost caller; of a stranger, the caller's."""
         candidates = self._paths.get(module)
         if not candidates:
             return self._stack[-1][1]
@@ -70,10 +66,10 @@ class ModuleTracker:
         # Under no_grad no node is made and the number stays: the last mark of a number wins.
         number = torch._C._autograd._get_sequence_nr()
         if self._sequence_starts[-1] == number:
-            self._sequence_paths[-1] = self._stack[-1][1]
+            self._sequence_owners[-1] = self._stack[-1]
         else:
             self._sequence_starts.append(number)
-            self._sequence_paths.append(self._stack[-1][1])
+            self._sequence_owners.append(self._stack[-1])
 
     def _enter_module(self, module: nn.Module, args) -> None:
         self._stack.append((module, self._path_of(module)))
@@ -90,16 +86,13 @@ class ModuleTracker:
         if torch.is_grad_enabled():
             self._mark_sequence()
 
-    def current_path(self) -> str:
-        """Path to credit: the running module's, or in a backward that of the module which made the node."""
+    def current(self) -> tuple[nn.Module | None, str]:
+        """Whom to credit: the running module and its path, or in a backward those that made the node."""
         if len(self._stack) == 1 and torch._C._current_graph_task_id() != -1:
             node = torch._C._current_autograd_node()
             number = node._sequence_nr() if hasattr(node, "_sequence_nr") else 0
-            return self._sequence_paths[bisect_right(self._sequence_starts, number) - 1]
-        return self._stack[-1][1]
-
-    def credit(self, kind: str, macs: int) -> None:
-        self.own_macs[self.current_path()][kind] += macs
+            return self._sequence_owners[bisect_right(self._sequence_starts, number) - 1]
+        return self._stack[-1]
 
     def __enter__(self) -> "ModuleTracker":
         self._handles = (

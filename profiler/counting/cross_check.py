@@ -1,0 +1,154 @@
+"""Second and third opinions: fvcore and thop on the same network, and why they differ from ours, to the unit.
+
+They need a real forward (fvcore traces, thop hooks), patch or mark what they run on, and can exhaust memory. So each
+runs in a process of its own, on a small size of the network, and whatever becomes of that process is a record here.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COUNTERS = ("fvcore", "thop")
+SIZES = ("small", "full")
+DEFAULT_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class CrossCheck:
+    """One counter's figure beside ours, at one input shape.
+
+    Attributes:
+        counter: "fvcore" or "thop".
+        status: "ok", "missing" (not installed), "raised", "timeout", "killed" or "crashed".
+        reason: why there is no figure, in one line; None when ok.
+        inexact: the counter is no reference: thop. Its figure is neither an upper nor a lower bound.
+        convention: what the counter adds up, in words.
+        size: "small" (a small input of the same network) or "full".
+        input_shapes: shapes of the inputs, in order.
+        figure, figure_parameters: what the counter prints; fvcore prints no parameters.
+        ours, ours_parameters: this project's at the same shape.
+        difference: figure - ours.
+        parts: the difference, operator by operator: {operator, macs, why}. They sum to it to the unit.
+        parameters_difference, parameter_parts: the same for parameters.
+        exact_macs: fvcore's with handles for what it lacks and without what are no MACs; None for thop.
+        agrees: fvcore: exact_macs equals ours. thop: nothing in the difference is unexplained. None without a figure.
+        version: the counter's version.
+        seconds: wall time of the process.
+    """
+
+    counter: str
+    status: str
+    size: str
+    convention: str
+    inexact: bool
+    reason: str | None = None
+    input_shapes: list[list[int]] | None = None
+    figure: int | float | None = None
+    figure_parameters: int | None = None
+    ours: int | None = None
+    ours_parameters: int | None = None
+    difference: int | float | None = None
+    parts: list[dict] = field(default_factory=list)
+    parameters_difference: int | None = None
+    parameter_parts: list[dict] = field(default_factory=list)
+    exact_macs: int | float | None = None
+    agrees: bool | None = None
+    version: str | None = None
+    seconds: float | None = None
+
+    def to_json(self) -> dict:
+        return asdict(self)
+
+
+def cross_check(
+    config: Mapping,
+    *,
+    counters: Sequence[str] = COUNTERS,
+    size: str = "small",
+    trust_config: bool = False,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> list[CrossCheck]:
+    """Asks each counter about the network of a config, in a process of its own.
+
+    Args:
+        config: the experiment config as a dict (``model_dump(mode="json")``).
+        counters: "fvcore" and "thop", in the order wanted.
+        size: "small", or "full" for the inference shape of the config: a real forward of that size, on the CPU.
+        trust_config: allow the config's own code to be imported.
+        timeout_s: per counter.
+
+    Returns:
+        one record per counter, in order. Nothing that goes wrong in the other process raises here.
+
+    Raises:
+        ValueError: an unknown counter or size.
+    """
+    for counter in counters:
+        if counter not in COUNTERS:
+            raise ValueError(f"counter {counter!r}: expected one of {', '.join(COUNTERS)}")
+    if size not in SIZES:
+        raise ValueError(f"cross-check size {size!r}: expected one of {', '.join(SIZES)}")
+    return [_in_its_own_process(config, counter, size, trust_config, timeout_s) for counter in counters]
+
+
+def second_opinion(checks: Sequence[CrossCheck]) -> CrossCheck | None:
+    """The record to show first: fvcore's if it has a figure, else thop's, else None."""
+    with_figure = [check for check in checks if check.status == "ok"]
+    return min(with_figure, key=lambda check: COUNTERS.index(check.counter), default=None)
+
+
+def _in_its_own_process(
+    config: Mapping, counter: str, size: str, trust_config: bool, timeout_s: float
+) -> CrossCheck:
+    from .fvcore_count import CONVENTION as FVCORE_CONVENTION
+    from .thop_count import CONVENTION as THOP_CONVENTION
+
+    known = {
+        "counter": counter,
+        "size": size,
+        "convention": FVCORE_CONVENTION if counter == "fvcore" else THOP_CONVENTION,
+        "inexact": counter == "thop",
+    }
+    request = json.dumps(
+        {"config": dict(config), "counter": counter, "size": size, "trust_config": trust_config}
+    )
+    started = time.perf_counter()
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "profiler.counting.cross_check_process"],
+            input=request,
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        reason = f"no answer within {timeout_s:g} s"
+        return CrossCheck(**known, status="timeout", reason=reason, seconds=timeout_s)
+    except OSError as error:
+        return CrossCheck(**known, status="crashed", reason=f"the process did not start: {error}")
+    known["seconds"] = time.perf_counter() - started
+    answer = _last_json_line(child.stdout)
+    if answer is not None:
+        return CrossCheck(**{**answer, **known})
+    if child.returncode < 0:
+        # 9 is the kernel's own kill, out of memory more often than not.
+        reason = f"the process was killed by signal {-child.returncode}"
+        return CrossCheck(**known, status="killed", reason=reason)
+    last = (child.stderr.strip().splitlines() or ["no message"])[-1]
+    return CrossCheck(**known, status="crashed", reason=f"exit code {child.returncode}: {last}")
+
+
+def _last_json_line(text: str) -> dict | None:
+    for line in reversed(text.splitlines()):
+        if line.startswith("{"):
+            try:
+                return json.loads(line)
+            except ValueError:
+                return None
+    return None

@@ -1,0 +1,35 @@
+"""The other process of cross_check: a request as JSON on standard input, one record as JSON on standard output.
+
+Run as ``python -m profiler.counting.cross_check_process`` in the repository root. Standard output is kept for the
+answer; whatever the model's code or a counter prints goes to standard error.
+"""
+
+import contextlib
+import json
+import sys
+
+from configs import config_from_dict
+from models.registry import build_model
+
+from .explain import cross_check_module
+
+WHICH_INPUTS = {"small": "cross_check", "full": "inference"}
+
+
+def answer(request: dict) -> dict:
+    """The CrossCheck, as a dict, for {"config", "counter", "size", "trust_config"}."""
+    built = build_model(config_from_dict(request["config"]), trust_config=request["trust_config"])
+    inputs = built.example_inputs(1, which=WHICH_INPUTS[request["size"]])
+    check = cross_check_module(built.module.eval(), inputs, request["counter"], request["size"])
+    return check.to_json()
+
+
+def main() -> int:
+    with contextlib.redirect_stdout(sys.stderr):
+        record = answer(json.load(sys.stdin))
+    print(json.dumps(record), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""fvcore's figure for a model, and what fvcore gives with handles for the operators it lacks.
+
+fvcore traces one real forward with jit and looks each traced operator up in its own table. Its total is kept as it
+prints it (norms, upsampling and adaptive pooling in; attention kernels, recurrent layers and several products out).
+Beside it stands an exact figure from the same trace: the MACs of a list of allowed operators, by handles of ours.
+Both come from one trace, because a trace costs a real forward.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import nn
+
+from . import formulas
+
+CONVENTION = (
+    "fvcore: multiply-adds (which it calls flops) of the operators in its table, plus 5 per element of norms, "
+    "upsampling and adaptive pooling; 0 for operators without a handle"
+)
+
+PRINTED, EXACT = "printed", "exact"
+
+
+def _shapes(values) -> list[list[int] | None]:
+    from fvcore.nn.jit_handles import get_shape
+
+    return [get_shape(value) for value in values]
+
+
+def _matmul(inputs, outputs) -> int:
+    """prod(out) k: also right for vectors and for broadcast batches."""
+    a, out = _shapes((inputs[0], outputs[0]))
+    return prod(out) * a[-1]
+
+
+def _first_matrix(inputs, outputs) -> int:
+    """mv and dot: every element of the first factor is met once."""
+    return prod(_shapes(inputs[:1])[0])
+
+
+def _second_matrix(inputs, outputs) -> int:
+    """addmv: the first input is added."""
+    return prod(_shapes(inputs[1:2])[0])
+
+
+def _added_product(inputs, outputs) -> int:
+    """addmm, baddbmm and addbmm: the first input is added, the next two are multiplied."""
+    a, b = _shapes(inputs[1:3])
+    return prod(a) * b[-1]
+
+
+def _linear(inputs, outputs) -> int:
+    x, weight = _shapes(inputs[:2])
+    return prod(x) * weight[0]
+
+
+def _convolution(inputs, outputs) -> int:
+    x, weight, out = _shapes((*inputs[:2], outputs[0]))
+    return formulas.convolution_macs(x, prod(weight), out, bool(inputs[6].toIValue()))
+
+
+def _plain_convolution(inputs, outputs) -> int:
+    """Convolutions without a transposed flag: padding given as a word, deformable."""
+    x, weight, out = _shapes((*inputs[:2], outputs[0]))
+    return formulas.convolution_macs(x, prod(weight), out, transposed=False)
+
+
+def _attention(inputs, outputs) -> int:
+    return formulas.attention_macs(*_shapes(inputs[:3]))
+
+
+def _recurrent(inputs, outputs) -> int:
+    """lstm, gru, rnn: the weights are the longest list among the inputs."""
+    lists = [list(v.node().inputs()) for v in inputs if v.node().kind() == "prim::ListConstruct"]
+    weights = _shapes(max(lists, key=len))
+    matrix_numel = sum(prod(shape) for shape in weights if shape is not None and len(shape) == 2)
+    return formulas.rnn_macs(prod(_shapes(inputs[:1])[0][:-1]), matrix_numel)
+
+
+def _recurrent_cell(inputs, outputs) -> int:
+    """lstm_cell and its like: input, hidden state(s), then W_ih and W_hh."""
+    x = _shapes(inputs[:1])[0]
+    weights = [s for s in _shapes(inputs[2:4]) if s is not None]
+    return prod(x[:-1]) * sum(map(prod, weights))
+
+
+def _multi_head_attention(inputs, outputs) -> int:
+    """MultiheadAttention's fast path: 2 (N_q + N_k) D^2 of projections and 2 N_q N_k D of products, per sample."""
+    (batch, n_q, dim), (_, n_k, _) = _shapes(inputs[:2])
+    return batch * (2 * (n_q + n_k) * dim**2 + 2 * n_q * n_k * dim)
+
+
+def _encoder_layer(inputs, outputs) -> int:
+    batch, tokens, dim = _shapes(inputs[:1])[0]
+    matrices = sum(map(prod, _shapes(inputs[i] for i in (3, 5, 14, 16))))
+    return batch * tokens * (matrices + 2 * tokens * dim)
+
+
+def _bilinear(inputs, outputs) -> int:
+    weight, out = _shapes((inputs[2], outputs[0]))
+    rows = prod(out[:-1])
+    return rows * prod(weight) + rows * weight[0] * weight[2]
+
+
+def _tensordot(inputs, outputs) -> int:
+    a, out = _shapes((inputs[0], outputs[0]))
+    axes = (
+        [value.toIValue() for value in inputs[2].node().inputs()]
+        if inputs[2].toIValue() is None
+        else (inputs[2].toIValue())
+    )
+    return prod(out) * prod(a[axis] for axis in axes)
+
+
+def _euclidean_distance(inputs, outputs) -> int:
+    """cdist where torch takes the matrix product (see formulas.cdist)."""
+    a, b, out = _shapes((*inputs[:2], outputs[0]))
+    mode = inputs[3].toIValue()
+    rows = max(a[-2], b[-2])
+    by_product = inputs[2].toIValue() == 2 and (mode == 1 or (mode in (None, 0) and rows > 25))
+    return prod(out) * a[-1] if by_product else 0
+
+
+EXACT_HANDLES: dict[str, Callable[[list, list], int]] = {
+    "aten::_convolution": _convolution,
+    "aten::_convolution_mode": _plain_convolution,
+    "torchvision::deform_conv2d": _plain_convolution,
+    "aten::linear": _linear,
+    "aten::addmm": _added_product,
+    "aten::baddbmm": _added_product,
+    "aten::addbmm": _added_product,
+    "aten::mm": _matmul,
+    "aten::bmm": _matmul,
+    "aten::matmul": _matmul,
+    "aten::tensordot": _tensordot,
+    "aten::mv": _first_matrix,
+    "aten::dot": _first_matrix,
+    "aten::vdot": _first_matrix,
+    "aten::addmv": _second_matrix,
+    "aten::scaled_dot_product_attention": _attention,
+    "aten::_native_multi_head_attention": _multi_head_attention,
+    "aten::_transformer_encoder_layer_fwd": _encoder_layer,
+    **dict.fromkeys(("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"), _recurrent),
+    **dict.fromkeys(
+        ("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell"), _recurrent_cell
+    ),
+    "aten::bilinear": _bilinear,
+    "aten::cdist": _euclidean_distance,
+}
+
+
+class FvcoreFigures:
+    """What one trace gave.
+
+    printed: operator -> what fvcore counts for it by itself; its sum is what fvcore prints.
+    exact: operator -> MACs by the handles above; einsum keeps fvcore's own handle.
+    unsupported: operators without any handle -> calls, as fvcore warns of them.
+    failures: operators whose own fvcore handle raises; fvcore by itself prints no figure then.
+    """
+
+    def __init__(self, printed: dict, exact: dict, unsupported: dict, failures: list[str]):
+        self.printed, self.exact = printed, exact
+        self.unsupported, self.failures = unsupported, failures
+
+
+def count_with_fvcore(module: nn.Module, inputs: tuple) -> FvcoreFigures:
+    """Traces ``module(*inputs)`` in evaluation mode without gradients. Pass a copy: tracing runs the real forward.
+
+    Raises:
+        ImportError without fvcore; whatever tracing raises.
+    """
+    from fvcore.nn import FlopCountAnalysis
+    from fvcore.nn.flop_count import _DEFAULT_SUPPORTED_OPS
+
+    failures: list[str] = []
+
+    def both(name: str, own: Callable | None, exact: Callable | None) -> Callable:
+        def handle(node_inputs, node_outputs) -> Counter:
+            counts: Counter = Counter()
+            try:
+                printed = own(node_inputs, node_outputs) if own else 0
+            except Exception as error:
+                failures.append(f"{name}: {type(error).__name__}: {error}")
+                printed = 0
+            # Its convolution handle returns a Counter, its others a number.
+            counts[PRINTED, name] = _integer(
+                sum(printed.values()) if isinstance(printed, Counter) else printed
+            )
+            if exact:
+                counts[EXACT, name] = exact(node_inputs, node_outputs)
+            return counts
+
+        return handle
+
+    exact_handles = {**EXACT_HANDLES, "aten::einsum": _DEFAULT_SUPPORTED_OPS["aten::einsum"]}
+    names = {*exact_handles, *_DEFAULT_SUPPORTED_OPS}
+    handles = {name: both(name, _DEFAULT_SUPPORTED_OPS.get(name), exact_handles.get(name)) for name in names}
+    analysis = FlopCountAnalysis(module.eval(), inputs).set_op_handle(**handles)
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
+    with torch.no_grad():
+        by_operator = analysis.by_operator()
+    return FvcoreFigures(
+        printed={name: n for (which, name), n in by_operator.items() if which == PRINTED},
+        exact={name: _integer(n) for (which, name), n in by_operator.items() if which == EXACT},
+        unsupported=dict(analysis.unsupported_ops()),
+        failures=sorted(set(failures)),
+    )
+
+
+def _integer(number) -> int | float:
+    return int(number) if float(number).is_integer() else float(number)

@@ -1,0 +1,57 @@
+"""count_training_step: the MACs of forward and backward, model and recomputation apart."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from .count import count_call, report_fields
+from .report import TrainingCountReport
+
+
+def forward_backward(module: nn.Module, *inputs, **kwargs) -> None:
+    """The plainest training step: the sum of every differentiable output, and its backward."""
+    outputs = torch.utils._pytree.tree_leaves(module(*inputs, **kwargs))
+    differentiable = [t for t in outputs if isinstance(t, torch.Tensor) and t.requires_grad]
+    if not differentiable:
+        raise ValueError("no output needs a gradient: every parameter and input of the model is frozen")
+    sum(t.abs().sum() if t.is_complex() else t.sum() for t in differentiable).backward()
+
+
+def count_training_step(
+    step: Callable[..., object],
+    module: nn.Module,
+    inputs: tuple = (),
+    kwargs: dict | None = None,
+    *,
+    create_graph: bool = False,
+) -> TrainingCountReport:
+    """Counts ``step(copy of module, *inputs, **kwargs)``, which runs a forward and a backward.
+
+    Args:
+        step: calls the module it is given, makes a loss and calls ``backward()``; ``forward_backward`` is the
+            plainest. It must not keep the module: that is a copy on the meta device, of which nothing remains.
+        module: in the train or eval mode to be counted; left as it is.
+        inputs, kwargs: anything the step needs, copied with the module. A loss network or an optimizer of the
+            module's parameters belongs here rather than in a closure, so that it is copied too.
+        create_graph: the step differentiates its own gradients (a gradient penalty).
+
+    Returns:
+        TrainingCountReport. ``training_macs`` is 3 x the forward's where every input of every product needs a
+        gradient, less for first layers and frozen parts; ``recomputed_macs`` is what checkpointing and fused
+        attention backwards compute again.
+
+    Raises:
+        Whatever the step raises in a real run, where it cannot run on meta.
+    """
+
+    def call(copied: nn.Module, args: tuple, keywords: dict) -> None:
+        with torch.inference_mode(False), torch.enable_grad():
+            step(copied, *args, **keywords)
+
+    keywords = kwargs or {}
+    mode, counted_on, note = count_call(
+        module, inputs, keywords, call, split_recomputed=True, create_graph=create_graph
+    )
+    fields = report_fields(mode, inputs, keywords, counted_on, note)
+    return TrainingCountReport(**fields, training_macs=fields["macs"], recomputed_macs=mode.recomputed_macs)

@@ -69,9 +69,9 @@ def _upscale_problems(model: SwinIRModelConfig) -> Problems:
         lower = 1 << (scale.bit_length() - 1)
         way_out = f"upscale {lower} or {2 * lower}, or upsampler pixelshuffledirect"
         return [("upscale", f"pixelshuffle enlarges by a power of two or by 3, not by {scale}: {way_out}")]
-    if upsampler == "nearest+conv" and scale not in (2, 4):
-        way_out = "upscale 2 or 4, or upsampler pixelshuffledirect"
-        return [("upscale", f"nearest+conv enlarges by 2 or 4, not by {scale}: {way_out}")]
+    if upsampler == "nearest+conv" and scale not in (2, 4, 8):
+        way_out = "upscale 2, 4 or 8, or upsampler pixelshuffledirect"
+        return [("upscale", f"nearest+conv enlarges by 2, 4 or 8, not by {scale}: {way_out}")]
     return []
 
 

@@ -57,7 +57,7 @@ def problems_of(raw: dict) -> list[str]:
         ),
         (
             {"upscale": 3, "upsampler": "nearest+conv"},
-            "model.upscale: nearest+conv enlarges by 2 or 4, not by 3: upscale 2 or 4, or upsampler "
+            "model.upscale: nearest+conv enlarges by 2, 4 or 8, not by 3: upscale 2, 4 or 8, or upsampler "
             "pixelshuffledirect",
         ),
         (

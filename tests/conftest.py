@@ -1,0 +1,97 @@
+"""What tests of commands share: running one as a user does, small configs, and the profile's JSON Schema."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+COMMAND_TIMEOUT_S = 300
+
+TINY_SWINIR = {
+    "net_type": "swinir",
+    "img_size": 32,
+    "window_size": 8,
+    "depths": [2],
+    "num_heads": [2],
+    "embed_dim": 12,
+}
+
+
+def run_command(*arguments, cwd, env=None, timeout=COMMAND_TIMEOUT_S, stdin=subprocess.DEVNULL):
+    """Runs a Python file of the repository in a process of its own; returns CompletedProcess with text."""
+    command = [sys.executable, str(REPOSITORY / arguments[0]), *map(str, arguments[1:])]
+    return subprocess.run(
+        command, cwd=cwd, env=env, stdin=stdin, capture_output=True, text=True, timeout=timeout
+    )
+
+
+@pytest.fixture
+def profile_model(tmp_path):
+    """Runs `scripts/profile_model.py` in the test's folder."""
+
+    def run(*arguments, **options):
+        options.setdefault("cwd", tmp_path)
+        return run_command("scripts/profile_model.py", *arguments, **options)
+
+    return run
+
+
+@pytest.fixture
+def tiny_config(tmp_path):
+    """Writes a config of a network that runs in milliseconds; returns its file."""
+
+    def write(name="tiny.json", model=None, **sections):
+        file = tmp_path / name
+        content = {"model": {**TINY_SWINIR, **(model or {})}, "data": {"use_patches": False}, **sections}
+        file.write_text(json.dumps(content))
+        return file
+
+    return write
+
+
+@pytest.fixture
+def custom_config(tmp_path):
+    """Writes a module with the user's own network and a config that names it; returns the config's file."""
+
+    def write(source, class_name="Network", kwargs=None, input_shapes=((1, 8, 8),)):
+        (tmp_path / "own_network.py").write_text(source)
+        file = tmp_path / "custom.json"
+        model = {
+            "net_type": "custom",
+            "target": f"own_network:{class_name}",
+            "kwargs": kwargs or {},
+            "input_shapes": [list(shape) for shape in input_shapes],
+        }
+        file.write_text(json.dumps({"model": model}))
+        return file
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def profile_schema():
+    """Validator of the committed schema."""
+    schema = json.loads((REPOSITORY / "profiler/profile.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.fixture
+def read_profile(profile_schema):
+    """Reads a written profile and holds it against the schema."""
+
+    def refuse_constant(name):
+        raise AssertionError(f"{name} in a JSON file")
+
+    def read(source):
+        text = source.read_text() if isinstance(source, Path) else source
+        profile = json.loads(text, parse_constant=refuse_constant)
+        errors = [f"{list(e.absolute_path)}: {e.message[:300]}" for e in profile_schema.iter_errors(profile)]
+        assert errors == []
+        return profile
+
+    return read

@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from itertools import pairwise
 
 # Below two runs there is no deviation; below six no order-statistic interval of the median reaches 95 %
 # (with five, [min, max] covers 93.75 %).
@@ -19,31 +21,32 @@ MIN_RUNS_FOR_INTERVAL = 6
 CONFIDENCE = 0.95
 
 # A spread of a tenth of the median is where two networks that differ by 10 % can no longer be told apart by
-# single runs; a quiet GPU stays under 1 %, a quiet CPU under 5 %.
+# single runs; a quiet GPU stays under 1 %, a quiet CPU under 5 %. Few runs estimate a spread badly: it is
+# believed when it is over the tenth by its own standard error (relative, of a normal, over sqrt(n):
+# 1 / (2 pdf(0.6745) 1.349) = 1.166), else one quiet series of 15 in forty would be called noisy.
 NOISY_IQR_SHARE = 0.10
-# Drift matters when the last third differs from the first by more than 5 %, and is believed when the
-# difference is four standard errors of two medians (one false alarm in 16,000 under normal noise).
+IQR_RELATIVE_STANDARD_ERROR = 1.166
+# Drift matters when the last third differs from the first by more than 5 %, and is believed when the ranks of
+# the two thirds differ by 2.8 standard errors (Mann and Whitney 1947; one false alarm in 200, whatever the
+# distribution: medians of two modes jump by themselves). Six against six runs can just show that.
 DRIFT_SHARE = 0.05
-DRIFT_STANDARD_ERRORS = 4.0
-MIN_RUNS_FOR_DRIFT = 15
-# Two modes: a gap in the sorted samples, with at least a fifth of the runs on each side, wider than 5 % of the
-# median and than twice the spread of either side.
+DRIFT_STANDARD_ERRORS = 2.8
+MIN_RUNS_FOR_DRIFT = 18
+# Two modes: a gap in the sorted samples, with at least a fifth of the runs on each side, whose middles differ by
+# more than 5 % of the median, and wider than twice the spread of either side. In fewer than 20 runs such gaps
+# are common without a cause.
 MODE_SHARE = 0.20
-MODE_GAP_SHARE = 0.05
+MODE_DISTANCE_SHARE = 0.05
 MODE_GAP_SPREADS = 2.0
-MIN_RUNS_FOR_MODES = 10
+MIN_RUNS_FOR_MODES = 20
 # Far outliers after Tukey: beyond the third quartile by three inter-quartile ranges (4.7 standard deviations of
 # a normal), and beyond the median by a tenth, below which nobody notices. One in a hundred is a page fault or a
-# timer tick; one in twenty is interference.
+# timer tick; one in twenty is interference. A single one proves nothing.
 OUTLIER_IQRS = 3.0
 OUTLIER_SHARE_OF_MEDIAN = 0.10
 OUTLIER_SHARE_OF_RUNS = 0.05
+MIN_OUTLIERS = 2
 MIN_RUNS_FOR_OUTLIERS = 10
-
-# Standard deviation of a normal from its inter-quartile range, and the standard error of a sample median in
-# units of the standard deviation over sqrt(n) (sqrt(pi / 2)).
-IQR_PER_SIGMA = 1.349
-MEDIAN_STANDARD_ERROR = 1.2533
 
 
 class TimingWarning(str, Enum):
@@ -86,18 +89,22 @@ def interquartile_range(samples: Sequence[float]) -> float:
     return quantile(ordered, 0.75) - quantile(ordered, 0.25)
 
 
+# Asked again and again for the same numbers of runs, and the sums are long.
+@cache
 def interval_rank(count: int, confidence: float = CONFIDENCE) -> int | None:
     """Rank k (from 1) such that [k-th smallest, k-th largest] covers the median with at least `confidence`.
 
     Exact and free of any distribution: the number of samples under the median is binomial(count, 1/2), so the
     coverage is 1 - 2 P(binomial <= k - 1). None when even [min, max] covers less.
     """
-    tail, rank = 0.0, None
+    rank = None
+    outcomes = tail = 1  # of 2^count: with `below` samples under the median, and with at most that many
     for below in range(count // 2):
-        tail += math.comb(count, below) / 2**count
-        if 1 - 2 * tail < confidence:
+        if 1 - 2 * tail / 2**count < confidence:
             break
         rank = below + 1
+        outcomes = outcomes * (count - below) // (below + 1)
+        tail += outcomes
     return rank
 
 
@@ -140,19 +147,35 @@ def summarise(samples_ms: Sequence[float]) -> TimingStatistics:
     )
 
 
+def rank_difference(first: Sequence[float], last: Sequence[float]) -> float:
+    """How far the ranks of `last` lie above those of `first`, in standard errors (the z of Mann and Whitney)."""
+    above = sum((late > early) + 0.5 * (late == early) for early in first for late in last)
+    pairs = len(first) * len(last)
+    return (above - pairs / 2) / math.sqrt(pairs * (len(first) + len(last) + 1) / 12)
+
+
 def has_drift(samples: Sequence[float]) -> bool:
-    """Whether the last third of the runs differs from the first by more than noise and more than 5 %."""
+    """Whether the last third of the runs differs from the first by more than chance and more than 5 %."""
     count = len(samples)
     if count < MIN_RUNS_FOR_DRIFT:
         return False
     third = count // 3
     first, last = samples[:third], samples[-third:]
     change = abs(statistics.median(last) - statistics.median(first))
-    spread = max(interquartile_range(first), interquartile_range(last))
-    standard_error = MEDIAN_STANDARD_ERROR * spread / IQR_PER_SIGMA / math.sqrt(third) * math.sqrt(2)
     return (
-        change > DRIFT_SHARE * statistics.median(samples) and change > DRIFT_STANDARD_ERRORS * standard_error
+        change > DRIFT_SHARE * statistics.median(samples)
+        and abs(rank_difference(first, last)) >= DRIFT_STANDARD_ERRORS
     )
+
+
+def spread_without_drift(samples: Sequence[float]) -> float:
+    """Inter-quartile range that the runs would have around a slow change, from successive differences.
+
+    A ramp shifts all differences alike and a step spoils one, so neither widens their quartiles; independent
+    noise makes them sqrt(2) times as wide as its own.
+    """
+    differences = [later - earlier for earlier, later in pairwise(samples)]
+    return interquartile_range(differences) / math.sqrt(2)
 
 
 def has_two_modes(samples: Sequence[float]) -> bool:
@@ -163,13 +186,17 @@ def has_two_modes(samples: Sequence[float]) -> bool:
     ordered = sorted(samples)
     smallest_side = math.ceil(MODE_SHARE * count)
     split = max(range(smallest_side, count - smallest_side + 1), key=lambda i: ordered[i] - ordered[i - 1])
-    gap = ordered[split] - ordered[split - 1]
-    spread = max(interquartile_range(ordered[:split]), interquartile_range(ordered[split:]))
-    return gap > MODE_GAP_SHARE * statistics.median(ordered) and gap > MODE_GAP_SPREADS * spread
+    fast, slow = ordered[:split], ordered[split:]
+    distance = statistics.median(slow) - statistics.median(fast)
+    spread = max(interquartile_range(fast), interquartile_range(slow))
+    return (
+        distance > MODE_DISTANCE_SHARE * statistics.median(ordered)
+        and slow[0] - fast[-1] > MODE_GAP_SPREADS * spread
+    )
 
 
 def has_outliers(samples: Sequence[float]) -> bool:
-    """Whether at least one run in twenty is far slower than the rest."""
+    """Whether at least two runs and one in twenty are far slower than the rest."""
     count = len(samples)
     if count < MIN_RUNS_FOR_OUTLIERS:
         return False
@@ -179,28 +206,27 @@ def has_outliers(samples: Sequence[float]) -> bool:
         upper_quartile + OUTLIER_IQRS * interquartile_range(ordered),
         statistics.median(ordered) * (1 + OUTLIER_SHARE_OF_MEDIAN),
     )
-    return sum(sample > fence for sample in ordered) >= OUTLIER_SHARE_OF_RUNS * count
+    return sum(sample > fence for sample in ordered) >= max(MIN_OUTLIERS, OUTLIER_SHARE_OF_RUNS * count)
 
 
 def timing_warnings(samples: Sequence[float]) -> list[TimingWarning]:
     """What a reader must know of the series, in the order of the runs; the most specific names win.
 
-    A drift or two modes widen the spread by themselves: such a series is called noisy only if its parts are.
+    A drift or two modes widen the spread by themselves: a drifting series is called noisy only if it is so
+    around its drift, and one of two modes never.
     """
     found: list[TimingWarning] = []
     if not samples or statistics.median(samples) <= 0:
         return found
-    parts = [samples]
+    spread = interquartile_range(samples)
     if has_drift(samples):
         found.append(TimingWarning.DRIFT)
-        third = len(samples) // 3
-        parts = [samples[:third], samples[third:-third], samples[-third:]]
+        spread = spread_without_drift(samples)
     elif has_two_modes(samples):
-        found.append(TimingWarning.TWO_MODES)
-        parts = []
+        return [TimingWarning.TWO_MODES]
     elif has_outliers(samples):
         found.append(TimingWarning.OUTLIERS)
     limit = NOISY_IQR_SHARE * statistics.median(samples)
-    if any(interquartile_range(part) > limit for part in parts):
+    if spread > limit * (1 + IQR_RELATIVE_STANDARD_ERROR / math.sqrt(len(samples))):
         found.append(TimingWarning.NOISY)
     return found

@@ -35,6 +35,24 @@ class BatchMeasurement:
         return asdict(self)
 
 
+# The settings of TF32 and its like, each with an `fp32_precision`; torch's older names for them
+# (`float32_matmul_precision`, `allow_tf32`) cannot be read once a network has set these.
+PRECISION_SETTINGS = (
+    torch.backends.cuda.matmul,
+    torch.backends.cudnn.conv,
+    torch.backends.cudnn.rnn,
+    torch.backends.mkldnn.matmul,
+    torch.backends.mkldnn.conv,
+)
+
+
+def _matmul_precision() -> str | None:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None  # set under the newer names alone
+
+
 @contextmanager
 def state_preserved(module: nn.Module) -> Iterator[None]:
     """Gives back what measuring changes: each submodule's training flag, and torch's global settings."""
@@ -42,9 +60,10 @@ def state_preserved(module: nn.Module) -> Iterator[None]:
     rng = torch.get_rng_state()
     cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     default_dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
-    matmul_precision = torch.get_float32_matmul_precision()
+    matmul_precision = _matmul_precision()
+    precisions = [setting.fp32_precision for setting in PRECISION_SETTINGS]
     cudnn = torch.backends.cudnn
-    flags = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
+    flags = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic)
     try:
         yield
     finally:
@@ -57,9 +76,12 @@ def state_preserved(module: nn.Module) -> Iterator[None]:
             torch.set_default_dtype(default_dtype)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
-        if torch.get_float32_matmul_precision() != matmul_precision:
+        if matmul_precision is not None and _matmul_precision() != matmul_precision:
             torch.set_float32_matmul_precision(matmul_precision)
-        cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = flags
+        for setting, precision in zip(PRECISION_SETTINGS, precisions, strict=True):
+            if setting.fp32_precision != precision:
+                setting.fp32_precision = precision
+        cudnn.enabled, cudnn.benchmark, cudnn.deterministic = flags
 
 
 def tensors_in(output: Any) -> Iterator[Tensor]:

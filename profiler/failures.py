@@ -35,8 +35,11 @@ class Failure:
 
 # The host allocator raises a plain RuntimeError; these are its words (c10/core/impl/alloc_cpu.cpp).
 HOST_ALLOCATION = re.compile(r"DefaultCPUAllocator|not enough memory: you tried to allocate", re.IGNORECASE)
-# A library that could not get its workspace may be out of memory, or broken: a smaller batch tells.
-LIBRARY_ALLOCATION = re.compile(r"(CUDNN|CUBLAS|CUSOLVER|CUFFT|CUSPARSE)_\w*ALLOC\w*FAILED", re.IGNORECASE)
+# A library that could not get its workspace may be out of memory, or broken: a smaller batch tells. So does the
+# driver's own refusal, outside torch's allocator (a context, a pinned buffer, another program's memory).
+LIBRARY_ALLOCATION = re.compile(
+    r"(CUDNN|CUBLAS|CUSOLVER|CUFFT|CUSPARSE)_\w*ALLOC\w*FAILED|CUDA error: out of memory", re.IGNORECASE
+)
 # Sizes a kernel cannot be launched or indexed with; more memory would not help.
 TOO_LARGE_FOR_KERNEL = re.compile(
     r"invalid configuration argument|canUse32BitIndexMath|more than INT_MAX elements|"

@@ -31,7 +31,7 @@ def recommend_inference(batch_profiling: dict[str, Any]) -> dict[str, Any] | Non
         reason = f"the highest throughput of the sizes that ran ({', '.join(map(str, sizes))})"
     else:
         share = 1 - throughput[knee] / best
-        reason = f"the smallest size within 3 % of the best throughput (batch {fastest}, {share:.1%} faster)"
+        reason = f"the smallest size within 3 % of the best throughput ({share:.1%} below batch {fastest})"
     return {
         "batch_size": knee,
         "images_per_second": throughput[knee],

@@ -27,7 +27,8 @@ def write_atomically(file: Path, text: str) -> None:
 
     Raises OSError.
     """
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
+    # Only the start of the name: with all of it a long one would be too long for the file system.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name[:32]}.", suffix=".tmp", dir=file.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
@@ -66,8 +67,11 @@ class ResultFile:
         try:
             if self.path.is_dir():
                 raise OutputError(f"--output {self.path}: is a folder; name a file in it")
+            if self.path.exists() and not self.path.is_file():
+                # Replacing /dev/null by a file would break the machine.
+                raise OutputError(f"--output {self.path}: is no ordinary file; - writes to standard output")
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(prefix=f".{self.path.name}.", dir=self.path.parent):
+            with tempfile.TemporaryFile(dir=self.path.parent):
                 pass
         except OSError as error:
             reason = error.strerror or str(error)

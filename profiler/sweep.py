@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -62,10 +63,10 @@ def expect(batch_size: int, measured: dict[str, Any] | None) -> Expectation | No
     """Expectation for a batch size from the raw measurement of a smaller one."""
     if measured is None:
         return None
-    samples = sorted(measured["latency"]["samples_ms"])
+    latency_ms = statistics.median(measured["latency"]["samples_ms"])
     ratio = batch_size / measured["batch_size"]
     activation = max(measured["peak_bytes"] - measured["before_bytes"], 0)
-    return Expectation(samples[len(samples) // 2] * ratio, round(activation * ratio), measured["batch_size"])
+    return Expectation(latency_ms * ratio, round(activation * ratio), measured["batch_size"])
 
 
 class Sweep:
@@ -119,6 +120,17 @@ class Sweep:
         """Takes a measurement as the base of later expectations."""
         if self.largest is None or measurement["batch_size"] >= self.largest["batch_size"]:
             self.largest = measurement
+
+    def note_block(self, block: dict[str, Any]) -> None:
+        """Takes a block of an earlier, resumed run as the base of later expectations."""
+        self.note_measured(
+            {
+                "batch_size": block["batch_size"],
+                "latency": {"samples_ms": block["timing"]["samples_ms"]},
+                "peak_bytes": block["memory"]["peak_bytes"],
+                "before_bytes": block["memory"]["before_bytes"],
+            }
+        )
 
     def _reason_to_skip(self, batch_size: int, expectation: Expectation | None) -> Failure | None:
         if self.out_of_memory_at is not None and batch_size > self.out_of_memory_at:

@@ -12,13 +12,15 @@ from models.errors import ModelError
 
 # Where the files in the wild keep the state dict, the averaged weights first.
 WRAPPERS = ("params_ema", "params", "state_dict", "model_state_dict", "model")
+# What DataParallel and torch.compile put before every key, in either order.
+PREFIXES = ("module.", "_orig_mod.")
 MENTIONED_KEYS = 3
 
 
 def unwrap_state_dict(content: Any) -> dict[str, Tensor]:
     """The state dict inside a checkpoint: bare (`{iter}_G.pth`), or under `params_ema` or `params`.
 
-    Prefixes that DataParallel ("module.") and torch.compile ("_orig_mod.") add to every key are removed.
+    The prefixes of DataParallel and torch.compile are removed.
     Raises ModelError when there is no dict of tensors.
     """
     for wrapper in WRAPPERS:
@@ -33,9 +35,8 @@ def unwrap_state_dict(content: Any) -> dict[str, Tensor]:
         raise ModelError(
             f"holds no state dict (looked for a dict of tensors, also under {', '.join(WRAPPERS)})"
         )
-    for prefix in ("module.", "_orig_mod."):
-        if all(key.startswith(prefix) for key in content):
-            content = {key[len(prefix) :]: tensor for key, tensor in content.items()}
+    while any(all(key.startswith(prefix) for key in content) for prefix in PREFIXES):
+        content = {key.partition(".")[2]: tensor for key, tensor in content.items()}
     return content
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import operator
 import sys
 from pathlib import Path
 
@@ -32,8 +33,8 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:
-        network_class = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
+        network_class = operator.attrgetter(class_name)(importlib.import_module(module_name))
+    except Exception as error:  # a module may raise anything while it is imported
         raise ModelError(
             f"model.target: cannot import {options.target}: {type(error).__name__}: {error}"
         ) from error

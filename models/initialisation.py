@@ -17,7 +17,9 @@ def initialise(module: nn.Module, init_type: str, gain: float) -> None:
         "uniform": lambda w: nn.init.uniform_(w, -0.2, 0.2).mul_(gain),
         "xavier_normal": lambda w: nn.init.xavier_normal_(w, gain=gain).clamp_(-1, 1),
         "xavier_uniform": lambda w: nn.init.xavier_uniform_(w, gain=gain),
-        "kaiming_normal": lambda w: nn.init.kaiming_normal_(w, mode="fan_in", nonlinearity="relu").mul_(gain),
+        "kaiming_normal": lambda w: (
+            nn.init.kaiming_normal_(w, mode="fan_in", nonlinearity="relu").clamp_(-1, 1).mul_(gain)
+        ),
         "kaiming_uniform": lambda w: nn.init.kaiming_uniform_(w, mode="fan_in", nonlinearity="relu").mul_(
             gain
         ),

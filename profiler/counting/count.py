@@ -38,9 +38,13 @@ def count_call(
     inputs: tuple,
     kwargs: dict,
     call: Callable[[nn.Module, tuple, dict], None],
+    *,
+    trains: bool = False,
     **mode_options,
 ) -> tuple[CountingMode, str, str | None]:
     """Runs ``call(copy, inputs, kwargs)`` under the counter: on meta, or for real where that raises.
+
+    A module that cannot be copied runs itself, and is put back as it was, unless ``call`` trains it.
 
     Returns:
         the mode with its tallies, the device it ran on, and why it did not run on meta (None if it did).
@@ -59,6 +63,9 @@ def count_call(
             copied, (args, keywords) = copy_to(module, (inputs, kwargs), device=None)
             keep = nullcontext()
         except Exception as error:
+            if trains:
+                # Gradients and optimizer steps cannot be taken back.
+                raise
             copied, args, keywords = module, inputs, kwargs
             keep = restored(module)
             note += f"; on the module itself, which cannot be copied ({_in_one_line(error)})"

@@ -13,6 +13,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+# In the user's working directory, where a network of his own is looked for, but this repository's rooms first.
+BOOTSTRAP = (
+    f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
+    "from profiler.counting.cross_check_process import main; sys.exit(main())"
+)
 COUNTERS = ("fvcore", "thop")
 SIZES = ("small", "full")
 DEFAULT_TIMEOUT_S = 300.0
@@ -120,11 +125,10 @@ def _in_its_own_process(
     started = time.perf_counter()
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "profiler.counting.cross_check_process"],
+            [sys.executable, "-c", BOOTSTRAP],
             input=request,
             capture_output=True,
             text=True,
-            cwd=REPOSITORY,
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:

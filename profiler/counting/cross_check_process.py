@@ -1,6 +1,6 @@
 """The other process of cross_check: a request as JSON on standard input, one record as JSON on standard output.
 
-Run as ``python -m profiler.counting.cross_check_process`` in the repository root. Standard output is kept for the
+Started by ``cross_check.py``, in the user's working directory. Standard output is kept for the
 answer; whatever the model's code or a counter prints goes to standard error.
 """
 

@@ -144,6 +144,9 @@ class CountingMode(TorchDispatchMode):
 
     def _count(self, rule: Rule, out, args, kwargs) -> None:
         kind, formula = rule.counted
+        if "out" in kwargs:
+            # The result is handed to the formula first, wherever it was written.
+            kwargs = {name: value for name, value in kwargs.items() if name != "out"}
         try:
             work = formula(out, *args, **kwargs)
         except Exception as error:

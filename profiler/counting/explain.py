@@ -9,7 +9,7 @@ from torch import nn
 from . import fvcore_count, thop_count
 from .count import count_forward
 from .cross_check import CrossCheck
-from .meta_copy import copy_to
+from .meta_copy import copy_to, random_state_kept
 
 # fvcore's operators that are no matrix products.
 NOT_MACS = "no matrix product: not a MAC by our convention"
@@ -35,8 +35,9 @@ def cross_check_module(module: nn.Module, inputs: tuple, counter: str, size: str
     }
     opinion = _fvcore_opinion if counter == "fvcore" else _thop_opinion
     try:
-        copied, copied_inputs = copy_to(module, inputs, device=None)
-        return CrossCheck(**known, **opinion(copied, copied_inputs, ours))
+        with random_state_kept():
+            copied, copied_inputs = copy_to(module, inputs, device=None)
+            return CrossCheck(**known, **opinion(copied, copied_inputs, ours))
     except ImportError as error:
         return CrossCheck(**known, status="missing", reason=_in_one_line(error))
     except Exception as error:

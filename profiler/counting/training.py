@@ -42,7 +42,7 @@ def count_training_step(
         attention backwards compute again.
 
     Raises:
-        Whatever the step raises in a real run, where it cannot run on meta.
+        Whatever the step raises in a real run, where it cannot run on meta; whatever copying the module raises.
     """
 
     def call(copied: nn.Module, args: tuple, keywords: dict) -> None:
@@ -51,7 +51,7 @@ def count_training_step(
 
     keywords = kwargs or {}
     mode, counted_on, note = count_call(
-        module, inputs, keywords, call, split_recomputed=True, create_graph=create_graph
+        module, inputs, keywords, call, trains=True, split_recomputed=True, create_graph=create_graph
     )
     fields = report_fields(mode, inputs, keywords, counted_on, note)
     return TrainingCountReport(**fields, training_macs=fields["macs"], recomputed_macs=mode.recomputed_macs)

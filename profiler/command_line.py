@@ -11,7 +11,7 @@ from typing import NoReturn
 from configs import LoadedConfig, config_from_dict
 from profiler.exit_codes import EXIT_BAD_INPUT
 from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
-from profiler.profile_run import RunOptions
+from profiler.run_context import RunOptions
 from profiler.session import MeasureOptions
 from profiler.sweep import DEFAULT_BATCH_SIZES
 
@@ -111,7 +111,17 @@ class ProfileArguments(argparse.Namespace):
             threads=self.threads,
             trust_config=self.trust_config,
         )
-        return RunOptions(measure, self.batch_sizes, tuple(command_line))
+        return RunOptions(
+            measure,
+            batch_sizes=self.batch_sizes,
+            cross_check=self.cross_check,
+            flops_counter=self.flops_counter,
+            depth=self.depth,
+            strict_flops=self.strict_flops,
+            resume=self.resume,
+            with_lpips=self.with_lpips,
+            command_line=tuple(command_line),
+        )
 
 
 def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
@@ -151,12 +161,28 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
     add("--timeout", type=positive_seconds, metavar="S", help=(
         "seconds after which a size is given up as hung (default: ten times what is expected, 30 minutes at least)"
     ))  # fmt: skip
+    add("--cross-check", choices=["off", "small", "full"], default="small", help=(
+        "ask fvcore and thop too: at a small input (default), at the full one (minutes and GBs), or not at all"
+    ))  # fmt: skip
+    add(
+        "--flops-counter",
+        choices=["fvcore", "thop"],
+        help="also show this counter's own full-size figure, to quote",
+    )
+    add("--strict-flops", action="store_true", help="exit 5 if an operator has no formula")
+    add("--depth", type=non_negative_int, default=0, metavar="N", help="print the module tree, N levels deep")
     add("--channels-last", action="store_true", help="channels-last memory format")
     add("--compile", action="store_true", help="torch.compile the network before it is timed")
     add(
         "--seed", type=non_negative_int, default=0, metavar="N", help="seed of the random weights (default 0)"
     )
     add("--threads", type=positive_int, metavar="N", help="CPU threads (default: torch's choice)")
+    add(
+        "--with-lpips",
+        action="store_true",
+        help="also measure what the LPIPS metric costs at this image size",
+    )
+    add("--resume", action="store_true", help="go on from the partial profile that --output names")
     add(
         "--output",
         default=DEFAULT_OUTPUT,
@@ -182,7 +208,10 @@ def listed_models() -> str:
 
 
 def with_image_size(loaded: LoadedConfig, image_hw: list[int] | None) -> LoadedConfig:
-    """The config with another image size, checked again. Raises ConfigError where it does not fit."""
+    """The config with another image size, checked again. Raises ConfigError where it does not fit.
+
+    A training patch larger than the new image gives way: training then sees the whole image.
+    """
     if image_hw is None:
         return loaded
     raw = loaded.config.model_dump(mode="json")
@@ -190,4 +219,11 @@ def with_image_size(loaded: LoadedConfig, image_hw: list[int] | None) -> LoadedC
         raw["model"]["input_shapes"] = [[*shape[:-2], *image_hw] for shape in raw["model"]["input_shapes"]]
     else:
         raw["model"]["img_size"] = image_hw[0] if image_hw[0] == image_hw[1] else image_hw
-    return dataclasses.replace(loaded, config=config_from_dict(raw))
+    messages = loaded.messages
+    patch_hw = loaded.config.training_patch_hw
+    if loaded.config.data.use_patches and patch_hw is not None and min(image_hw) < max(patch_hw):
+        raw["data"]["use_patches"] = False
+        messages += (
+            f"--image-size: the patch of {max(patch_hw)} is larger: training would see whole images",
+        )
+    return dataclasses.replace(loaded, config=config_from_dict(raw), messages=messages)

@@ -113,6 +113,33 @@ def print_counts(console: Console, architecture: dict[str, Any]) -> None:
         console.note(architecture["note"])
 
 
+def print_counters(console: Console, checks: list[dict[str, Any]]) -> None:
+    """What fvcore and thop say, and what their difference from ours is made of."""
+    for check in checks:
+        name = check["counter"]
+        if check["figure"] is None:
+            console.bad(f"{name} gives no figure: {check['status']}, {check['reason']}")
+            continue
+        shape = " x ".join(map(str, check["input_shapes"][0]))
+        exact = "" if not check["inexact"] else ", inexact"
+        console.good(f"{name} at {shape}{exact}: {check['figure']:,.0f}, ours {check['ours']:,}")
+        console.line(f"      {check['convention']}")
+        for part in check["parts"]:
+            console.line(f"      {part['macs']:+,.0f} {part['operator']}: {part['why']}")
+        if check["agrees"]:
+            console.line("      apart from that they agree to the unit")
+
+
+def print_module_tree(console: Console, tree: dict[str, Any], depth: int, indent: int = 6) -> None:
+    """MACs and parameters by module, `depth` levels below the network."""
+    name = tree["name"] or "(the network)"
+    line = f"{' ' * indent}{name} ({tree['class']}): {tree['macs']:,} MACs, {tree['parameters']:,} parameters"
+    console.line(line)
+    if depth:
+        for child in tree["children"]:
+            print_module_tree(console, child, depth - 1, indent + 2)
+
+
 def print_single_image(console: Console, block: dict[str, Any]) -> None:
     if "timing" not in block:
         console.bad(f"{block['error']}: {block['detail']}")
@@ -139,6 +166,12 @@ def print_batch(console: Console, block: dict[str, Any]) -> None:
         console.good(f"Reserved by the allocator: {memory['peak_reserved_mb']:,.2f} MB (peak)", indent=4)
     for note in timing["notes"]:
         console.note(note, indent=6)
+
+
+def print_perceptual_metric(console: Console, block: dict[str, Any]) -> None:
+    console.good(f"Parameters: {block['total_parameters']:,}", indent=4)
+    console.good(f"MACs: {block['macs']:,}", indent=4)
+    console.good(f"Time: {milliseconds(block['timing'])}", indent=4)
 
 
 def print_summary(console: Console, profile: dict[str, Any]) -> None:

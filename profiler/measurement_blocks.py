@@ -85,6 +85,21 @@ def memory_block(measurement: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def perceptual_metric_block(measurement: dict[str, Any], device_kind: str) -> dict[str, Any]:
+    """The block of LPIPS: the cost of one comparison of two images, whatever its value."""
+    return {
+        "source": "measured",
+        "metric": "lpips",
+        "backbone": "alex, random weights: the cost is right, the value would mean nothing",
+        "input_shape": measurement["input_shape"],
+        "num_runs": len(measurement["latency"]["samples_ms"]),
+        "total_parameters": measurement["parameters"],
+        "macs": measurement["macs"],
+        "flops": 2 * measurement["macs"],
+        "timing": timing_block({**measurement, "batch_size": 1}, device_kind),
+    }
+
+
 def batch_block(measurement: dict[str, Any], device_kind: str) -> dict[str, Any]:
     """The block of one measured batch size."""
     return {

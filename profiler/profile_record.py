@@ -19,6 +19,7 @@ class Profile:
     architecture: dict[str, Any] | None = None
     single_image: dict[str, Any] | None = None
     batch_profiling: dict[str, dict[str, Any]] = field(default_factory=dict)
+    perceptual_metric: dict[str, Any] | None = None
     recommendation: dict[str, Any] | None = None
     warnings: list[ProfileWarning] = field(default_factory=list)
     status: str = "partial"
@@ -43,6 +44,7 @@ class Profile:
             "architecture": self.architecture,
             "single_image": self.single_image,
             "batch_profiling": dict(ordered),
+            "perceptual_metric": self.perceptual_metric,
             "memory_model": None,
             "recommendation": self.recommendation,
             "warnings": [warning.to_json() for warning in self.warnings],

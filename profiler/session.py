@@ -61,6 +61,16 @@ class MeasuringSession:
         """Counts the forward pass of one image."""
         return self._require().ask("count", timeout_s=self.timeout_s(None))
 
+    def cross_check(self, size: str, counters: list[str]) -> list[dict[str, Any]]:
+        """What other counters say, each asked in a process of its own."""
+        return self._require().ask(
+            "cross_check",
+            config=self.config,
+            trust_config=self.options.trust_config,
+            size=size,
+            counters=counters,
+        )
+
     def measure(
         self,
         batch_size: int,
@@ -70,9 +80,7 @@ class MeasuringSession:
     ) -> dict[str, Any]:
         """Measures one batch size, in a new process if the last one is gone. Raises WorkerError."""
         try:
-            if self.process is None or not self.process.alive:
-                self.open()
-                self.build()
+            self._revive()
             if not self._placed:
                 options = self.options
                 self._require().ask("place", channels_last=options.channels_last, compile=options.compile)
@@ -90,6 +98,18 @@ class MeasuringSession:
                 self.close()
             raise
 
+    def lpips(self, image_hw: list[int], policy: LatencyPolicy) -> dict[str, Any]:
+        """Measures one LPIPS comparison of two images."""
+        self._revive()
+        return self._require().ask(
+            "lpips", timeout_s=self.timeout_s(None), image_hw=image_hw, policy=asdict(policy)
+        )
+
+    def _revive(self) -> None:
+        if self.process is None or not self.process.alive:
+            self.open()
+            self.build()
+
     def timeout_s(self, expected_ms: float | None) -> float:
         """Seconds after which a size counts as hung."""
         if self.options.timeout_s is not None:
@@ -101,6 +121,11 @@ class MeasuringSession:
     def _require(self) -> WorkerProcess:
         assert self.process is not None, "open() comes first"
         return self.process
+
+    def kill(self) -> None:
+        """Ends the measuring process at once, from a signal handler: no waiting, no closing."""
+        if self.process is not None:
+            self.process.kill()
 
     def close(self) -> None:
         """Ends the measuring process; the next measurement starts another."""

@@ -45,6 +45,7 @@ class Worker:
     def __init__(self, send) -> None:
         self.send = send
         self._last_progress = 0.0
+        self._runs = 0
 
     def do_open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Imports torch, resolves the device, sets threads; answers device and environment."""
@@ -85,6 +86,18 @@ class Worker:
 
         return count_forward(self.built.module, self.built.example_inputs(1)).to_json()
 
+    def do_cross_check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """Asks fvcore and thop, each in a process of its own (of this process's group: it dies with it)."""
+        from profiler.counting import cross_check
+
+        checks = cross_check(
+            request["config"],
+            counters=request["counters"],
+            size=request["size"],
+            trust_config=request["trust_config"],
+        )
+        return [check.to_json() for check in checks]
+
     def do_place(self, request: dict[str, Any]) -> dict[str, Any]:
         """Moves the network to the device, in the memory format and compiled form asked for."""
         import torch
@@ -101,6 +114,7 @@ class Worker:
         from profiler.forward_pass import measure_forward
         from profiler.latency import LatencyPolicy
 
+        self._runs = 0
         measurement = measure_forward(
             self.built,
             self.forward,
@@ -115,12 +129,21 @@ class Worker:
         )
         return measurement.to_json()
 
+    def do_lpips(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Measures one LPIPS comparison of two images of the network's size."""
+        from profiler.latency import LatencyPolicy
+        from profiler.perceptual_metric import measure_lpips
+
+        policy = LatencyPolicy(**request["policy"])
+        return measure_lpips(tuple(request["image_hw"]), self.device, self.torch_device, policy)
+
     def report_run(self) -> None:
         """Tells the command that a run has ended, ten times a second at most."""
+        self._runs += 1
         now = time.monotonic()
         if now - self._last_progress >= PROGRESS_INTERVAL_S:
             self._last_progress = now
-            self.send({"event": "run"})
+            self.send({"event": "run", "runs": self._runs})
 
 
 def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:

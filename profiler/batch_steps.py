@@ -1,0 +1,137 @@
+"""Steps 4 and 5: one image, then the batch sizes from small to large."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+from profiler.console import print_batch, print_perceptual_metric, print_single_image
+from profiler.failures import FailureKind
+from profiler.latency import TARGET_HALF_WIDTH, LatencyPolicy
+from profiler.machine_state import gpu_warnings
+from profiler.measurement_blocks import (
+    batch_block,
+    failure_block,
+    measurement_warnings,
+    perceptual_metric_block,
+)
+from profiler.profile_warnings import ProfileWarning
+from profiler.recommendation import recommend_inference
+from profiler.run_context import RunContext
+from profiler.sweep import DEFAULT_SWEEP_LIMIT_S, Expectation, SizeResult, Sweep
+from profiler.worker_process import WorkerError
+
+# Failures that answer the question (does it fit? is it worth two minutes?): they are no defect of the run.
+ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)
+
+
+def measure_batches(context: RunContext, sizes: list[int]) -> None:
+    """Fills `single_image`, `batch_profiling` and `recommendation`, saved after each size."""
+    profile, console = context.profile, context.console
+    sweep = _open_sweep(context)
+    console.step(4, "Profiling single image inference...")
+    if profile.single_image is None:
+        profile.single_image = _measure(context, sweep, 1)
+    print_single_image(console, profile.single_image)
+    context.save()
+    console.step(5, "Profiling batch sizes...")
+    bar = tqdm(sizes, unit="size", disable=None, file=sys.stderr, leave=False)
+    for size in bar:
+        bar.set_description(f"batch {size}")
+        console.line()
+        console.line(f"  Testing batch size: {size}")
+        if str(size) not in profile.batch_profiling:
+            # The single image is batch 1: one measurement under both names.
+            block = profile.single_image if size == 1 else _measure(context, sweep, size, bar)
+            profile.batch_profiling[str(size)] = block
+        print_batch(console, profile.batch_profiling[str(size)])
+        warn_about_gpu(context)
+        profile.recommendation = {
+            "inference": recommend_inference(profile.batch_profiling),
+            "training": [],
+        }
+        context.save()
+
+
+def measure_perceptual_metric(context: RunContext) -> None:
+    """Fills `perceptual_metric`: what one LPIPS comparison costs beside the network."""
+    console = context.console
+    console.line()
+    console.line("  LPIPS, one comparison of two images")
+    image_hw = context.input_shape[-2:]
+    try:
+        measured = context.session.lpips(image_hw, _policy(context))
+    except WorkerError as error:
+        context.warn(ProfileWarning("lpips_not_measured", f"LPIPS was not measured: {error.failure.detail}"))
+        return
+    context.profile.perceptual_metric = perceptual_metric_block(measured, context.device_kind)
+    print_perceptual_metric(console, context.profile.perceptual_metric)
+    context.save()
+
+
+def failed_sizes(batch_profiling: dict[str, Any]) -> list[str]:
+    """Batch sizes that failed for another reason than memory."""
+    return [size for size, block in batch_profiling.items() if block.get("error", "OOM") not in ANSWERS]
+
+
+def warn_about_gpu(context: RunContext) -> None:
+    """Warns of a throttled or shared GPU, as it is now."""
+    gpu, process = context.profile.environment["gpu"], context.session.process
+    if gpu is not None and process is not None:
+        for warning in gpu_warnings(gpu.get("uuid"), {process.process.pid}):
+            context.warn(warning)
+
+
+def _policy(context: RunContext) -> LatencyPolicy:
+    measure = context.options.measure
+    target = TARGET_HALF_WIDTH[context.device_kind]
+    return LatencyPolicy(measure.num_runs, measure.warmup, measure.time_budget_s, target)
+
+
+def _open_sweep(context: RunContext) -> Sweep:
+    kind = context.device_kind
+    limited = kind == "cpu" and context.options.batch_sizes is None
+    sweep = Sweep(
+        context.session,
+        _policy(context),
+        on_cpu=kind == "cpu",
+        limit_s=DEFAULT_SWEEP_LIMIT_S if limited else None,
+    )
+    done = [context.profile.single_image, *context.profile.batch_profiling.values()]
+    for block in done:  # of a resumed profile
+        if block is not None and "timing" in block:
+            sweep.note_block(block)
+        elif block is not None and block["error"] == FailureKind.OOM.value:
+            sweep.out_of_memory_at = block["batch_size"]
+    return sweep
+
+
+def _measure(context: RunContext, sweep: Sweep, size: int, bar: tqdm | None = None) -> dict[str, Any]:
+    runs = 0
+
+    def on_start(expectation: Expectation | None) -> None:
+        if expectation is not None:
+            seconds = expectation.latency_ms / 1000
+            context.console.note(f"about {seconds:,.2f} s a run, by batch {expectation.from_batch}")
+
+    def on_event(event: dict[str, Any]) -> None:
+        nonlocal runs
+        runs = event["runs"]
+        if bar is not None:
+            bar.set_postfix_str(f"{runs} runs")
+
+    return _block(context, sweep.measure(size, on_start, on_event))
+
+
+def _block(context: RunContext, result: SizeResult) -> dict[str, Any]:
+    size = result.batch_size
+    expected = {} if result.expectation is None else {"expected": result.expectation.to_json()}
+    if result.failure is not None:
+        if result.traceback is not None and result.failure.error is FailureKind.EXCEPTION:
+            print(result.traceback, file=sys.stderr, end="")
+        return failure_block(result.failure, size, [size, *context.input_shape[1:]], expected)
+    for warning in measurement_warnings(result.measurement, context.device_kind):
+        context.warn(warning)
+    return {**batch_block(result.measurement, context.device_kind), **expected}

@@ -1,0 +1,64 @@
+"""What the steps of a run share: the process that measures, the profile so far, and where it is told and saved."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from profiler.console import Console
+from profiler.profile_record import Profile
+from profiler.profile_warnings import ProfileWarning
+from profiler.result_file import ResultFile
+from profiler.session import MeasureOptions, MeasuringSession
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line says. batch_sizes None: the default sweep.
+
+    cross_check: "off", "small" or "full", the input size at which other counters are asked.
+    flops_counter: "fvcore" or "thop", whose own figure is to be quoted, or None.
+    depth: levels of the module tree to print, 0 for none.
+    """
+
+    measure: MeasureOptions
+    batch_sizes: Sequence[int] | None = None
+    cross_check: str = "small"
+    flops_counter: str | None = None
+    depth: int = 0
+    strict_flops: bool = False
+    resume: bool = False
+    with_lpips: bool = False
+    command_line: Sequence[str] = ()
+
+
+@dataclass
+class RunContext:
+    """Handed from step to step."""
+
+    options: RunOptions
+    session: MeasuringSession
+    profile: Profile
+    console: Console
+    result: ResultFile
+    input_shape: list[int] = field(default_factory=list)
+    _disk_failed: bool = False
+
+    @property
+    def device_kind(self) -> str:
+        """ "cpu" or "cuda", once the session is open."""
+        return self.profile.config["device"].partition(":")[0]
+
+    def warn(self, warning: ProfileWarning | None) -> None:
+        """Records and prints a warning, once."""
+        if warning is not None and self.profile.warn(warning):
+            self.console.warning(warning)
+
+    def save(self) -> None:
+        """Writes what is known; a disk that refuses is mentioned once and tried again at the next step."""
+        if self.result.save(self.profile.to_json()) or self._disk_failed:
+            return
+        self._disk_failed = True
+        reason = self.result.last_error.strerror or self.result.last_error
+        print(f"warning: {self.result.name} cannot be written now: {reason}", file=sys.stderr)

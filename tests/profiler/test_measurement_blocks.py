@@ -1,0 +1,153 @@
+"""The JSON blocks of a batch size, by hand from a measurement made up for it."""
+
+import json
+
+import pytest
+
+from profiler.failures import Failure, FailureKind
+from profiler.measurement_blocks import (
+    MIB,
+    TIMING_WORDS,
+    batch_block,
+    failure_block,
+    measurement_warnings,
+    memory_block,
+    timing_block,
+)
+from profiler.timing_statistics import TimingWarning
+
+
+def measurement(samples_ms=(10.0, 30.0, 20.0), batch_size=4, **changes):
+    return {
+        "batch_size": batch_size,
+        "input_shape": [batch_size, 1, 256, 256],
+        "latency": {
+            "samples_ms": list(samples_ms),
+            "warmup_ms": [50.0, 12.0],
+            "stop_reason": "requested",
+            "notes": ["a note"],
+        },
+        "before_bytes": 100 * MIB,
+        "after_bytes": 110 * MIB,
+        "peak_bytes": 160 * MIB + 1,
+        "cold_peak_bytes": 160 * MIB + 1,
+        "warm_peak_bytes": 160 * MIB,
+        "reserved_peak_bytes": 256 * MIB,
+        "memory_kind": "torch's CUDA allocator",
+        "first_nonfinite_module": None,
+        **changes,
+    }
+
+
+def codes(raw, device_kind="cuda"):
+    return [warning.code for warning in measurement_warnings(raw, device_kind)]
+
+
+def test_timing_by_hand():
+    got = timing_block(measurement(), "cuda")
+    # Sorted 10, 20, 30: quartiles 15 and 25; p90 = 20 + 0.8 x 10; p95 = 20 + 0.9 x 10; p99 = 20 + 0.98 x 10.
+    expected = {
+        "mean_ms": 20.0,
+        "std_ms": 10.0,
+        "min_ms": 10.0,
+        "max_ms": 30.0,
+        "median_ms": 20.0,
+        "p90_ms": 28.0,
+        "p95_ms": 29.0,
+        "p99_ms": 29.8,
+        "iqr_ms": 10.0,
+        # 4 images in 20 ms.
+        "fps": 200.0,
+        "images_per_second": 200.0,
+    }
+    assert {key: got[key] for key in expected} == pytest.approx(expected)
+    assert got["ci95_median_ms"] is None
+    assert got["ci95_half_width_share"] is None
+    assert (got["num_runs"], got["warmup_runs"]) == (3, 2)
+    assert (got["source"], got["input_shape"]) == ("measured", [4, 1, 256, 256])
+    assert (got["stop_reason"], got["notes"]) == ("requested", ["a note"])
+
+
+def test_raw_samples_are_kept_in_the_order_they_ran():
+    got = timing_block(measurement(), "cpu")
+    assert got["samples_ms"] == [10.0, 30.0, 20.0]
+    assert got["warmup_ms"] == [50.0, 12.0]
+
+
+def test_what_one_run_cannot_say_is_null():
+    got = json.loads(json.dumps(timing_block(measurement([10.0]), "cpu"), allow_nan=False))
+    assert (got["num_runs"], got["std_ms"], got["ci95_median_ms"], got["median_ms"]) == (1, None, None, 10.0)
+
+
+def test_the_interval_is_a_list_with_its_share_and_its_target():
+    got = timing_block(measurement([9.0, 10.0, 10.0, 11.0, 12.0, 13.0]), "cuda")
+    assert got["ci95_median_ms"] == [9.0, 13.0]
+    assert got["ci95_half_width_share"] == pytest.approx(2 / 10.5)
+    assert got["ci95_target_half_width_share"] == 0.01
+    assert timing_block(measurement(), "cpu")["ci95_target_half_width_share"] == 0.02
+
+
+def test_memory_by_hand():
+    got = memory_block(measurement())
+    assert (got["before_mb"], got["after_mb"], got["peak_reserved_mb"]) == (100.0, 110.0, 256.0)
+    # MiB, not 10^6 bytes, and the exact bytes beside them.
+    assert got["peak_mb"] == 160 + 1 / MIB
+    assert got["peak_bytes"] == 160 * MIB + 1
+    assert got["activation_bytes"] == 60 * MIB + 1
+    assert got["activation_mb"] == got["activation_bytes"] / MIB
+    assert got["num_runs"] == 5
+    assert got["kind"] == "torch's CUDA allocator"
+
+
+def test_a_cpu_reserves_nothing():
+    got = memory_block(measurement(reserved_peak_bytes=None))
+    assert got["peak_reserved_mb"] is None
+    assert got["peak_reserved_bytes"] is None
+
+
+def test_a_batch_block_holds_both():
+    raw = measurement()
+    got = batch_block(raw, "cuda")
+    assert got["timing"] == timing_block(raw, "cuda")
+    assert got["memory"] == memory_block(raw)
+    assert (got["source"], got["batch_size"], got["num_runs"]) == ("measured", 4, 3)
+
+
+def test_a_failure_keeps_what_was_known():
+    failure = Failure(FailureKind.OOM, "CUDA out of memory", needs_new_process=True)
+    got = failure_block(failure, 8, [8, 1, 256, 256], {"expected": {"latency_ms": 80.0}})
+    assert json.loads(json.dumps(got)) == {
+        "error": "OOM",
+        "detail": "CUDA out of memory",
+        "batch_size": 8,
+        "input_shape": [8, 1, 256, 256],
+        "expected": {"latency_ms": 80.0},
+    }
+
+
+def test_a_quiet_measurement_warns_of_nothing():
+    assert codes(measurement([10.0] * 50)) == []
+
+
+def test_each_timing_fault_has_words_and_a_code():
+    assert set(TIMING_WORDS) == set(TimingWarning)
+    (warning,) = measurement_warnings(measurement([10.0, 12.0] * 25), "cpu")
+    assert warning.to_json() == {
+        "code": "timing_two_modes",
+        "message": "batch 4: the runs fall into two groups: clocks that switch, or other work every few runs",
+        "batch_size": 4,
+    }
+
+
+@pytest.mark.parametrize(("cold_mib", "warned"), [(110, False), (111, True)])
+def test_a_cold_peak_a_tenth_above_the_warm_one(cold_mib, warned):
+    raw = measurement([10.0], cold_peak_bytes=cold_mib * MIB, warm_peak_bytes=100 * MIB)
+    assert codes(raw) == (["memory_cold_spike"] if warned else [])
+    # Resident memory of a CPU's first run holds what was loaded, not workspaces.
+    assert codes(raw, "cpu") == []
+
+
+def test_a_nan_names_its_module():
+    (warning,) = measurement_warnings(measurement([10.0], first_nonfinite_module="layers.3.norm"), "cpu")
+    assert warning.code == "nonfinite_output"
+    assert warning.message.endswith("made first by module layers.3.norm")

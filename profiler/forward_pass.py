@@ -46,11 +46,14 @@ PRECISION_SETTINGS = (
 )
 
 
-def _matmul_precision() -> str | None:
-    try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:
-        return None  # set under the newer names alone
+def _older_names() -> list[Any]:
+    found: list[Any] = []
+    for read in (torch.get_float32_matmul_precision, lambda: torch.backends.cudnn.allow_tf32):
+        try:
+            found.append(read())
+        except RuntimeError:
+            found.append(None)  # set under the newer names alone
+    return found
 
 
 @contextmanager
@@ -60,7 +63,7 @@ def state_preserved(module: nn.Module) -> Iterator[None]:
     rng = torch.get_rng_state()
     cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     default_dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
-    matmul_precision = _matmul_precision()
+    matmul_precision, allow_tf32 = _older_names()
     precisions = [setting.fp32_precision for setting in PRECISION_SETTINGS]
     cudnn = torch.backends.cudnn
     flags = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic)
@@ -76,8 +79,11 @@ def state_preserved(module: nn.Module) -> Iterator[None]:
             torch.set_default_dtype(default_dtype)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
-        if matmul_precision is not None and _matmul_precision() != matmul_precision:
+        matmul_precision_now, allow_tf32_now = _older_names()
+        if matmul_precision not in (None, matmul_precision_now):
             torch.set_float32_matmul_precision(matmul_precision)
+        if allow_tf32 not in (None, allow_tf32_now):
+            cudnn.allow_tf32 = allow_tf32
         for setting, precision in zip(PRECISION_SETTINGS, precisions, strict=True):
             if setting.fp32_precision != precision:
                 setting.fp32_precision = precision

@@ -76,6 +76,7 @@ def gpu_state(device: torch.device) -> dict[str, Any] | None:
     state = {
         "name": properties.name,
         "index": device.index,
+        "uuid": str(properties.uuid) if hasattr(properties, "uuid") else None,
         "compute_capability": f"{properties.major}.{properties.minor}",
         "multiprocessors": properties.multi_processor_count,
         "total_bytes": total,

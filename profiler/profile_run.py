@@ -58,8 +58,7 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
                 measure_batches(context, sizes)
                 if options.with_lpips:
                     measure_perceptual_metric(context)
-            failed = failed_sizes(profile.batch_profiling)
-            reason = f"failed: batch {', '.join(failed)}" if failed else None
+            reason = _what_failed(profile)
         except Interrupted as interrupted:
             reason = str(interrupted)
         except WorkerError as error:
@@ -89,6 +88,14 @@ def _open(context: RunContext, earlier: dict[str, Any] | None) -> None:
         context.warn(governor_warning())
     warn_about_gpu(context)
     context.save()
+
+
+def _what_failed(profile: Profile) -> str | None:
+    """What a run that reached its end still lacks, or None."""
+    failed = [f"batch {size}" for size in failed_sizes(profile.batch_profiling)]
+    if profile.architecture is not None and "count_error" in profile.architecture:
+        failed.insert(0, "the count of MACs")
+    return f"failed: {', '.join(failed)}" if failed else None
 
 
 def _finish(context: RunContext, partial_reason: str | None) -> int:

@@ -150,16 +150,14 @@ def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to one request: its result, a mistake of the user's, or a classified failure."""
     try:
         return {"event": "done", "result": getattr(worker, f"do_{request['do']}")(request)}
-    except ValueError as error:
+    except Exception as error:  # whatever a network raises is a result to report, never this process's end
         from models.errors import ModelError
         from profiler.devices import DeviceError
 
         if isinstance(error, (ModelError, DeviceError)):
             return {"event": "refused", "message": first_lines(str(error))}
         failure = classify_exception(error)
-    except Exception as error:  # whatever a network raises is a result to report, never this process's end
-        failure = classify_exception(error)
-    return {"event": "failed", "failure": failure.to_json(), "traceback": traceback.format_exc()}
+        return {"event": "failed", "failure": failure.to_json(), "traceback": traceback.format_exc()}
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:

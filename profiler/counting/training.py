@@ -46,12 +46,13 @@ def count_training_step(
     """
 
     def call(copied: nn.Module, args: tuple, keywords: dict) -> None:
-        with torch.inference_mode(False), torch.enable_grad():
-            step(copied, *args, **keywords)
+        step(copied, *args, **keywords)
 
     keywords = kwargs or {}
-    mode, counted_on, note = count_call(
-        module, inputs, keywords, call, trains=True, split_recomputed=True, create_graph=create_graph
-    )
+    # Around the copying too: a tensor made in inference mode can never have a gradient.
+    with torch.inference_mode(False), torch.enable_grad():
+        mode, counted_on, note = count_call(
+            module, inputs, keywords, call, trains=True, split_recomputed=True, create_graph=create_graph
+        )
     fields = report_fields(mode, inputs, keywords, counted_on, note)
     return TrainingCountReport(**fields, training_macs=fields["macs"], recomputed_macs=mode.recomputed_macs)

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""What profiling itself costs, and whether it repeats itself; every figure is printed, none is asserted.
+
+    python scripts/benchmark_profile.py                      # cost: start, build, count, write; the sweep's ratio
+    python scripts/benchmark_profile.py --repeat 10          # do the intervals of two runs in a row overlap?
+
+Cost: the command's wall time less the timed forward passes and the cross-check, its goal 12 s on 2 cores; the
+sweep's forward passes over one forward pass of every requested image, its goal 1.25 where one run is longer than
+its time budget; the peak memory of the command's own process, its goal 600 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PROFILE_MODEL = REPOSITORY / "scripts/profile_model.py"
+POLL_S = 0.05
+MIB = 2**20
+
+
+def run_profile(config: str, options: list[str], output: Path) -> tuple[dict[str, Any], float, int]:
+    """Profiles once; returns the profile, the wall seconds, and the command's peak resident bytes.
+
+    Raises RuntimeError when the command fails.
+    """
+    command = [sys.executable, str(PROFILE_MODEL), "--config", config, "--output", str(output), *options]
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    watched, peak_bytes = psutil.Process(process.pid), 0
+    while process.poll() is None:
+        try:
+            peak_bytes = max(peak_bytes, watched.memory_info().rss)
+        except psutil.NoSuchProcess:
+            break
+        time.sleep(POLL_S)
+    error = process.communicate()[1]
+    seconds = time.perf_counter() - started
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {error}")
+    return json.loads(output.read_text()), seconds, peak_bytes
+
+
+def forward_seconds(block: dict[str, Any]) -> float:
+    """All forward passes of one measured size, warm-up included, s."""
+    timing = block["timing"]
+    return (sum(timing["samples_ms"]) + sum(timing["warmup_ms"])) / 1000
+
+
+def measured_blocks(profile: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every measurement of the run once: the sizes, and the single image where 1 is not among them."""
+    blocks = {size: block for size, block in profile["batch_profiling"].items() if "timing" in block}
+    blocks.setdefault("1", profile["single_image"])
+    return blocks
+
+
+def print_cost(config: str, batch_sizes: str, folder: Path) -> None:
+    """Runs once and prints where its time went."""
+    profile, wall_s, peak_bytes = run_profile(config, ["--batch-sizes", batch_sizes], folder / "cost.json")
+    blocks = measured_blocks(profile)
+    forwards_s = sum(map(forward_seconds, blocks.values()))
+    cross_check_s = sum(check["seconds"] or 0.0 for check in profile["architecture"]["counters"])
+    one_pass_s = sum(block["timing"]["median_ms"] for block in blocks.values()) / 1000
+    print(
+        f"machine: {profile['environment']['cpu']['name']}, {profile['environment']['cpu']['threads']} threads"
+    )
+    print(f"config: {config}, batch sizes {batch_sizes}, device {profile['config']['device']}")
+    print(f"wall time                                 {wall_s:8.2f} s")
+    print(f"  forward passes (timed and warm-up)      {forwards_s:8.2f} s")
+    print(f"  cross-check by fvcore and thop          {cross_check_s:8.2f} s")
+    print(f"  everything else (goal 12)               {wall_s - forwards_s - cross_check_s:8.2f} s")
+    print(f"one forward pass of every requested image {one_pass_s:8.2f} s")
+    print(f"  the sweep over that (goal 1.25 when one run exceeds its budget) {forwards_s / one_pass_s:8.3f}")
+    print(f"peak resident memory of the command       {peak_bytes / MIB:8.1f} MiB (goal 600 MB)")
+
+
+def overlap(first: list[float] | None, second: list[float] | None) -> bool | None:
+    """Whether two intervals share a point; None where a series was too short for one."""
+    if first is None or second is None:
+        return None
+    return first[0] <= second[1] and second[0] <= first[1]
+
+
+def print_repeats(config: str, batch_sizes: str, options: list[str], tries: int, folder: Path) -> None:
+    """Two profiles in a row, `tries` times: do their 95 % intervals of the median overlap for every size?"""
+    agreed = 0
+    for attempt in range(1, tries + 1):
+        pair = [
+            run_profile(
+                config,
+                ["--batch-sizes", batch_sizes, "--cross-check", "off", *options],
+                folder / f"{attempt}{name}.json",
+            )[0]
+            for name in "ab"
+        ]
+        verdicts = {}
+        for size in pair[0]["batch_profiling"]:
+            intervals = [profile["batch_profiling"][size]["timing"]["ci95_median_ms"] for profile in pair]
+            verdicts[size] = overlap(*intervals)
+            words = {True: "overlap", False: "APART", None: "too few runs"}[verdicts[size]]
+            shown = " and ".join("-" if i is None else f"[{i[0]:.2f}, {i[1]:.2f}]" for i in intervals)
+            print(f"try {attempt}, batch {size}: {shown} ms: {words}", flush=True)
+        agreed += all(verdict is True for verdict in verdicts.values())
+    print(f"overlapping for every batch size in {agreed} of {tries} tries (goal 9 of 10)")
+
+
+def main() -> int:
+    """Runs the benchmark that the options name."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", default=str(REPOSITORY / "configs/train_config.json"))
+    parser.add_argument("--batch-sizes", default="1,4,8")
+    parser.add_argument("--repeat", type=int, default=0, metavar="N", help="pairs of profiles to compare")
+    parser.add_argument("--time-budget", default="10", help="seconds per batch size of the compared profiles")
+    parser.add_argument("--image-size", help="of the compared profiles; a small one gives many runs")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.repeat:
+            options = ["--time-budget", arguments.time_budget]
+            options += ["--image-size", arguments.image_size] if arguments.image_size else []
+            print_repeats(arguments.config, arguments.batch_sizes, options, arguments.repeat, Path(folder))
+        else:
+            print_cost(arguments.config, arguments.batch_sizes, Path(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""Faults that no network can cause, put into every process of a command under test through PYTHONPATH.
+
+FAULTS is JSON: "vmstat" is a file to read in place of the kernel's counters, "full_disk_from" the number (from 0)
+of the first write to disk that finds it full.
+"""
+
+import errno
+import json
+import os
+import sys
+from pathlib import Path
+
+faults = json.loads(os.environ.get("FAULTS", "{}"))
+
+if "vmstat" in faults:
+    sys.path.insert(0, faults["repository"])
+    import profiler.failures
+
+    profiler.failures.VMSTAT = Path(faults["vmstat"])
+    profiler.failures.PROC_CGROUP = Path("/no/cgroup")
+
+if "full_disk_from" in faults:
+    synchronise, calls = os.fsync, []
+
+    def fsync(descriptor):
+        calls.append(descriptor)
+        if len(calls) > faults["full_disk_from"]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        synchronise(descriptor)
+
+    os.fsync = fsync

@@ -1,0 +1,338 @@
+"""Faults, each injected at a moment of the real command: what was measured is kept, and nothing is left running."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import REPOSITORY
+
+HERE = Path(__file__).resolve().parent
+COMMAND = REPOSITORY / "scripts/profile_model.py"
+# The command itself takes some seconds; a hang of its own must not hang the tests.
+PATIENCE_S = 240
+
+
+class Command:
+    """`profile_model.py` on the faulty network, with batch sizes 1, 4 and 8 and two runs each."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.token = uuid.uuid4().hex
+        self.faults = {}
+        self.environment = {**os.environ, "FAULT_TEST": self.token}
+        shutil.copy(HERE / "faulty_network.py", folder)
+        self.output = folder / "profile.json"
+
+    def start(self, *options, fault=None, moment="batch", batch=4, sizes="1,4,8", **popen):
+        model = {
+            "net_type": "custom",
+            "target": "faulty_network:Faulty",
+            "kwargs": {"fault": fault, "moment": moment, "batch": batch},
+            "input_shapes": [[1, 8, 8]],
+        }
+        config = self.folder / "faulty.json"
+        config.write_text(json.dumps({"model": model}))
+        if self.faults:
+            self.environment["FAULTS"] = json.dumps({"repository": str(REPOSITORY), **self.faults})
+            self.environment["PYTHONPATH"] = str(HERE / "fault_injection")
+        arguments = ["--config", config, "--trust-config", "--device", "cpu", "--batch-sizes", sizes]
+        arguments += ["--num-runs", "2", "--warmup", "0", "--cross-check", "off", "--output", self.output]
+        popen = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
+        return subprocess.Popen(
+            [sys.executable, COMMAND, *map(str, arguments), *options],
+            cwd=self.folder,
+            env=self.environment,
+            text=True,
+            start_new_session=True,
+            **popen,
+        )
+
+    def run(self, *options, **how):
+        process = self.start(*options, **how)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def left_behind(self):
+        """Processes of this command that still run (told by their environment)."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("FAULT_TEST") == self.token and process.status() != "zombie":
+                    found.append(process.cmdline())
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+
+@pytest.fixture
+def command(tmp_path):
+    made = Command(tmp_path)
+    yield made
+    assert made.left_behind() == []
+
+
+def assert_measured(profile, *sizes):
+    for size in sizes:
+        timing = profile["batch_profiling"][size]["timing"]
+        assert timing["num_runs"] == 2
+        assert len(timing["samples_ms"]) == 2
+
+
+# fault -> (error of batch 4, words of its detail, error of batch 8 or None where it is measured, exit code)
+FAULTS_AT_BATCH_4 = {
+    "out_of_memory": ("OOM", "Tried to allocate 20.00 GiB", "skipped", 0),
+    "host_allocation": ("OOM", "DefaultCPUAllocator", "skipped", 0),
+    "memory_error": ("OOM", "MemoryError", "skipped", 0),
+    "cublas_allocation": ("OOM", "CUBLAS_STATUS_ALLOC_FAILED", "skipped", 0),
+    "cudnn_allocation": ("OOM", "ALLOCATION_FAILED", "skipped", 0),
+    "kernel_launch": ("unsupported", "invalid configuration argument", None, 4),
+    "int32_index": ("unsupported", "INT_MAX", None, 4),
+    "sticky_error": ("exception", "illegal memory access", None, 4),
+    "shape_error": ("exception", "mat1 and mat2 shapes cannot be multiplied", None, 4),
+    "own_error": ("exception", "KeyError: 'scale'", None, 4),
+    "recursion": ("exception", "RecursionError", None, 4),
+    "kill": ("killed", "SIGKILL", None, 4),
+    "terminate": ("killed", "SIGTERM", None, 4),
+    "segmentation_fault": ("crashed", "SIGSEGV", None, 4),
+    "abort": ("crashed", "SIGABRT", None, 4),
+    "leave": ("crashed", "exit status 3", None, 4),
+    "system_exit": ("crashed", "exit status 7", None, 4),
+    "interrupt_inside": ("killed", "SIGINT", None, 4),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS_AT_BATCH_4)
+def test_a_fault_costs_its_batch_size(command, fault, read_profile):
+    error, words, error_of_8, code = FAULTS_AT_BATCH_4[fault]
+    run = command.run(fault=fault)
+    assert run.returncode == code, run.stderr
+    profile = read_profile(command.output)
+    assert_measured(profile, "1")
+    assert profile["batch_profiling"]["4"]["error"] == error
+    assert words in profile["batch_profiling"]["4"]["detail"]
+    if error_of_8 is None:
+        assert_measured(profile, "8")
+    else:
+        assert profile["batch_profiling"]["8"]["error"] == error_of_8
+    assert profile["status"] == ("complete" if code == 0 else "partial")
+    if code:
+        assert "4" in profile["status_reason"]
+    # An exception is shown as itself, with the place it came from; what is no defect shows no traceback.
+    if error == "exception":
+        assert "faulty_network.py" in run.stderr
+    elif error in ("OOM", "unsupported"):
+        assert "Traceback" not in run.stderr
+
+
+def test_kernel_kill_is_out_of_memory(command, tmp_path, read_profile):
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("oom_kill 7\n")
+    command.faults["vmstat"] = str(vmstat)
+    command.environment["VMSTAT_FILE"] = str(vmstat)
+    run = command.run(fault="kernel_kill")
+    assert run.returncode == 0, run.stderr
+    blocks = read_profile(command.output)["batch_profiling"]
+    assert "timing" in blocks["1"]
+    assert blocks["4"]["error"] == "OOM"
+    assert "kernel" in blocks["4"]["detail"]
+    assert blocks["8"]["error"] == "skipped"
+
+
+@pytest.mark.parametrize("fault", ["hang", "hang_with_a_child"])
+def test_a_hang_ends_at_the_timeout(command, fault, read_profile):
+    run = command.run("--timeout", "5", fault=fault)
+    assert run.returncode == 4, run.stderr
+    profile = read_profile(command.output)
+    assert_measured(profile, "1", "8")
+    assert profile["batch_profiling"]["4"]["error"] == "killed"
+    assert "--timeout" in profile["batch_profiling"]["4"]["detail"]
+
+
+def test_nan_output_names_its_module(command, read_profile):
+    run = command.run(fault="not_a_number")
+    assert run.returncode == 0, run.stderr
+    profile = read_profile(command.output)
+    assert_measured(profile, "1", "4", "8")
+    assert [(w["code"], w["batch_size"]) for w in profile["warnings"] if "nonfinite" in w["code"]] == [
+        ("nonfinite_output", 4)
+    ]
+    assert "module scale" in run.stdout
+    assert run.stdout.count("holds NaN") == 1
+
+
+def test_library_allocation_without_a_smaller_size_is_no_proof(command, read_profile):
+    run = command.run(fault="cublas_allocation", batch=1, sizes="1,8")
+    assert run.returncode == 4, run.stderr
+    blocks = read_profile(command.output)["batch_profiling"]
+    assert blocks["1"]["error"] == "exception"
+    assert blocks["1"]["detail"].startswith("possibly out of memory")
+    assert "timing" in blocks["8"]
+
+
+def test_nothing_fits(command, read_profile):
+    run = command.run(fault="out_of_memory", batch=1, sizes="1,4")
+    assert run.returncode == 3, run.stderr
+    blocks = read_profile(command.output)["batch_profiling"]
+    assert blocks["1"]["error"] == "OOM"
+    assert blocks["4"]["error"] == "skipped"
+
+
+@pytest.mark.parametrize("fault", ["kill", "segmentation_fault", "leave"])
+def test_death_while_building(command, fault, read_profile):
+    run = command.run(fault=fault, moment="build")
+    assert run.returncode == 4, run.stderr
+    profile = read_profile(command.output)
+    assert profile["status"] == "partial"
+    assert profile["environment"]["cpu"]["name"]
+    assert profile["architecture"] is None
+
+
+def test_exception_while_building(command):
+    run = command.run(fault="own_error", moment="build")
+    assert run.returncode == 2
+    assert "faulty_network:Faulty raised KeyError: 'scale'" in run.stderr
+
+
+@pytest.mark.parametrize("fault", ["kill", "segmentation_fault"])
+def test_death_while_counting(command, fault, read_profile):
+    """The count is lost, the measurements are not."""
+    run = command.run(fault=fault, moment="count")
+    profile = read_profile(command.output)
+    assert run.returncode == 4, run.stderr
+    assert profile["architecture"]["macs"] is None
+    assert profile["architecture"]["count_error"]
+    assert profile["architecture"]["total_parameters"] == 0
+    assert_measured(profile, "1", "4", "8")
+
+
+def test_exception_on_meta_falls_back_to_a_real_forward(command, read_profile):
+    run = command.run(fault="own_error", moment="count")
+    assert run.returncode == 0, run.stderr
+    architecture = read_profile(command.output)["architecture"]
+    assert architecture["counted_on"] == "cpu"
+    assert "KeyError" in architecture["note"]
+
+
+def wait_for(process, words):
+    """Reads the command's output until a line holds the words."""
+    for line in process.stdout:
+        if words in line:
+            return
+    raise AssertionError(f"the command ended before {words!r}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_keep_what_was_measured(command, number, read_profile):
+    process = command.start(fault="hang")
+    wait_for(process, "Testing batch size: 4")
+    time.sleep(0.5)
+    process.send_signal(number)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 4
+    profile = read_profile(command.output)
+    assert_measured(profile, "1")
+    assert profile["status"] == "partial"
+    assert number.name in profile["status_reason"]
+    assert "4" not in profile["batch_profiling"]
+
+
+@pytest.mark.parametrize("words", ["[1/5]", "[3/5]", "[4/5]"])
+def test_interrupt_at_earlier_steps(command, words, read_profile):
+    process = command.start()
+    wait_for(process, words)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_S)
+    # The step may just have been the last thing the signal could hit; then the run is whole.
+    profile = read_profile(command.output)
+    assert (process.returncode, profile["status"]) in ((4, "partial"), (0, "complete"))
+    assert process.returncode == 4 or words == "[4/5]"
+
+
+def test_second_interrupt_ends_at_once(command, read_profile):
+    process = command.start(fault="hang")
+    wait_for(process, "Testing batch size: 4")
+    # The first save after the interrupt is held up, as by a stalled network disk, by a pipe that nobody reads.
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode in (4, 130)
+    assert_measured(read_profile(command.output), "1")
+
+
+def test_killed_command_leaves_a_valid_file_and_no_worker(command, read_profile):
+    process = command.start(fault="hang")
+    wait_for(process, "Testing batch size: 4")
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    assert_measured(read_profile(command.output), "1")
+    deadline = time.monotonic() + 30  # the kernel ends the worker; seconds are plenty
+    while command.left_behind() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("first_full", [0, 3, 5])
+def test_full_disk(command, first_full, tmp_path, read_profile):
+    """The result goes to standard error when even the temporary folder is full; the last good file stays."""
+    command.faults["full_disk_from"] = first_full
+    run = command.run()
+    assert run.returncode == 4
+    assert "No space left on device" in run.stderr
+    start = run.stderr.index('{\n  "schema_version"')
+    profile, _ = json.JSONDecoder().raw_decode(run.stderr[start:])
+    assert_measured(profile, "1", "4", "8")
+    if first_full:
+        assert read_profile(command.output)["status"] == "partial"
+    else:
+        assert not command.output.exists()
+    assert not list(tmp_path.glob(".profile.json.*"))
+
+
+def test_closed_output(command, read_profile):
+    """`| head -1` closes the pipe: the measurements go on, and the file is whole."""
+    process = command.start(stderr=subprocess.DEVNULL)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=PATIENCE_S) == 0
+    profile = read_profile(command.output)
+    assert profile["status"] == "complete"
+    assert_measured(profile, "1", "4", "8")
+
+
+def test_resume_goes_on_where_a_signal_stopped(command, read_profile):
+    run = command.run(fault="kill")
+    assert run.returncode == 4
+    before = read_profile(command.output)
+    # The same config file, and a machine that now has the memory: a network that never fails.
+    source = command.folder / "faulty_network.py"
+    source.write_text(source.read_text().replace("os.kill(os.getpid(), signal.SIGKILL)", "return None"))
+    run = command.run("--resume", fault="kill")
+    assert run.returncode == 0, run.stderr
+    after = read_profile(command.output)
+    for size in ("1", "8"):
+        assert after["batch_profiling"][size] == before["batch_profiling"][size]
+    assert_measured(after, "4")
+    assert after["status"] == "complete"
+    assert after["environment"]["resumed_from_utc"] == before["environment"]["time_utc"]
+    assert "Resumed: batch 1, 8" in run.stdout
+
+
+def test_resume_refuses_another_config_and_another_file(command):
+    assert command.run(sizes="1").returncode == 0
+    run = command.run("--resume", fault="own_error")
+    assert run.returncode == 2
+    assert "--resume: the earlier profile has another config_sha256" in run.stderr
+    command.output.write_text("{}")
+    run = command.run("--resume")
+    assert run.returncode == 2
+    assert "is no profile" in run.stderr
+    assert command.output.read_text() == "{}"

@@ -1,0 +1,1 @@
+"""k-space and masks, data, losses, metrics, and what trains a network with them."""

@@ -1,0 +1,26 @@
+"""What reading data and building a loss can fail with: one line each, for the user."""
+
+from __future__ import annotations
+
+
+class DataError(ValueError):
+    """Data that cannot be used: the message names the file (and slice) and says what to do.
+
+    A loader process hands its exceptions on as "Caught DataError in DataLoader worker process 0." and a
+    traceback, in a new exception of the same class; what the user needs is its last line, the message.
+    """
+
+    def __init__(self, message: str) -> None:
+        if message.startswith("Caught "):
+            message = message.strip().rpartition("DataError: ")[2]
+        super().__init__(message)
+
+
+class LossError(ValueError):
+    """The config names a loss that cannot be built."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what a library said, or the exception's name where it said nothing."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,218 @@
+"""Forward and backward: three times the forward, less at first layers and frozen parts, recomputation apart."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from profiler.counting import count_forward, count_training_step, forward_backward
+
+
+def differentiable(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, requires_grad=True)
+
+
+def count_both(module: nn.Module, inputs: tuple):
+    return count_forward(module, inputs), count_training_step(forward_backward, module, inputs)
+
+
+class Attention(nn.Module):
+    def forward(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+class ReadsValues(nn.Module):
+    """Makes a module run on real tensors: meta has no values to read."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs):
+        assert inputs[0].sum().item() == inputs[0].sum().item()
+        return self.module(*inputs)
+
+
+CONVOLUTIONS = {
+    "plain": lambda: nn.Conv2d(8, 16, 3, padding=1),
+    "strided": lambda: nn.Conv2d(8, 16, 3, 2, 1),
+    "grouped": lambda: nn.Conv2d(8, 16, 3, groups=2),
+    "depthwise": lambda: nn.Conv2d(8, 8, 3, groups=8),
+    "depthwise multiplier": lambda: nn.Conv2d(8, 16, 3, groups=8),
+    "transposed": lambda: nn.ConvTranspose2d(8, 16, 3, 2),
+    "transposed grouped": lambda: nn.ConvTranspose2d(8, 16, 3, groups=4),
+}
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["meta", "cpu"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_cost_three_times_the_forward(name, real):
+    module = CONVOLUTIONS[name]()
+    module = ReadsValues(module) if real else module
+    forward, training = count_both(module, (differentiable(2, 8, 9, 9),))
+    assert training.counted_on == ("cpu" if real else "meta")
+    assert training.training_macs == training.macs == 3 * forward.macs
+    assert training.recomputed_macs == 0
+    assert training.by_kind["convolution"] == training.macs
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["meta", "cpu"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_linear_costs_three_times_the_forward(bias, real):
+    module = nn.Linear(16, 8, bias=bias)
+    module = ReadsValues(module) if real else module
+    forward, training = count_both(module, (differentiable(2, 5, 16),))
+    assert training.macs == 3 * forward.macs == 3 * 2 * 5 * 16 * 8
+
+
+def test_attention_costs_three_times_the_forward():
+    inputs = (differentiable(2, 4, 10, 16), differentiable(2, 4, 7, 16), differentiable(2, 4, 7, 16))
+    forward, training = count_both(Attention(), inputs)
+    assert training.macs == 3 * forward.macs == 3 * 17_920
+    assert training.recomputed_macs == 0
+
+
+def test_a_fused_attention_backward_computes_the_scores_again():
+    # Four products are the model's; the fifth, Q K' of 2 x 4 x 10 x 7 x 16, is recomputation.
+    inputs = (differentiable(2, 4, 10, 16), differentiable(2, 4, 7, 16), differentiable(2, 4, 7, 16))
+    training = count_training_step(forward_backward, ReadsValues(Attention()), inputs)
+    assert training.counted_on == "cpu"
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu_backward" in training.by_operator
+    assert training.macs == 3 * 17_920
+    assert training.recomputed_macs == 2 * 4 * 10 * 7 * 16
+
+
+@pytest.mark.parametrize(
+    "module", [lambda: nn.MultiheadAttention(16, 2), lambda: nn.MultiheadAttention(16, 2, batch_first=True)]
+)
+def test_multihead_attention_costs_three_times_the_forward(module):
+    x = differentiable(2, 9, 16)
+    forward, training = count_both(module(), (x, x, x))
+    assert training.macs == 3 * forward.macs
+
+
+def test_the_first_layer_needs_no_input_gradient():
+    # First layer: forward and weight gradient; second: forward and both.
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 5, 3, padding=1))
+    _, training = count_both(network, (torch.randn(1, 3, 8, 8),))
+    first, second = 64 * 4 * 3 * 9, 64 * 5 * 4 * 9
+    assert training.macs == 2 * first + 3 * second
+    assert [child["macs"] for child in training.by_module["children"]] == [2 * first, 0, 3 * second]
+
+
+def test_a_frozen_layer_passes_the_gradient_on():
+    # The frozen layer: forward and input gradient. Before it everything is needed.
+    network = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8))
+    network[1].requires_grad_(False)
+    _, training = count_both(network, (torch.randn(5, 8),))
+    one = 5 * 8 * 8
+    assert training.macs == 2 * one + 2 * one + 3 * one
+
+
+def test_a_frozen_backbone_costs_its_forward():
+    network = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8))
+    network[0].requires_grad_(False)
+    network[1].requires_grad_(False)
+    _, training = count_both(network, (torch.randn(5, 8),))
+    one = 5 * 8 * 8
+    assert training.macs == one + one + 2 * one
+
+
+def test_everything_frozen_is_a_clear_error():
+    module = nn.Linear(8, 8).requires_grad_(False)
+    with pytest.raises(ValueError, match="no output needs a gradient"):
+        count_training_step(forward_backward, module, (torch.randn(5, 8),))
+
+
+class Checkpointed(nn.Module):
+    """A checkpointed pair of layers, then one outside."""
+
+    def __init__(self, use_reentrant: bool):
+        super().__init__()
+        self.pair = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+        self.last = nn.Linear(8, 8)
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x):
+        return self.last(checkpoint(self.pair, x, use_reentrant=self.use_reentrant))
+
+
+@pytest.mark.parametrize(
+    ("use_reentrant", "recomputed_layers"),
+    # The non-reentrant form stops when everything saved is there again: the second layer's input is, before it runs.
+    [(True, 2), (False, 1)],
+)
+@pytest.mark.parametrize("real", [False, True], ids=["meta", "cpu"])
+def test_a_checkpointed_pair(use_reentrant, recomputed_layers, real):
+    module = Checkpointed(use_reentrant)
+    plain = count_training_step(
+        forward_backward, nn.Sequential(module.pair, module.last), (differentiable(5, 8),)
+    )
+    module = ReadsValues(module) if real else module
+    training = count_training_step(forward_backward, module, (differentiable(5, 8),))
+    one = 5 * 8 * 8
+    assert training.macs == plain.macs == 9 * one
+    assert training.recomputed_macs == recomputed_layers * one
+    assert training.by_module["macs"] == training.macs
+
+
+def test_a_checkpointed_function_without_modules():
+    class Functional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x):
+            return checkpoint(lambda y: (y @ self.weight).relu() @ self.weight, x, use_reentrant=False)
+
+    training = count_training_step(forward_backward, Functional(), (differentiable(5, 8),))
+    assert training.macs == 6 * 5 * 8 * 8
+    assert training.recomputed_macs == 5 * 8 * 8
+
+
+def test_a_gradient_penalty_is_no_recomputation():
+    def step(module, x):
+        (gradient,) = torch.autograd.grad(module(x).tanh().sum(), x, create_graph=True)
+        gradient.square().sum().backward()
+
+    training = count_training_step(step, nn.Linear(8, 8), (differentiable(5, 8),), create_graph=True)
+    # Forward 1, gradient of the input 1; its backward 2 (gradient and weight); the forward's backward 2.
+    assert training.macs == 6 * 5 * 8 * 8
+    assert training.recomputed_macs == 0
+
+
+def test_a_step_with_a_loss_network_and_an_optimizer():
+    def step(module, loss_network, optimizer, x, target):
+        loss = F.mse_loss(loss_network(module(x)), loss_network(target))
+        loss.backward()
+        optimizer.step()
+
+    module, loss_network = nn.Linear(8, 8), nn.Linear(8, 4).requires_grad_(False)
+    optimizer = torch.optim.AdamW(module.parameters())
+    x, target = torch.randn(5, 8), torch.randn(5, 8)
+    before = module.weight.clone()
+    training = count_training_step(step, module, (loss_network, optimizer, x, target))
+    # The module: forward and weight gradient. The loss network: two forwards, one input gradient.
+    assert training.macs == 2 * 5 * 8 * 8 + 3 * 5 * 8 * 4
+    assert training.uncounted_operators == {}
+    assert training.counted_on == "meta"
+    assert torch.equal(module.weight, before)
+    assert module.weight.grad is None
+    assert not optimizer.state
+
+
+def test_a_recurrent_training_step():
+    # Every step's four gates: forward 1, weight gradient 1, input gradient 1; the first step's zero state has none.
+    forward, training = count_both(nn.LSTM(8, 16), (differentiable(9, 2, 8),))
+    step_macs = 2 * 64 * 16
+    assert training.macs == 3 * forward.macs - step_macs
+    assert training.by_kind["recurrent"] == training.macs
+
+
+def test_the_callers_gradient_mode_does_not_matter():
+    for mode in (torch.no_grad, torch.inference_mode):
+        x = torch.randn(5, 8)
+        with mode():
+            training = count_training_step(forward_backward, nn.Linear(8, 8), (x,))
+        assert training.macs == 2 * 5 * 8 * 8

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from configs import LoadedConfig, config_from_dict
+from configs.schema import SystemSection
 from profiler.exit_codes import EXIT_BAD_INPUT
 from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
 from profiler.run_context import RunOptions
@@ -20,6 +21,8 @@ DEFAULT_OUTPUT = "results/profile_results.json"
 # network gains anything near it. A larger number is a slip of the finger.
 MAX_BATCH_SIZE = 65535
 MAX_IMAGE_SIDE = 65536
+# system.mixed_precision; true means bf16 where supported, and where it is not the run says so.
+PRECISION_OF_CONFIG = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16"}
 MODELS = {
     "swinir": "SwinIR and SwinMR (Liang et al. 2021, Huang et al. 2022); alias swinmr",
     "timm": "any network of the timm package by name, with random weights",
@@ -96,19 +99,19 @@ def positive_seconds(text: str) -> float:
 class ProfileArguments(argparse.Namespace):
     """The parsed options."""
 
-    def run_options(self, command_line: Sequence[str]) -> RunOptions:
-        """What the run takes."""
+    def run_options(self, system: SystemSection, command_line: Sequence[str]) -> RunOptions:
+        """What the run takes: the command's options, and the config's `system` section where one is not given."""
         measure = MeasureOptions(
             device=self.device,
-            precision=self.precision,
-            channels_last=self.channels_last,
-            compile=self.compile,
+            precision=self.precision or PRECISION_OF_CONFIG[system.mixed_precision],
+            channels_last=self.channels_last or system.channels_last,
+            compile=self.compile or system.compile,
             num_runs=self.num_runs,
             warmup=self.warmup,
             time_budget_s=self.time_budget,
             timeout_s=self.timeout,
-            seed=self.seed,
-            threads=self.threads,
+            seed=system.seed if self.seed is None else self.seed,
+            threads=system.threads if self.threads is None else self.threads,
             trust_config=self.trust_config,
         )
         return RunOptions(
@@ -142,7 +145,9 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         default="auto",
         help="auto (default), cpu, cuda, cuda:1; auto alone falls back",
     )
-    add("--precision", choices=["fp32", "bf16", "fp16"], default="fp32", help="fp32 (default), or autocast")
+    add("--precision", choices=["fp32", "bf16", "fp16"], help=(
+        "fp32, or autocast to bf16 or fp16 (default: the config's system.mixed_precision)"
+    ))  # fmt: skip
     add(
         "--image-size",
         type=image_size,
@@ -174,9 +179,17 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
     add("--channels-last", action="store_true", help="channels-last memory format")
     add("--compile", action="store_true", help="torch.compile the network before it is timed")
     add(
-        "--seed", type=non_negative_int, default=0, metavar="N", help="seed of the random weights (default 0)"
+        "--seed",
+        type=non_negative_int,
+        metavar="N",
+        help="seed of the random weights (default: the config's)",
     )
-    add("--threads", type=positive_int, metavar="N", help="CPU threads (default: torch's choice)")
+    add(
+        "--threads",
+        type=positive_int,
+        metavar="N",
+        help="CPU threads (default: the config's, or torch's choice)",
+    )
     add(
         "--with-lpips",
         action="store_true",

@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         result = ResultFile(parsed.output)
         result.prepare()
         console = Console(sys.stderr if result.to_standard_output else sys.stdout)
-        options = parsed.run_options(["profile_model.py", *given])
+        options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
         return run_profile(loaded, options, console, result)
     except (ConfigError, OutputError, RequestRefusedError, ResumeError) as error:
         print(f"error: {error}", file=sys.stderr)

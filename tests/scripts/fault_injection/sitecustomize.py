@@ -1,7 +1,8 @@
 """Faults that no network can cause, put into every process of a command under test through PYTHONPATH.
 
 FAULTS is JSON: "vmstat" is a file to read in place of the kernel's counters, "full_disk_from" the number (from 0)
-of the first write to disk that finds it full.
+of the first write to disk that finds it full,
+"missing_packages" are those that cannot be imported.
 """
 
 import errno
@@ -29,3 +30,6 @@ if "full_disk_from" in faults:
         synchronise(descriptor)
 
     os.fsync = fsync
+
+for package in faults.get("missing_packages", []):
+    sys.modules[package] = None

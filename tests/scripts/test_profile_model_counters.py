@@ -1,0 +1,155 @@
+"""The main command's counts: other counters asked and explained, missing counters, unknown operators."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+FAULTS = Path(__file__).resolve().parent / "fault_injection"
+QUICK = ("--batch-sizes", "1", "--num-runs", "1", "--warmup", "0", "--output", "p.json")
+
+UNKNOWN_OPERATOR = """
+import torch
+
+@torch.library.custom_op("own::fold", mutates_args=())
+def fold(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.transpose(-1, -2)
+
+@fold.register_fake
+def _(x):
+    return x.new_empty(*x.shape[:-1], x.shape[-2])
+
+class Network(torch.nn.Module):
+    def forward(self, x):
+        return fold(x) + fold(x)
+"""
+
+
+def without(*packages):
+    return {**os.environ, "FAULTS": json.dumps({"missing_packages": packages}), "PYTHONPATH": str(FAULTS)}
+
+
+def test_differences_are_explained_to_the_unit(profile_model, tiny_config, tmp_path, read_profile):
+    run = profile_model("--config", tiny_config(model={"img_size": 128}), *QUICK)
+    assert run.returncode == 0, run.stderr
+    architecture = read_profile(tmp_path / "p.json")["architecture"]
+    fvcore, thop = architecture["counters"]
+    assert (fvcore["counter"], thop["counter"]) == ("fvcore", "thop")
+    # By hand, per pixel (see test_profile_model.py): 7920 MACs in all, of which 2 x 2 x 64 x 12 attention
+    # products; LayerNorm over 12 channels six times. The counters are asked at 64 x 64.
+    pixels = 64 * 64
+    per_pixel = 108 + 1296 + 1296 + 108 + 2 * (432 + 144 + 576 + 2 * 64 * 12)
+    for check in (fvcore, thop):
+        assert check["status"] == "ok"
+        assert check["input_shapes"] == [[1, 1, 64, 64]]
+        assert check["ours"] == pixels * per_pixel
+        assert check["figure"] - check["ours"] == check["difference"]
+        assert sum(part["macs"] for part in check["parts"]) == check["difference"]
+        assert check["agrees"] is True
+    # fvcore adds 5 per element of a LayerNorm; thop 4, and does not see attention products.
+    assert fvcore["difference"] == 5 * 6 * 12 * pixels
+    assert thop["difference"] == 4 * 6 * 12 * pixels - 2 * 2 * 64 * 12 * pixels
+    assert thop["inexact"] is True
+    assert f"ours {pixels * per_pixel:,}" in run.stdout
+    assert not [w for w in read_profile(tmp_path / "p.json")["warnings"] if w["code"] == "counters_disagree"]
+
+
+@pytest.mark.parametrize("missing", [["fvcore"], ["thop"], ["fvcore", "thop"]])
+def test_counters_that_are_not_installed(profile_model, tiny_config, tmp_path, read_profile, missing):
+    run = profile_model("--config", tiny_config(), *QUICK, env=without(*missing))
+    assert run.returncode == 0, run.stderr
+    profile = read_profile(tmp_path / "p.json")
+    assert profile["status"] == "complete"
+    assert profile["architecture"]["macs"] > 0
+    for check in profile["architecture"]["counters"]:
+        if check["counter"] in missing:
+            assert check["status"] == "missing"
+            assert check["figure"] is None
+            assert f"{check['counter']} gives no figure: missing" in run.stdout
+        else:
+            assert check["status"] == "ok"
+
+
+def test_cross_check_off(profile_model, tiny_config, tmp_path, read_profile):
+    run = profile_model("--config", tiny_config(), *QUICK, "--cross-check", "off")
+    assert run.returncode == 0, run.stderr
+    assert read_profile(tmp_path / "p.json")["architecture"]["counters"] == []
+    assert "no other counter was asked" in run.stdout
+
+
+def test_a_counter_to_quote(profile_model, tiny_config, tmp_path, read_profile):
+    config = tiny_config(model={"img_size": 128})
+    run = profile_model("--config", config, *QUICK, "--cross-check", "off", "--flops-counter", "thop")
+    assert run.returncode == 0, run.stderr
+    quoted = read_profile(tmp_path / "p.json")["architecture"]["quoted_counter"]
+    assert quoted["counter"] == "thop"
+    assert quoted["size"] == "full"
+    assert quoted["input_shapes"] == [[1, 1, 128, 128]]
+    assert quoted["convention"] in run.stdout
+    assert f"{quoted['figure']:,.0f}" in run.stdout
+
+
+def test_unknown_operator_warns_and_fails_the_gate(profile_model, custom_config, tmp_path, read_profile):
+    config = custom_config(UNKNOWN_OPERATOR, input_shapes=((4, 8),))
+    arguments = ("--config", config, "--trust-config", *QUICK, "--cross-check", "off")
+    run = profile_model(*arguments)
+    assert run.returncode == 0, run.stderr
+    profile = read_profile(tmp_path / "p.json")
+    [(name, calls)] = profile["architecture"]["uncounted_operators"].items()
+    assert "own" in name
+    assert "fold" in name
+    assert calls == 2
+    assert [w["code"] for w in profile["warnings"] if "uncounted" in w["code"]] == ["uncounted_operators"]
+    assert run.stdout.count("without a formula") == 1
+    strict = profile_model(*arguments, "--strict-flops")
+    assert strict.returncode == 5
+    assert "--strict-flops" in strict.stderr
+    assert read_profile(tmp_path / "p.json")["status"] == "complete"
+
+
+def test_strict_count_of_a_known_network(profile_model, tiny_config):
+    run = profile_model(
+        "--config", tiny_config(), *QUICK, "--cross-check", "off", "--strict-flops", "--depth", "2"
+    )
+    assert run.returncode == 0, run.stderr
+    assert "layers (ModuleList)" in run.stdout
+    assert "conv_last (Conv2d): 110,592 MACs, 109 parameters" in run.stdout  # 9 x 12 x 32 x 32
+
+
+def test_lpips_cost(profile_model, tiny_config, tmp_path, read_profile):
+    run = profile_model(
+        "--config", tiny_config(model={"img_size": 64}), *QUICK, "--cross-check", "off", "--with-lpips"
+    )
+    assert run.returncode == 0, run.stderr
+    block = read_profile(tmp_path / "p.json")["perceptual_metric"]
+    # AlexNet's five convolutions by hand at 64 x 64 (maps of 15, 7 and 3), once per image of the pair, and the
+    # five 1 x 1 heads on the difference.
+    backbone = 15**2 * 64 * 3 * 121 + 7**2 * 192 * 64 * 25
+    backbone += 3**2 * (384 * 192 * 9 + 256 * 384 * 9 + 256 * 256 * 9)
+    heads = 15**2 * 64 + 7**2 * 192 + 3**2 * (384 + 256 + 256)
+    assert block["macs"] == 2 * backbone + heads
+    assert block["flops"] == 2 * block["macs"]
+    assert "random weights" in block["backbone"]
+
+
+def test_lpips_of_too_small_an_image_is_a_warning(profile_model, tiny_config, tmp_path, read_profile):
+    config = tiny_config(model={"img_size": 16})
+    run = profile_model("--config", config, *QUICK, "--cross-check", "off", "--with-lpips")
+    assert run.returncode == 0, run.stderr
+    profile = read_profile(tmp_path / "p.json")
+    assert profile["perceptual_metric"] is None
+    assert "lpips_not_measured" in [w["code"] for w in profile["warnings"]]
+
+
+def test_precision_of_the_config(profile_model, tiny_config, tmp_path, read_profile):
+    config = tiny_config(system={"mixed_precision": "bf16", "seed": 5, "threads": 1})
+    run = profile_model("--config", config, *QUICK, "--cross-check", "off")
+    assert run.returncode == 0, run.stderr
+    options = read_profile(tmp_path / "p.json")["config"]
+    assert (options["precision"], options["seed"], options["threads"]) == ("bf16", 5, 1)
+    assert (
+        profile_model("--config", config, *QUICK, "--precision", "fp32", "--cross-check", "off").returncode
+        == 0
+    )
+    assert read_profile(tmp_path / "p.json")["config"]["precision"] == "fp32"

@@ -117,7 +117,7 @@ def test_code_in_a_file_is_not_run(tmp_path, protocol):
         file = saved(tmp_path, content)
     else:
         file = tmp_path / "code.pth"
-        file.write_bytes(pickle.dumps(Payload(str(trace))))
+        file.write_bytes(pickle.dumps(Payload(str(trace)), protocol=2))
     module = Net(3)
     assert refusal(file, module).startswith("cannot be read as a checkpoint of tensors: ")
     assert not trace.exists()

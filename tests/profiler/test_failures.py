@@ -242,10 +242,10 @@ def test_kills_are_read_from_cgroup_version_1(fake_kernel):
     control = "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"
     fake_kernel(
         {
-            "cgroup": "12:cpu,cpuacct:/job\n5:memory:/job\n1:name=systemd:/job\n",
+            "cgroup": "12:cpu,cpuacct:/other\n5:memory:/job\n1:name=systemd:/other\n",
             "fs/memory/job/memory.oom_control": control,
-            # Another controller's folder is not asked.
-            "fs/cpu/job/memory.oom_control": "oom_kill 100\n",
+            # Another controller's path is somebody else's.
+            "fs/memory/other/memory.oom_control": "oom_kill 100\n",
         }
     )
     assert kernel_kills() == 2

@@ -241,7 +241,12 @@ def test_a_network_that_had_set_the_newer_names_before_is_measured():
     precision = matmul.fp32_precision
     try:
         matmul.fp32_precision = "tf32"
-        measure(nn.Conv2d(1, 1, 1))
+
+        def change(x):
+            matmul.fp32_precision = "ieee"
+            return x
+
+        measure(Returns(change))
         assert matmul.fp32_precision == "tf32"
     finally:
         matmul.fp32_precision = precision

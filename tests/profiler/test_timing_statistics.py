@@ -276,6 +276,11 @@ def test_outliers_are_one_run_in_twenty(slow, expected):
     assert timing_warnings(series) == expected
 
 
+@pytest.mark.parametrize(("slow_ms", "expected"), [(104.0, []), (106.0, [TWO_MODES])])
+def test_modes_matter_from_five_percent_however_sharp_they_are(slow_ms, expected):
+    assert timing_warnings([100.0, slow_ms] * 25) == expected
+
+
 @pytest.mark.parametrize(("half_spread", "expected"), [(11.0, []), (12.0, [NOISY])])
 def test_the_threshold_of_noise_by_hand(half_spread, expected):
     # 101 values evenly from 100 - h to 100 + h: the inter-quartile range is h, 10 % + 1.166 sqrt(1/101) of it

@@ -174,10 +174,13 @@ def measure_forward(
         on_run()
         return elapsed
 
-    cold_peaks: list[int] = []
+    # High-water mark of the warm-up; stays 0 where there is none, and the first timed run is the cold one.
+    cold_peak = 0
 
     def on_warm() -> None:
-        cold_peaks.append(device.peak().peak_bytes)
+        nonlocal cold_peak
+        if last_output[0] is not None:
+            cold_peak = device.peak().peak_bytes
         last_output[0] = None
         device.reset_peak()
 
@@ -194,16 +197,14 @@ def measure_forward(
         culprit = None
         if not finite:
             culprit = first_nonfinite_module(built.module, lambda: built.module(*inputs)) or "(the network)"
-    # Without a warm-up of its own the first timed run is the cold one.
-    cold = max(cold_peaks[0], before) if latency.warmup_ms else peak.peak_bytes
     return BatchMeasurement(
         batch_size=batch_size,
         input_shape=[int(n) for n in inputs[0].shape],
         latency=latency,
         before_bytes=before,
         after_bytes=after,
-        peak_bytes=max(peak.peak_bytes, cold),
-        cold_peak_bytes=cold,
+        peak_bytes=max(peak.peak_bytes, cold_peak),
+        cold_peak_bytes=cold_peak or peak.peak_bytes,
         warm_peak_bytes=peak.peak_bytes,
         reserved_peak_bytes=peak.reserved_bytes,
         memory_kind=device.memory_kind,

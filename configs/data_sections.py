@@ -130,7 +130,7 @@ class DataSection(Section):
     val_batch_size: Count = Field(1, description="Whole images per validation step.")
     source: Annotated[Source, _one_of(Source)] = Field(
         "auto",
-        description="Kind of data. `auto`: by the files in `train_dir`, or `phantom` where no folder is set.",
+        description="Kind of data. `auto`: by the files in the folder, or `phantom` where none is set.",
     )
     train_dir: FilePathOrNull = Field(None, description="Folder of training data.")
     val_dir: FilePathOrNull = Field(None, description="Folder of validation data.")
@@ -152,8 +152,9 @@ class DataSection(Section):
 
     @property
     def resolved_source(self) -> str:
-        """`source`, with `auto` replaced by `phantom` where no training folder is set."""
-        return "phantom" if self.source == "auto" and self.train_dir is None else self.source
+        """`source`, with `auto` replaced by `phantom` where no folder is set."""
+        no_folder = self.train_dir is None and self.val_dir is None and self.test_dir is None
+        return "phantom" if self.source == "auto" and no_folder else self.source
 
     @model_validator(mode="after")
     def _folders_match_the_source(self) -> DataSection:

@@ -159,3 +159,11 @@ def test_the_given_dict_is_not_changed():
     with pytest.raises(ConfigError):
         config_from_dict(raw)
     assert json.dumps(raw) == before
+
+
+@pytest.mark.parametrize("split", ["train_dir", "val_dir", "test_dir"])
+def test_auto_is_the_phantom_only_where_no_folder_is_set(split):
+    """A run of test.py names a test folder alone: it must not be given phantoms instead."""
+    raw = {"model": {"net_type": "swinir"}}
+    assert config_from_dict(raw).data.resolved_source == "phantom"
+    assert config_from_dict({**raw, "data": {split: "scans"}}).data.resolved_source == "auto"

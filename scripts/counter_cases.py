@@ -1,9 +1,12 @@
-"""Operator cases with MACs derived by hand: what benchmark_counters.py runs and what the counter's tests check.
+"""Operator cases with MACs derived by hand: what benchmark_counters.py runs and what the counter's tests
+check.
 
-Each case is a small module, its inputs and the MACs of one call, written out as the product they are. Convention: one
-MAC per multiply-add of a matrix product, convolution or attention product; nothing else; masks not discounted.
+Each case is a small module, its inputs and the MACs of one call, written out as the product they are.
+Convention: one MAC per multiply-add of a matrix product, convolution or attention product; nothing else;
+masks not discounted.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,9 +27,13 @@ class Case:
 
 
 class Call(nn.Module):
-    """A function as a module, with parameters of its own if it needs weights."""
+    """A function as a module, with parameters of its own if it needs weights.
 
-    def __init__(self, function: Callable, **weights: torch.Tensor):
+    A function of torch is given by name and looked up when it is called, as in anybody's code: several
+    counters work by replacing functions of torch, and would miss a reference taken before.
+    """
+
+    def __init__(self, function: Callable | str, **weights: torch.Tensor):
         super().__init__()
         self.function = function
         self.names = tuple(weights)
@@ -34,7 +41,10 @@ class Call(nn.Module):
             self.register_parameter(name, nn.Parameter(weight))
 
     def forward(self, *inputs):
-        return self.function(*inputs, *(getattr(self, name) for name in self.names))
+        function = self.function
+        if isinstance(function, str):
+            function = functools.reduce(getattr, function.split(".")[1:], torch)
+        return function(*inputs, *(getattr(self, name) for name in self.names))
 
 
 class Twice(nn.Module):
@@ -135,7 +145,7 @@ def layer(name: str, macs: int, module: Callable[[], nn.Module], *shapes: tuple[
     return Case(name, macs, lambda: (module().eval(), tuple(r(*s) for s in shapes)))
 
 
-sdpa = F.scaled_dot_product_attention
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 
 CASES: tuple[Case, ...] = (
     # Linear: rows x in x out
@@ -151,7 +161,7 @@ CASES: tuple[Case, ...] = (
         w=(8, 16),
     ),
     layer("Linear subclass", 5 * 16 * 8, lambda: LinearSubclass(16, 8), (5, 16)),
-    call("F.linear of a raw parameter", 5 * 16 * 8, F.linear, (5, 16), w=(8, 16)),
+    call("F.linear of a raw parameter", 5 * 16 * 8, "torch.nn.functional.linear", (5, 16), w=(8, 16)),
     layer(
         "Linear with weight norm",
         5 * 16 * 8,
@@ -161,52 +171,52 @@ CASES: tuple[Case, ...] = (
     layer("Linear, quantized dynamically", 5 * 16 * 8, _quantized_linear, (5, 16)),
     layer("lazy Linear", 5 * 16 * 8, lambda: nn.LazyLinear(8), (5, 16)),
     # Matrix products: m n k, batch times m n k
-    call("mm", 3 * 4 * 5, torch.mm, (3, 4), (4, 5)),
+    call("mm", 3 * 4 * 5, "torch.mm", (3, 4), (4, 5)),
     call("mm with out=", 3 * 4 * 5, lambda a, b: torch.mm(a, b, out=torch.empty(3, 5)), (3, 4), (4, 5)),
     case(
         "mm in bfloat16",
         3 * 4 * 5,
-        lambda: Call(torch.mm),
+        lambda: Call("torch.mm"),
         lambda: r(3, 4, dtype=torch.bfloat16),
         lambda: r(4, 5, dtype=torch.bfloat16),
     ),
     case(
         "mm of complex numbers",
         3 * 4 * 5,
-        lambda: Call(torch.mm),
+        lambda: Call("torch.mm"),
         lambda: r(3, 4, dtype=torch.complex64),
         lambda: r(4, 5, dtype=torch.complex64),
     ),
     case(
         "mm of int8",
         32 * 16 * 8,
-        lambda: Call(torch._int_mm),
+        lambda: Call("torch._int_mm"),
         lambda: torch.ones(32, 16, dtype=torch.int8),
         lambda: torch.ones(16, 8, dtype=torch.int8),
     ),
-    call("addmm", 3 * 4 * 5, torch.addmm, (3, 5), (3, 4), (4, 5)),
+    call("addmm", 3 * 4 * 5, "torch.addmm", (3, 5), (3, 4), (4, 5)),
     call("addmm_", 3 * 4 * 5, lambda x, a, b: x.clone().addmm_(a, b), (3, 5), (3, 4), (4, 5)),
-    call("addmm fused with an activation", 3 * 4 * 5, torch._addmm_activation, (5,), (3, 4), (4, 5)),
-    call("bmm", 2 * 3 * 4 * 5, torch.bmm, (2, 3, 4), (2, 4, 5)),
-    call("baddbmm", 2 * 3 * 4 * 5, torch.baddbmm, (2, 3, 5), (2, 3, 4), (2, 4, 5)),
+    call("addmm fused with an activation", 3 * 4 * 5, "torch._addmm_activation", (5,), (3, 4), (4, 5)),
+    call("bmm", 2 * 3 * 4 * 5, "torch.bmm", (2, 3, 4), (2, 4, 5)),
+    call("baddbmm", 2 * 3 * 4 * 5, "torch.baddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5)),
     call(
         "baddbmm_", 2 * 3 * 4 * 5, lambda x, a, b: x.clone().baddbmm_(a, b), (2, 3, 5), (2, 3, 4), (2, 4, 5)
     ),
-    call("addbmm", 2 * 3 * 4 * 5, torch.addbmm, (3, 5), (2, 3, 4), (2, 4, 5)),
-    call("mv", 3 * 4, torch.mv, (3, 4), (4,)),
-    call("addmv", 3 * 4, torch.addmv, (3,), (3, 4), (4,)),
-    call("dot", 7, torch.dot, (7,), (7,)),
-    call("vdot", 7, torch.vdot, (7,), (7,)),
-    call("inner", 3 * 5 * 4, torch.inner, (3, 4), (5, 4)),
-    call("matmul matrix-vector", 3 * 4, torch.matmul, (3, 4), (4,)),
-    call("matmul vector-matrix", 4 * 5, torch.matmul, (4,), (4, 5)),
-    call("matmul vector-vector", 7, torch.matmul, (7,), (7,)),
-    call("matmul 3-D by 3-D", 2 * 3 * 4 * 5, torch.matmul, (2, 3, 4), (2, 4, 5)),
-    call("matmul 4-D by 2-D", 2 * 3 * 6 * 4 * 5, torch.matmul, (2, 3, 6, 4), (4, 5)),
-    call("matmul 2-D by 3-D", 2 * 3 * 4 * 5, torch.matmul, (3, 4), (2, 4, 5)),
+    call("addbmm", 2 * 3 * 4 * 5, "torch.addbmm", (3, 5), (2, 3, 4), (2, 4, 5)),
+    call("mv", 3 * 4, "torch.mv", (3, 4), (4,)),
+    call("addmv", 3 * 4, "torch.addmv", (3,), (3, 4), (4,)),
+    call("dot", 7, "torch.dot", (7,), (7,)),
+    call("vdot", 7, "torch.vdot", (7,), (7,)),
+    call("inner", 3 * 5 * 4, "torch.inner", (3, 4), (5, 4)),
+    call("matmul matrix-vector", 3 * 4, "torch.matmul", (3, 4), (4,)),
+    call("matmul vector-matrix", 4 * 5, "torch.matmul", (4,), (4, 5)),
+    call("matmul vector-vector", 7, "torch.matmul", (7,), (7,)),
+    call("matmul 3-D by 3-D", 2 * 3 * 4 * 5, "torch.matmul", (2, 3, 4), (2, 4, 5)),
+    call("matmul 4-D by 2-D", 2 * 3 * 6 * 4 * 5, "torch.matmul", (2, 3, 6, 4), (4, 5)),
+    call("matmul 2-D by 3-D", 2 * 3 * 4 * 5, "torch.matmul", (3, 4), (2, 4, 5)),
     # (1, 10, 16) is broadcast over 2 x 4 batches of (16, 12).
-    call("matmul broadcast", 2 * 4 * 10 * 16 * 12, torch.matmul, (1, 10, 16), (2, 4, 16, 12)),
-    call("matmul of a raw parameter", 2 * 5 * 16 * 8, torch.matmul, (2, 5, 16), w=(16, 8)),
+    call("matmul broadcast", 2 * 4 * 10 * 16 * 12, "torch.matmul", (1, 10, 16), (2, 4, 16, 12)),
+    call("matmul of a raw parameter", 2 * 5 * 16 * 8, "torch.matmul", (2, 5, 16), w=(16, 8)),
     # The two last axes of one with the two first of the other: (2 x 3) rows, 4 x 5 summed, 6 columns.
     call("tensordot", 2 * 3 * 20 * 6, lambda a, b: torch.tensordot(a, b, 2), (2, 3, 4, 5), (4, 5, 6)),
     # (2, 3)(3, 4) then (2, 4)(4, 5): the cheaper order, 24 + 40, against 60 + 30 for the other.
@@ -237,8 +247,8 @@ CASES: tuple[Case, ...] = (
     call("einsum as matrix-vector", 3 * 4, lambda a, x: torch.einsum("ij,j->i", a, x), (3, 4), (4,)),
     # Nothing is summed: an outer product is elementwise.
     call("einsum outer product", 0, lambda a, b: torch.einsum("i,j->ij", a, b), (3,), (4,)),
-    call("outer", 0, torch.outer, (3,), (4,)),
-    call("kron", 0, torch.kron, (3, 4), (2, 2)),
+    call("outer", 0, "torch.outer", (3,), (4,)),
+    call("kron", 0, "torch.kron", (3, 4), (2, 2)),
     # Channels by channels over 8 x 8 places, per image.
     call("Gram matrix", 2 * 6 * 6 * 64, lambda x: x.flatten(2) @ x.flatten(2).transpose(1, 2), (2, 6, 8, 8)),
     call("vmap of mm", 6 * 3 * 4 * 5, lambda a, b: torch.vmap(torch.mm)(a, b), (6, 3, 4), (6, 4, 5)),
@@ -276,9 +286,15 @@ CASES: tuple[Case, ...] = (
         (1, 8, 16, 16),
     ),
     layer("lazy Conv2d", 16 * 16 * (16 * 8 * 9), lambda: nn.LazyConv2d(16, 3, padding=1), (1, 8, 16, 16)),
-    call("F.conv2d of a raw parameter", 14 * 14 * (16 * 8 * 9), F.conv2d, (1, 8, 16, 16), w=(16, 8, 3, 3)),
+    call(
+        "F.conv2d of a raw parameter",
+        14 * 14 * (16 * 8 * 9),
+        "torch.nn.functional.conv2d",
+        (1, 8, 16, 16),
+        w=(16, 8, 3, 3),
+    ),
     # Time-batch-channel: 8 places x 2 x (3 x 4 x 5)
-    call("conv_tbc", 8 * 2 * (3 * 4 * 5), torch.conv_tbc, (10, 2, 4), w=(3, 4, 5), b=(5,)),
+    call("conv_tbc", 8 * 2 * (3 * 4 * 5), "torch.conv_tbc", (10, 2, 4), w=(3, 4, 5), b=(5,)),
     # Unfolded to 196 columns of 72, times 16 x 72.
     call("unfold and matmul", 196 * 72 * 16, lambda x, w: w @ F.unfold(x, 3), (1, 8, 16, 16), w=(16, 72)),
     # Transposed: N x input places x numel(W); numel(W) = in x out / groups x kernel
@@ -309,23 +325,29 @@ CASES: tuple[Case, ...] = (
         (1, 18, 14, 14),
     ),
     # Attention: B H Nq Nk (d_k + d_v)
-    call("attention, self", 2 * 4 * 10 * 10 * 32, sdpa, (2, 4, 10, 16), (2, 4, 10, 16), (2, 4, 10, 16)),
-    call("attention, cross", 17_920, sdpa, (2, 4, 10, 16), (2, 4, 7, 16), (2, 4, 7, 16)),
+    call("attention, self", 2 * 4 * 10 * 10 * 32, ATTENTION, (2, 4, 10, 16), (2, 4, 10, 16), (2, 4, 10, 16)),
+    call("attention, cross", 17_920, ATTENTION, (2, 4, 10, 16), (2, 4, 7, 16), (2, 4, 7, 16)),
     call(
         "attention, causal (in full)",
         2 * 4 * 10 * 10 * 32,
-        lambda q, k, v: sdpa(q, k, v, is_causal=True),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
         (2, 4, 10, 16),
         (2, 4, 10, 16),
         (2, 4, 10, 16),
     ),
     call(
-        "attention, masked", 2 * 4 * 10 * 7 * 32, sdpa, (2, 4, 10, 16), (2, 4, 7, 16), (2, 4, 7, 16), (10, 7)
+        "attention, masked",
+        2 * 4 * 10 * 7 * 32,
+        ATTENTION,
+        (2, 4, 10, 16),
+        (2, 4, 7, 16),
+        (2, 4, 7, 16),
+        (10, 7),
     ),
     call(
         "attention, wider values",
         2 * 4 * 10 * 7 * (16 + 24),
-        sdpa,
+        ATTENTION,
         (2, 4, 10, 16),
         (2, 4, 7, 16),
         (2, 4, 7, 24),
@@ -334,12 +356,12 @@ CASES: tuple[Case, ...] = (
     call(
         "attention, grouped queries",
         2 * 8 * 10 * 10 * 32,
-        lambda q, k, v: sdpa(q, k, v, enable_gqa=True),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
         (2, 8, 10, 16),
         (2, 2, 10, 16),
         (2, 2, 10, 16),
     ),
-    call("attention, 3-D", 4 * 10 * 7 * 32, sdpa, (4, 10, 16), (4, 7, 16), (4, 7, 16)),
+    call("attention, 3-D", 4 * 10 * 7 * 32, ATTENTION, (4, 10, 16), (4, 7, 16), (4, 7, 16)),
     call(
         "attention, written out",
         2 * 4 * 10 * 7 * 32,
@@ -436,9 +458,9 @@ CASES: tuple[Case, ...] = (
     # Per row and feature: 4 x 5 for x1' W, then 5 with x2.
     layer("Bilinear", 3 * 6 * (4 * 5 + 5), lambda: nn.Bilinear(4, 5, 6), (3, 4), (3, 5)),
     # More than 25 rows: a matrix product of 30 x 40 x 4.
-    call("cdist by product", 2 * 30 * 40 * 4, torch.cdist, (2, 30, 4), (2, 40, 4)),
+    call("cdist by product", 2 * 30 * 40 * 4, "torch.cdist", (2, 30, 4), (2, 40, 4)),
     # Differences, element by element.
-    call("cdist by differences", 0, torch.cdist, (2, 3, 4), (2, 5, 4)),
+    call("cdist by differences", 0, "torch.cdist", (2, 3, 4), (2, 5, 4)),
     # Work that is no MAC
     layer("LayerNorm", 0, lambda: nn.LayerNorm(16), (5, 16)),
     layer("BatchNorm2d", 0, lambda: nn.BatchNorm2d(8), (2, 8, 4, 4)),
@@ -462,16 +484,16 @@ CASES: tuple[Case, ...] = (
         lambda: Call(lambda x, w: checkpoint(F.linear, x, w, use_reentrant=False), w=r(8, 8)),
         (5, 8),
     ),
-    call("under inference_mode", 5 * 16 * 8, _no_grad(F.linear), (5, 16), w=(8, 16)),
+    call("under inference_mode", 5 * 16 * 8, _no_grad(lambda x, w: F.linear(x, w)), (5, 16), w=(8, 16)),
     call(
         "attention under inference_mode",
         2 * 4 * 10 * 7 * 32,
-        _no_grad(sdpa),
+        _no_grad(lambda *qkv: F.scaled_dot_product_attention(*qkv)),
         (2, 4, 10, 16),
         (2, 4, 7, 16),
         (2, 4, 7, 16),
     ),
-    call("under autocast", 5 * 16 * 8, _autocast(F.linear), (5, 16), w=(8, 16)),
+    call("under autocast", 5 * 16 * 8, _autocast(lambda x, w: F.linear(x, w)), (5, 16), w=(8, 16)),
     call("custom autograd function", 4**3, SquareFunction.apply, (4, 4)),
     # A branch on a value: cannot run without data.
     call(

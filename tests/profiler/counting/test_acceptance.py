@@ -1,5 +1,7 @@
 """Whole networks, to the unit. The figures were derived independently of this counter."""
 
+import functools
+
 import pytest
 import timm
 import torch
@@ -76,6 +78,7 @@ def count_exactly(module: nn.Module, inputs: tuple, kwargs: dict | None = None):
     return report
 
 
+@functools.cache
 def swinmr(embed_dim: int = 180, groups: int = 6) -> nn.Module:
     """An independent implementation of SwinIR, with SwinMR's options."""
     return SwinIR(

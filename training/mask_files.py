@@ -27,7 +27,9 @@ def read_mask(file: str | Path) -> np.ndarray:
     readers = {".mat": _read_mat, ".tif": _read_tif, ".tiff": _read_tif, ".npy": _read_npy}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise DataError(f"{path}: a mask is a .npy, .mat or .tif file, not {path.suffix or 'without an ending'}")
+        raise DataError(
+            f"{path}: a mask is a .npy, .mat or .tif file, not {path.suffix or 'without an ending'}"
+        )
     if not path.is_file():
         raise DataError(f"{path}: no such mask file; set data.degradation.mask_file")
     values = reader(path)
@@ -83,7 +85,7 @@ def _refuse_uncentred(mask: np.ndarray, path: Path) -> None:
     around = (slice(height // 2 - height // 8, height // 2 + height // 8 + 1),)
     around += (slice(width // 2 - width // 8, width // 2 + width // 8 + 1),)
     if np.fft.fftshift(mask)[around].mean() > mask[around].mean():
-        where = "in the corners: a .tif is shifted when it is read" if path.suffix.lower() != ".tif" else (
-            "in the centre: a .tif is expected as the official ones are, uncentred"
+        hint = " (the official .tif masks are not; they are shifted when read)" if ".tif" in path.name else ""
+        raise DataError(
+            f"{path}: samples the corners of k-space more than its centre{hint}; save it centred, as .npy"
         )
-        raise DataError(f"{path}: has its zero frequency {where}; save it centred, as .npy")

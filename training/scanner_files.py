@@ -1,0 +1,141 @@
+"""Images as scanners and neuroimaging tools write them: NIfTI and DICOM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.errors import DataError, first_line
+from training.optional_packages import require
+from training.volumes import RawSlice
+
+# A compressed NIfTI is unpacked whole for every slice: the last few stay in memory, per loader process.
+UNPACKED_VOLUMES = 8
+
+
+@dataclass(frozen=True)
+class NiftiVolume:
+    """One NIfTI image, (X, Y, slices) or (X, Y, slices, times); slices are counted through all times.
+
+    The array's first axis is the image's height, as it is in the file: nothing is reoriented.
+    """
+
+    name: str
+    file: Path
+    slices: int
+    image_hw: tuple[int, int]
+    positions: int
+    magnitude_only: bool
+    kspace_simulated: bool = True
+
+    @property
+    def kspace_hw(self) -> tuple[int, int]:
+        """As the image: k-space is simulated."""
+        return self.image_hw
+
+    def read(self, index: int) -> RawSlice:
+        """The image (H, W) at position index % positions and time index // positions, rescaled."""
+        time, position = divmod(index, self.positions)
+        try:
+            source = _unpacked(self.file) if self.file.suffix == ".gz" else _load_nifti(self.file).dataobj
+            place = {2: (), 3: (position,), 4: (position, time)}[len(source.shape)]
+            image = np.asarray(source[(slice(None), slice(None), *place)])
+        except (OSError, EOFError, ValueError, IndexError) as error:
+            raise DataError(f"{self.file}, slice {index}: cannot be read: {first_line(error)}") from error
+        return RawSlice(image.astype(np.float32 if self.magnitude_only else np.complex64))
+
+
+def _load_nifti(file: Path) -> Any:
+    nibabel = require("nibabel", "NIfTI data")
+    try:
+        return nibabel.load(file)
+    except (OSError, EOFError, nibabel.filebasedimages.ImageFileError) as error:
+        raise DataError(f"{file}: cannot be read as NIfTI: {first_line(error)}") from error
+
+
+@lru_cache(maxsize=UNPACKED_VOLUMES)
+def _unpacked(file: Path) -> np.ndarray:
+    return np.asarray(_load_nifti(file).dataobj)
+
+
+def open_nifti(file: Path, name: str) -> list[NiftiVolume]:
+    """The volume of a file: its header is read, no slice. Raises DataError for other than 2 to 4 axes."""
+    image = _load_nifti(file)
+    shape = tuple(image.shape)
+    if len(shape) not in (2, 3, 4) or 0 in shape:
+        raise DataError(
+            f"{file}: has the shape {shape}; expected (X, Y), (X, Y, slices) or (.., .., .., times)"
+        )
+    positions, times = (*shape[2:], 1, 1)[:2]
+    real = image.get_data_dtype().kind != "c"
+    return [NiftiVolume(name, file, positions * times, shape[:2], positions, real)]
+
+
+@dataclass(frozen=True)
+class DicomVolume:
+    """One DICOM series: (file, frame) of every slice, in the order of the instance numbers."""
+
+    name: str
+    frames: tuple[tuple[Path, int], ...]
+    image_hw: tuple[int, int]
+    kspace_simulated: bool = True
+    magnitude_only: bool = True
+
+    @property
+    def slices(self) -> int:
+        """Frames of all files of the series."""
+        return len(self.frames)
+
+    @property
+    def kspace_hw(self) -> tuple[int, int]:
+        """As the image: k-space is simulated."""
+        return self.image_hw
+
+    def read(self, index: int) -> RawSlice:
+        """The image (H, W), float32, with the rescale slope and intercept applied."""
+        file, frame = self.frames[index]
+        dataset = _read_dicom(file, header_only=False)
+        try:
+            pixels = np.asarray(dataset.pixel_array, dtype=np.float32)
+        except Exception as error:  # a decoder may raise anything, or be missing
+            raise DataError(f"{file}: its pixels cannot be decoded: {first_line(error)}") from error
+        image = pixels[frame] if pixels.ndim == 3 else pixels
+        slope, intercept = getattr(dataset, "RescaleSlope", 1), getattr(dataset, "RescaleIntercept", 0)
+        return RawSlice(image * np.float32(slope) + np.float32(intercept))
+
+
+def _read_dicom(file: Path, header_only: bool) -> Any:
+    pydicom = require("pydicom", "DICOM data")
+    try:
+        return pydicom.dcmread(file, stop_before_pixels=header_only)
+    except Exception as error:  # pydicom raises half a dozen types for a file that is none of its own
+        raise DataError(f"{file}: cannot be read as DICOM: {first_line(error)}") from error
+
+
+def open_dicom(files: list[tuple[Path, str]]) -> list[DicomVolume]:
+    """The volumes of (file, name) pairs: one per series and image size; headers are read, no pixels.
+
+    A volume has the name of its first file. Raises DataError for colour images and files without an image.
+    """
+    series: dict[tuple, list[tuple[int, str, Path, int]]] = {}
+    for file, name in files:
+        header = _read_dicom(file, header_only=True)
+        rows, columns = getattr(header, "Rows", None), getattr(header, "Columns", None)
+        if not rows or not columns:
+            raise DataError(f"{file}: is DICOM without an image; leave it out of the folder")
+        if getattr(header, "SamplesPerPixel", 1) != 1:
+            raise DataError(f"{file}: is a colour image; expected one grey value per pixel")
+        key = (str(getattr(header, "SeriesInstanceUID", name)), (int(rows), int(columns)))
+        instance = int(getattr(header, "InstanceNumber", None) or 0)
+        frames = int(getattr(header, "NumberOfFrames", None) or 1)
+        series.setdefault(key, []).append((instance, name, file, frames))
+    volumes = []
+    for (_, image_hw), members in series.items():
+        members.sort(key=lambda member: member[:2])
+        frames = tuple((file, frame) for _, _, file, count in members for frame in range(count))
+        volumes.append(DicomVolume(members[0][1], frames, image_hw))
+    return volumes

@@ -1,0 +1,202 @@
+"""What is minimised: the published SwinMR loss in its parts, plain losses, and a labelled stand-in.
+
+Every loss is a module called with (output, target) that returns a LossValue. Losses are computed in float32,
+whatever autocast gave: neither the FFT nor a mean over an image can bear 8 bits of mantissa.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from configs import ExperimentConfig
+from configs.training_sections import LossComponentsSection
+from training.errors import LossError
+from training.kspace import fft2c
+from training.perceptual_loss import WEIGHTS_NAME, PerceptualLoss, default_weights_file
+from training.ssim import ssim
+
+PixelLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+class LossValue(NamedTuple):
+    """`total`, a scalar with gradients, and `parts`: each part's contribution (weighted, detached, adding up)."""
+
+    total: Tensor
+    parts: dict[str, Tensor]
+
+
+def charbonnier(output: Tensor, target: Tensor, eps: float = 1e-9) -> Tensor:
+    """Mean of sqrt(d^2 + eps) (Charbonnier et al. 1994; eps is added as it is, as in KAIR)."""
+    return torch.sqrt((output - target).square() + eps).mean()
+
+
+def pixel_loss(kind: str, eps: float) -> PixelLoss:
+    """The loss "charbonnier", "l1" or "mse" of two real tensors of one shape."""
+    if kind == "charbonnier":
+        return lambda output, target: charbonnier(output, target, eps)
+    return {"l1": F.l1_loss, "mse": F.mse_loss}[kind]
+
+
+class FrequencyLoss(nn.Module):
+    """Mean of the losses on the real and the imaginary part of k-space, of images (B, C, H, W).
+
+    The transform is orthonormal and over the last two axes; SwinMR's own transforms batch and channels too.
+    """
+
+    def __init__(self, kind: str, eps: float) -> None:
+        super().__init__()
+        self.loss = pixel_loss(kind, eps)
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        x, y = fft2c(output), fft2c(target)
+        return (self.loss(x.real, y.real) + self.loss(x.imag, y.imag)) / 2
+
+
+class SsimLoss(nn.Module):
+    """1 - SSIM of images (B, C, H, W), the range of each being its target's maximum magnitude."""
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        data_range = target.abs().amax((1, 2, 3), keepdim=True).clamp_min(torch.finfo(target.dtype).eps)
+        return 1 - ssim(output, target, data_range)
+
+
+class MultiComponentLoss(nn.Module):
+    """Weighted sum of named losses on images of one shape.
+
+    Attributes:
+        label: what reports call the loss.
+        skipped: one line for each part of the config that was left out, and why.
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[str, tuple[float, Callable[..., Tensor]]],
+        label: str,
+        skipped: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__()
+        self.label, self.skipped = label, skipped
+        self.weights = {name: weight for name, (weight, _) in parts.items()}
+        self.losses = {name: loss for name, (_, loss) in parts.items()}
+        # Modules among the losses move with this one.
+        self.modules_of_parts = nn.ModuleDict(
+            {name: loss for name, (_, loss) in parts.items() if isinstance(loss, nn.Module)}
+        )
+
+    def forward(self, output: Any, target: Tensor) -> LossValue:
+        """Raises LossError when the output has another shape than the target."""
+        prediction = first_tensor(output)
+        if prediction.shape != target.shape:
+            shapes = f"{tuple(prediction.shape)}, its target {tuple(target.shape)}"
+            raise LossError(f"the network's output has the shape {shapes}: this loss compares equal shapes")
+        with torch.autocast(prediction.device.type, enabled=False):
+            prediction, target = prediction.float(), target.float()
+            values = {
+                name: self.weights[name] * loss(prediction, target) for name, loss in self.losses.items()
+            }
+            total = torch.stack(list(values.values())).sum()
+        return LossValue(total, {name: value.detach() for name, value in values.items()})
+
+
+class CrossEntropyLoss(nn.Module):
+    """Cross entropy of logits (B, classes) and class numbers (B,), int64."""
+
+    label, skipped = "cross_entropy", ()
+
+    def forward(self, output: Any, target: Tensor) -> LossValue:
+        total = F.cross_entropy(first_tensor(output).float(), target)
+        return LossValue(total, {"cross_entropy": total.detach()})
+
+
+class StandInLoss(nn.Module):
+    """Mean square of the output, whatever it is, without a target.
+
+    For networks whose task is not known here: it costs what a plain loss costs, and trains nothing of use.
+    """
+
+    label = "stand-in: mean square of the output, no target"
+    skipped: tuple[str, ...] = ()
+
+    def forward(self, output: Any, target: Tensor | None = None) -> LossValue:
+        total = first_tensor(output).float().square().mean()
+        return LossValue(total, {"stand_in": total.detach()})
+
+
+def first_tensor(output: Any) -> Tensor:
+    """The output itself, or the first tensor in a tuple, list, dict or output object.
+
+    Raises LossError when there is none.
+    """
+    if isinstance(output, Tensor):
+        return output
+    members = (
+        output.values()
+        if isinstance(output, Mapping)
+        else output
+        if isinstance(output, (tuple, list))
+        else ()
+    )
+    for member in members:
+        if isinstance(member, (Tensor, tuple, list, Mapping)):
+            return first_tensor(member)
+    raise LossError(f"the network returned a {type(output).__name__} without a tensor")
+
+
+def build_loss(config: ExperimentConfig, net_type: str | None = None) -> nn.Module:
+    """The loss a config asks for: a module (output, target) -> LossValue, with `label` and `skipped`.
+
+    Args:
+        config: the experiment.
+        net_type: the network, None for the config's. "auto" is `multi_component` for "swinir" and the stand-in
+            for others.
+
+    Raises:
+        LossError: for weights that are named but not usable, or when no part is left.
+    """
+    options = config.training.loss
+    kind = options.type
+    if kind == "auto":
+        swinir = (net_type or config.model.net_type) in ("swinir", "swinmr")
+        kind = "multi_component" if swinir else "stand_in"
+    if kind == "stand_in":
+        return StandInLoss()
+    if kind == "cross_entropy":
+        return CrossEntropyLoss()
+    if kind in ("l1", "mse"):
+        return MultiComponentLoss({kind: (1.0, pixel_loss(kind, 0.0))}, kind)
+    return _multi_component(options.components)
+
+
+def _multi_component(components: LossComponentsSection) -> MultiComponentLoss:
+    spatial, frequency = components.spatial, components.frequency
+    parts: dict[str, tuple[float, Callable[..., Tensor]]] = {}
+    skipped = []
+    if spatial.weight:
+        parts["spatial"] = (spatial.weight, pixel_loss(spatial.type, spatial.eps))
+    if frequency.weight:
+        parts["frequency"] = (frequency.weight, FrequencyLoss(frequency.type, frequency.eps))
+    if components.perceptual.weight:
+        options = components.perceptual
+        file = Path(options.weights_file) if options.weights_file else default_weights_file()
+        if options.weights_file or file.is_file():
+            parts["perceptual"] = (
+                options.weight,
+                PerceptualLoss(file, options.layers, options.layer_weights),
+            )
+        else:
+            skipped.append(
+                f"perceptual loss skipped: {WEIGHTS_NAME} is not in {file.parent}; put it there, or set "
+                "training.loss.components.perceptual.weights_file"
+            )
+    if components.ssim.weight:
+        parts["ssim"] = (components.ssim.weight, SsimLoss())
+    if not parts:
+        raise LossError(f"no loss is left: {'; '.join(skipped)}")
+    label = " + ".join(f"{weight:g} {name}" for name, (weight, _) in parts.items())
+    return MultiComponentLoss(parts, label, tuple(skipped))

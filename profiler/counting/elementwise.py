@@ -15,7 +15,7 @@ from math import log2, prod
 
 import torch
 
-from . import formulas
+from . import attention_formulas as attention
 
 SOFTMAX_MACS_PER_ELEMENT = 2
 
@@ -42,13 +42,13 @@ def _window_flops(out, args) -> int:
     return tensor.numel() * prod(kernel) ** sides
 
 
-def _fft_flops(out, args) -> int:
-    """5 N log2 N real operations per transform of N complex points; about half where one side is real."""
+def _fft_flops(factor: int, out, args) -> int:
+    """5 N log2 N real operations per transform of N complex points; half of that where one side is real."""
     x, axes = args[0], args[1]
     full = x if x.numel() >= _numel(out) else _first_tensor(out)
     points = prod(full.shape[axis] for axis in axes)
     real_side = not (x.is_complex() and _first_tensor(out).is_complex())
-    return round(5 * full.numel() * log2(max(points, 2)) / (2 if real_side else 1))
+    return round(factor * full.numel() * log2(max(points, 2)) / (2 if real_side else 1))
 
 
 def elementwise_flops(rule: str, factor: int, out, args) -> int:
@@ -63,7 +63,7 @@ def elementwise_flops(rule: str, factor: int, out, args) -> int:
         tensors = args[0] if args and isinstance(args[0], (tuple, list)) else ()
         return factor * sum(t.numel() for t in tensors if isinstance(t, torch.Tensor))
     if rule == "fft":
-        return _fft_flops(out, args)
+        return _fft_flops(factor, out, args)
     return 0
 
 
@@ -74,11 +74,11 @@ def softmax_macs(out) -> int:
 
 # Fused operators that contain a softmax -> its number of elements, from the operator's arguments.
 SOFTMAX_INSIDE = {
-    formulas.attention: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-2],
-    formulas.attention_bnhd: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-3],
-    formulas.efficient_attention_bnhd: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-3],
-    formulas.multi_head_attention: lambda args: args[4] * args[0].numel() // args[3] * args[1].shape[1],
-    formulas.transformer_encoder_layer: lambda args: args[2] * args[0].numel() // args[1] * args[0].shape[1],
+    attention.attention: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-2],
+    attention.attention_bnhd: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-3],
+    attention.efficient_attention_bnhd: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-3],
+    attention.multi_head_attention: lambda args: args[4] * args[0].numel() // args[3] * args[1].shape[1],
+    attention.transformer_encoder_layer: lambda args: args[2] * args[0].numel() // args[1] * args[0].shape[1],
 }
 
 

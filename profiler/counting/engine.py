@@ -56,13 +56,19 @@ def operator_name(func) -> str:
     return func._schema.name
 
 
+def is_composite(func) -> bool:
+    """Whether an operator is defined by others: it has an implementation for every device, and gradients, by them."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return key in func.py_kernels or torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+
+
 def rule_for(func) -> Rule:
     name = operator_name(func)
     if name in SHAPE_QUERIES:
         return Rule(name, "shape")
     if name in COUNTED:
         return Rule(name, "count", counted=COUNTED[name])
-    if not isinstance(func, torch._ops.HigherOrderOperator) and func._can_decompose():
+    if not isinstance(func, torch._ops.HigherOrderOperator) and is_composite(func):
         return Rule(name, "decompose")
     if name in FREE:
         return Rule(name, "free", estimate=FREE[name])

@@ -13,7 +13,7 @@ from math import prod
 import torch
 from torch import nn
 
-from . import formulas
+from . import attention_formulas, formulas
 
 CONVENTION = (
     "fvcore: multiply-adds (which it calls flops) of the operators in its table, plus 5 per element of norms, "
@@ -73,7 +73,7 @@ def _time_batch_channel_convolution(inputs, outputs) -> int:
 
 
 def _attention(inputs, outputs) -> int:
-    return formulas.attention_macs(*_shapes(inputs[:3]))
+    return attention_formulas.attention_macs(*_shapes(inputs[:3]))
 
 
 def _recurrent(inputs, outputs) -> int:

@@ -33,7 +33,7 @@ class _CopyTensorsTo(TorchFunctionMode):
         if func is torch.Tensor.__deepcopy__ or func is torch.Tensor.clone:
             tensor = args[0]
             if nn.parameter.is_lazy(tensor):
-                return func(*args, **(kwargs or {}))
+                return _lazy_on(tensor, self.device)
             with torch._C.DisableTorchFunction(), torch.no_grad():
                 return self._copy(tensor)
         return func(*args, **(kwargs or {}))
@@ -56,13 +56,9 @@ def _bare(module: nn.Module) -> nn.Module:
             return module
 
 
-def _lazy_to(module: nn.Module, device: str) -> None:
-    # Lazy parameters make their data on first use, on the device they remember.
-    for child in module.modules():
-        for tensors in (child._parameters, child._buffers):
-            for name, tensor in tensors.items():
-                if tensor is not None and nn.parameter.is_lazy(tensor):
-                    tensors[name] = type(tensor)(tensor.requires_grad, device=device, dtype=tensor.dtype)
+def _lazy_on(tensor: torch.Tensor, device: str | None) -> torch.Tensor:
+    # Lazy tensors make their data on first use, on the device they remember.
+    return type(tensor)(tensor.requires_grad, device=device or tensor.device, dtype=tensor.dtype)
 
 
 def copy_to(module: nn.Module, inputs, device: str | None = "meta") -> tuple[nn.Module, object]:
@@ -78,8 +74,11 @@ def copy_to(module: nn.Module, inputs, device: str | None = "meta") -> tuple[nn.
     """
     with _CopyTensorsTo(device):
         copied, copied_inputs = copy.deepcopy((_bare(module), inputs))
-    if device is not None:
-        _lazy_to(copied, device)
+    for child in copied.modules():
+        # The one kind of tensor whose own copying cannot be answered for.
+        for name, parameter in child._parameters.items():
+            if parameter is not None and nn.parameter.is_lazy(parameter):
+                child._parameters[name] = _lazy_on(parameter, device)
     return copied, copied_inputs
 
 

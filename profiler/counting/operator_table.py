@@ -12,6 +12,7 @@ Composite operators are in no set: the engine takes them apart into the operator
 from collections.abc import Callable
 from typing import NamedTuple
 
+from . import attention_formulas as a
 from . import formulas as f
 
 KINDS = ("convolution", "linear", "attention", "recurrent", "other")
@@ -104,7 +105,7 @@ COUNTED: dict[str, CountedOperator] = {
     # Attention: every backend that scaled_dot_product_attention may choose
     **_table(
         "attention",
-        f.attention,
+        a.attention,
         """aten::_scaled_dot_product_flash_attention_for_cpu aten::_scaled_dot_product_flash_attention
         aten::_scaled_dot_product_efficient_attention aten::_scaled_dot_product_cudnn_attention
         aten::_scaled_dot_product_fused_attention_overrideable
@@ -113,24 +114,24 @@ COUNTED: dict[str, CountedOperator] = {
     ),
     **_table(
         "attention",
-        f.attention_backward,
+        a.attention_backward,
         """aten::_scaled_dot_product_flash_attention_for_cpu_backward
         aten::_scaled_dot_product_flash_attention_backward
         aten::_scaled_dot_product_efficient_attention_backward
         aten::_scaled_dot_product_cudnn_attention_backward aten::_cudnn_attention_backward
         aten::_scaled_dot_product_fused_attention_overrideable_backward""",
     ),
-    **_table("attention", f.flex_attention_backward, "higher_order::flex_attention_backward"),
-    **_table("attention", f.attention_bnhd, "aten::_flash_attention_forward"),
-    **_table("attention", f.efficient_attention_bnhd, "aten::_efficient_attention_forward"),
-    **_table("attention", f.attention_bnhd_backward, "aten::_flash_attention_backward"),
-    **_table("attention", f.efficient_attention_bnhd_backward, "aten::_efficient_attention_backward"),
+    **_table("attention", a.flex_attention_backward, "higher_order::flex_attention_backward"),
+    **_table("attention", a.attention_bnhd, "aten::_flash_attention_forward"),
+    **_table("attention", a.efficient_attention_bnhd, "aten::_efficient_attention_forward"),
+    **_table("attention", a.attention_bnhd_backward, "aten::_flash_attention_backward"),
+    **_table("attention", a.efficient_attention_bnhd_backward, "aten::_efficient_attention_backward"),
     **_table(
         "attention",
-        f.multi_head_attention,
+        a.multi_head_attention,
         "aten::_native_multi_head_attention aten::_triton_multi_head_attention",
     ),
-    **_table("attention", f.transformer_encoder_layer, "aten::_transformer_encoder_layer_fwd"),
+    **_table("attention", a.transformer_encoder_layer, "aten::_transformer_encoder_layer_fwd"),
     # Recurrent layers
     **_table("recurrent", f.rnn_flat_weights, "aten::_cudnn_rnn aten::miopen_rnn"),
     **_table("recurrent", f.rnn_flat_weights_backward, "aten::_cudnn_rnn_backward aten::miopen_rnn_backward"),

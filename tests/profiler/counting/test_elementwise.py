@@ -1,0 +1,61 @@
+"""Work that is no MAC, estimated apart: the rules, by hand."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from profiler.counting import count_forward
+from scripts.counter_cases import Call
+
+COMPLEX = torch.zeros(2, 8, 8, dtype=torch.complex64)
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "inputs", "flops"),
+    [
+        # One per element of the result, broadcast included.
+        ("add", torch.add, (torch.zeros(3, 4), torch.zeros(4)), 3 * 4),
+        ("gelu", F.gelu, (torch.zeros(3, 4),), 8 * 12),
+        # Mean, variance, difference, scale and shift.
+        ("layer norm", nn.LayerNorm(8), (torch.zeros(5, 8),), 5 * 40),
+        # With fixed statistics one multiply and one add.
+        ("batch norm", nn.BatchNorm2d(4).eval(), (torch.zeros(2, 4, 3, 3),), 2 * 72),
+        ("sum", torch.sum, (torch.zeros(10),), 10),
+        # 4 x 4 windows of 3 x 3 in 2 channels.
+        ("max pool", nn.MaxPool2d(3, 2), (torch.zeros(1, 2, 9, 9),), 2 * 16 * 9),
+        # 5 N log2 N, N = 64, twice; half for a real side.
+        ("FFT", torch.fft.fft2, (COMPLEX,), 2 * 5 * 64 * 6),
+        ("real FFT", torch.fft.rfft2, (torch.zeros(2, 8, 8),), 5 * 64 * 6),
+        ("inverse real FFT", torch.fft.irfft2, (COMPLEX[..., :5],), 5 * 64 * 6),
+        ("reshape", lambda x: x.reshape(-1, 2).transpose(0, 1), (torch.zeros(3, 4),), 0),
+    ],
+)
+def test_elementwise_rules(name, function, inputs, flops):
+    report = count_forward(Call(function), inputs)
+    assert report.elementwise_flops == flops
+    assert report.macs == report.softmax_macs == 0
+
+
+def test_softmax_is_two_multiply_adds_per_element():
+    report = count_forward(nn.Softmax(-1), (torch.zeros(5, 8),))
+    assert (report.softmax_macs, report.elementwise_flops, report.macs) == (2 * 5 * 8, 0, 0)
+
+
+class Attention(nn.Module):
+    def __init__(self, real: bool):
+        super().__init__()
+        self.real = real
+
+    def forward(self, q, k, v):
+        # Reading a value keeps the count off meta, on the fused kernel.
+        assert not self.real or q.sum().item() == 0
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["written out on meta", "fused on the CPU"])
+def test_the_softmax_inside_attention_counts_fused_or_not(real):
+    inputs = (torch.zeros(2, 4, 10, 16), torch.zeros(2, 4, 7, 16), torch.zeros(2, 4, 7, 16))
+    report = count_forward(Attention(real), inputs)
+    assert report.counted_on == ("cpu" if real else "meta")
+    assert report.softmax_macs == 2 * (2 * 4 * 10 * 7)

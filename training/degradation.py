@@ -46,7 +46,9 @@ def normalisation_of(image: np.ndarray, kind: str, may_shift: bool) -> tuple[flo
         return 0.0, 1.0
     magnitude = image if may_shift else np.abs(image)
     offset = float(magnitude.min()) if kind == "min_max" and may_shift else 0.0
-    top = float(np.percentile(magnitude, PERCENTILE) if kind == "percentile" else magnitude.max())
+    top = float(np.percentile(magnitude, PERCENTILE)) if kind == "percentile" else 0.0
+    if top <= 0:  # also where hardly a pixel is bright, and the percentile is background
+        top = float(magnitude.max())
     return offset, top - offset if top > offset else 1.0
 
 

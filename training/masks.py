@@ -2,8 +2,9 @@
 
 A mask is a boolean array (H, W), True where k-space is sampled, the zero frequency at [H // 2, W // 2]. Lines
 are columns: the phase-encoding axis is the last one, as in fastMRI. Every pattern is a pure function of a NumPy
-Generator. Counts are held: a draw samples the nominal share to one line (or one point), never by luck a half
-or a double of it, and the share is met exactly on average, whatever the size.
+Generator. Counts are held: a draw samples the nominal share to one or two lines (or one point), never by luck
+a half or a double of it, and on average meets it exactly, whatever the size (Poisson discs, whose number
+cannot be held, to a few thousandths).
 """
 
 from __future__ import annotations
@@ -113,6 +114,8 @@ def draw_mask(
         return np.ones(shape_hw, dtype=bool)
     if kind in LINE_MASKS:
         lines = LINE_MASKS[kind](shape_hw[1], fraction, center_fraction, rng)
+        if not lines.any():  # a share of less than one line
+            lines[shape_hw[1] // 2] = True
         return np.broadcast_to(lines, shape_hw).copy()
     if kind in PLANE_MASKS:
         return PLANE_MASKS[kind](shape_hw, fraction, rng)

@@ -102,15 +102,14 @@ class MetricAccumulator:
         self._open: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
         self.values: list[dict[str, float]] = []
 
-    def add(self, volume: str, output: np.ndarray, target: np.ndarray) -> dict[str, float]:
-        """One slice (H, W) of magnitudes. Returns its slice-wise metrics, whatever the convention.
+    def add(self, volume: str, output: np.ndarray, target: np.ndarray) -> None:
+        """One slice (H, W) of magnitudes.
 
-        Raises KeyError for a volume that was not announced, ValueError for one with too many slices.
+        By volume it raises KeyError for one that was not announced, ValueError for one with too many slices.
         """
-        by_slice = _metrics_of(target, output)
         if self.convention == "slice":
-            self.values.append(by_slice)
-            return by_slice
+            self.values.append(_metrics_of(target, output))
+            return
         members = self._open.setdefault(volume, [])
         if self._expected[volume] <= 0:
             raise ValueError(f"{volume}: has more slices than announced")
@@ -118,7 +117,6 @@ class MetricAccumulator:
         self._expected[volume] -= 1
         if self._expected[volume] == 0:
             self._close(volume)
-        return by_slice
 
     def _close(self, volume: str) -> None:
         outputs, targets = zip(*self._open.pop(volume), strict=True)

@@ -70,6 +70,8 @@ def open_nifti(file: Path, name: str) -> list[NiftiVolume]:
         raise DataError(
             f"{file}: has the shape {shape}; expected (X, Y), (X, Y, slices) or (.., .., .., times)"
         )
+    if image.get_data_dtype().kind not in "iufc":
+        raise DataError(f"{file}: holds {image.get_data_dtype()} (colours?); expected one number per voxel")
     positions, times = (*shape[2:], 1, 1)[:2]
     real = image.get_data_dtype().kind != "c"
     return [NiftiVolume(name, file, positions * times, shape[:2], positions, real)]

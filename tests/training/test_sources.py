@@ -192,6 +192,19 @@ def test_the_config_decides_the_source(tmp_path):
         (lambda d: (d / "b.png").write_text("no"), "auto", r"b\.png: cannot be read as an image"),
         (lambda d: (d / "b.dcm").write_text("no"), "auto", r"b\.dcm: cannot be read as DICOM"),
         (lambda d: (d / "b.nii").write_text("no"), "auto", r"b\.nii: cannot be read as NIfTI"),
+        (
+            lambda d: nibabel.save(nibabel.Nifti1Image(random(2, 2, 2, 2, 2), np.eye(4)), d / "b.nii"),
+            "auto",
+            r"b\.nii: has the shape \(2, 2, 2, 2, 2\)",
+        ),
+        (
+            lambda d: nibabel.save(
+                nibabel.Nifti1Image(np.zeros((4, 4, 2), dtype=[(c, "u1") for c in "RGB"]), np.eye(4)),
+                d / "b.nii",
+            ),
+            "auto",
+            r"b\.nii: holds .*colours",
+        ),
         (lambda d: (d / "b.npy").write_text("no"), "auto", r"b\.npy: cannot be read as \.npy"),
         (lambda d: (d / "b.h5").write_text("no"), "auto", r"b\.h5: cannot be read: .*is it an HDF5 file\?"),
         (

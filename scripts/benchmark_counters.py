@@ -29,7 +29,8 @@ import torch
 from torch import nn
 
 from profiler.counting import count_forward
-from scripts.counter_cases import CASES, Case
+from scripts.counter_cases import CASES
+from scripts.counter_modules import Case
 
 CLOSE = 0.05  # as far off as a reader of a rounded figure would not notice
 GROUPS = ("exact", "off by up to 5 %", "off by more", "silently zero", "listed as unknown", "raises")

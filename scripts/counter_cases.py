@@ -6,144 +6,28 @@ Convention: one MAC per multiply-add of a matrix product, convolution or attenti
 masks not discounted.
 """
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torchvision.ops import DeformConv2d
 
-
-@dataclass(frozen=True)
-class Case:
-    """build() -> (module in evaluation mode, inputs); macs is the exact figure."""
-
-    name: str
-    macs: int
-    build: Callable[[], tuple[nn.Module, tuple]]
-
-
-class Call(nn.Module):
-    """A function as a module, with parameters of its own if it needs weights.
-
-    A function of torch is given by name and looked up when it is called, as in anybody's code: several
-    counters work by replacing functions of torch, and would miss a reference taken before.
-    """
-
-    def __init__(self, function: Callable | str, **weights: torch.Tensor):
-        super().__init__()
-        self.function = function
-        self.names = tuple(weights)
-        for name, weight in weights.items():
-            self.register_parameter(name, nn.Parameter(weight))
-
-    def forward(self, *inputs):
-        function = self.function
-        if isinstance(function, str):
-            function = functools.reduce(getattr, function.split(".")[1:], torch)
-        return function(*inputs, *(getattr(self, name) for name in self.names))
-
-
-class Twice(nn.Module):
-    """One layer called twice, registered under two names."""
-
-    def __init__(self, layer: nn.Module):
-        super().__init__()
-        self.first = layer
-        self.second = layer
-
-    def forward(self, x):
-        return self.second(self.first(x))
-
-
-class Recursive(nn.Module):
-    """A module that calls itself, ``depth`` levels deep."""
-
-    def __init__(self, layer: nn.Module, depth: int):
-        super().__init__()
-        self.layer, self.depth = layer, depth
-
-    def forward(self, x, depth: int | None = None):
-        depth = self.depth if depth is None else depth
-        return x if depth == 0 else self(self.layer(x), depth - 1)
-
-
-class LinearSubclass(nn.Linear):
-    """As LoRA and quantization libraries derive their layers."""
-
-
-class SquareFunction(torch.autograd.Function):
-    """A custom autograd function with a product in it."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x @ x
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-
-def _quantized_linear() -> nn.Module:
-    model = nn.Sequential(nn.Linear(16, 8))
-    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
-
-
-def _no_grad(function: Callable) -> Callable:
-    def call(*args):
-        with torch.inference_mode():
-            return function(*args)
-
-    return call
-
-
-def _autocast(function: Callable) -> Callable:
-    def call(*args):
-        with torch.autocast("cpu", torch.bfloat16):
-            return function(*args)
-
-    return call
-
-
-def _packed_lstm() -> nn.Module:
-    lstm = nn.LSTM(8, 16, batch_first=True)
-
-    def run(x):
-        return lstm(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3, 1]), batch_first=True))[0].data
-
-    module = Call(run)
-    module.lstm = lstm
-    return module
-
-
-def r(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*shape).to(dtype)
-
-
-def case(name: str, macs: int, module: Callable[[], nn.Module], *inputs: Callable[[], torch.Tensor]) -> Case:
-    return Case(name, macs, lambda: (module().eval(), tuple(i() for i in inputs)))
-
-
-def call(
-    name: str, macs: int, function: Callable, *shapes: tuple[int, ...], **weights: tuple[int, ...]
-) -> Case:
-    """A case of a bare function: random inputs of these shapes, then parameters of these shapes."""
-    return Case(
-        name,
-        macs,
-        lambda: (
-            Call(function, **{k: r(*s) for k, s in weights.items()}).eval(),
-            tuple(r(*s) for s in shapes),
-        ),
-    )
-
-
-def layer(name: str, macs: int, module: Callable[[], nn.Module], *shapes: tuple[int, ...]) -> Case:
-    return Case(name, macs, lambda: (module().eval(), tuple(r(*s) for s in shapes)))
-
+from scripts.counter_modules import (
+    Call,
+    Case,
+    LinearSubclass,
+    PackedLSTM,
+    Recursive,
+    SquareFunction,
+    Twice,
+    autocast,
+    call,
+    case,
+    inference_mode,
+    layer,
+    quantized_linear,
+    randn,
+)
 
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 
@@ -168,7 +52,7 @@ CASES: tuple[Case, ...] = (
         lambda: nn.utils.parametrizations.weight_norm(nn.Linear(16, 8)),
         (5, 16),
     ),
-    layer("Linear, quantized dynamically", 5 * 16 * 8, _quantized_linear, (5, 16)),
+    layer("Linear, quantized dynamically", 5 * 16 * 8, quantized_linear, (5, 16)),
     layer("lazy Linear", 5 * 16 * 8, lambda: nn.LazyLinear(8), (5, 16)),
     # Matrix products: m n k, batch times m n k
     call("mm", 3 * 4 * 5, "torch.mm", (3, 4), (4, 5)),
@@ -177,15 +61,15 @@ CASES: tuple[Case, ...] = (
         "mm in bfloat16",
         3 * 4 * 5,
         lambda: Call("torch.mm"),
-        lambda: r(3, 4, dtype=torch.bfloat16),
-        lambda: r(4, 5, dtype=torch.bfloat16),
+        lambda: randn(3, 4, dtype=torch.bfloat16),
+        lambda: randn(4, 5, dtype=torch.bfloat16),
     ),
     case(
         "mm of complex numbers",
         3 * 4 * 5,
         lambda: Call("torch.mm"),
-        lambda: r(3, 4, dtype=torch.complex64),
-        lambda: r(4, 5, dtype=torch.complex64),
+        lambda: randn(3, 4, dtype=torch.complex64),
+        lambda: randn(4, 5, dtype=torch.complex64),
     ),
     case(
         "mm of int8",
@@ -448,7 +332,7 @@ CASES: tuple[Case, ...] = (
         (3, 7, 16),
     ),
     # 5 + 3 + 1 steps of 4 x 16 x (8 + 16).
-    Case("LSTM, packed sequence", 9 * 64 * 24, lambda: (_packed_lstm().eval(), (r(3, 5, 8),))),
+    Case("LSTM, packed sequence", 9 * 64 * 24, lambda: (PackedLSTM().eval(), (randn(3, 5, 8),))),
     layer("GRU", 3 * 7 * 3 * (24 * 16 + 24 * 24), lambda: nn.GRU(16, 24), (3, 7, 16)),
     layer("GRU, unbatched", 3 * 3 * (24 * 16 + 24 * 24), lambda: nn.GRU(16, 24), (3, 16)),
     layer("RNNCell", 7 * (24 * 16 + 24 * 24), lambda: nn.RNNCell(16, 24), (7, 16)),
@@ -481,19 +365,19 @@ CASES: tuple[Case, ...] = (
     layer(
         "checkpointed layer",
         5 * 8 * 8,
-        lambda: Call(lambda x, w: checkpoint(F.linear, x, w, use_reentrant=False), w=r(8, 8)),
+        lambda: Call(lambda x, w: checkpoint(F.linear, x, w, use_reentrant=False), w=randn(8, 8)),
         (5, 8),
     ),
-    call("under inference_mode", 5 * 16 * 8, _no_grad(lambda x, w: F.linear(x, w)), (5, 16), w=(8, 16)),
+    call("under inference_mode", 5 * 16 * 8, inference_mode(lambda x, w: F.linear(x, w)), (5, 16), w=(8, 16)),
     call(
         "attention under inference_mode",
         2 * 4 * 10 * 7 * 32,
-        _no_grad(lambda *qkv: F.scaled_dot_product_attention(*qkv)),
+        inference_mode(lambda *qkv: F.scaled_dot_product_attention(*qkv)),
         (2, 4, 10, 16),
         (2, 4, 7, 16),
         (2, 4, 7, 16),
     ),
-    call("under autocast", 5 * 16 * 8, _autocast(lambda x, w: F.linear(x, w)), (5, 16), w=(8, 16)),
+    call("under autocast", 5 * 16 * 8, autocast(lambda x, w: F.linear(x, w)), (5, 16), w=(8, 16)),
     call("custom autograd function", 4**3, SquareFunction.apply, (4, 4)),
     # A branch on a value: cannot run without data.
     call(

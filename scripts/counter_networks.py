@@ -9,7 +9,7 @@ from torch import nn
 
 from configs import config_from_dict
 from models.registry import build_model
-from scripts.counter_cases import Case
+from scripts.counter_modules import Case
 
 FLUX_TRANSFORMER = {
     "patch_size": 1,

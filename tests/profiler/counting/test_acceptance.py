@@ -80,9 +80,9 @@ def count_exactly(module: nn.Module, inputs: tuple, kwargs: dict | None = None):
 
 @functools.cache
 def swinmr(embed_dim: int = 180, groups: int = 6) -> nn.Module:
-    """An independent implementation of SwinIR, with SwinMR's options."""
+    """An independent implementation of SwinIR, with SwinMR's options (img_size only sizes ready-made masks)."""
     return SwinIR(
-        img_size=256,
+        img_size=64,
         in_chans=1,
         upscale=1,
         img_range=1.0,

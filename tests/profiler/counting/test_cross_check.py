@@ -38,8 +38,9 @@ def check_parts(check: CrossCheck) -> None:
 
 
 def published_swinmr(side: int) -> tuple[nn.Module, tuple]:
+    # img_size only sizes the masks that are made beforehand.
     model = SwinIR(
-        img_size=256,
+        img_size=64,
         in_chans=1,
         upscale=1,
         window_size=8,
@@ -104,7 +105,6 @@ def test_fvcore_misses_the_attention_operator():
 FVCORE_CANNOT = {
     "custom autograd function",
     "Linear, quantized dynamically",
-    "LSTM, packed sequence",
     "matrix_power 3",
     "multi_dot",
 }

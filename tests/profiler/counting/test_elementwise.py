@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from profiler.counting import count_forward
-from scripts.counter_cases import Call
+from scripts.counter_modules import Call
 
 COMPLEX = torch.zeros(2, 8, 8, dtype=torch.complex64)
 

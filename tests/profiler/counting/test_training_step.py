@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from configs import config_from_dict
+from models.registry import build_model
 from profiler.counting import count_forward, count_training_step, forward_backward
 
 
@@ -208,6 +210,20 @@ def test_a_recurrent_training_step():
     step_macs = 2 * 64 * 16
     assert training.macs == 3 * forward.macs - step_macs
     assert training.by_kind["recurrent"] == training.macs
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_swinmr_training_at_its_patch_size(checkpointing):
+    model = {"net_type": "swinir", "img_size": 96, "window_size": 8, "depths": [2, 2], "num_heads": [2, 2]}
+    config = config_from_dict({"experiment_name": "tiny", "model": {**model, "embed_dim": 12}})
+    module = build_model(config).module.train()
+    module.gradient_checkpointing = checkpointing
+    forward, training = count_both(module, (torch.zeros(2, 1, 96, 96),))
+    # Only the first convolution's input, the image, needs no gradient: 12 x 9 per pixel.
+    assert training.macs == 3 * forward.macs - 2 * 96 * 96 * 12 * 9
+    assert (training.recomputed_macs > 0) == (checkpointing == "full")
+    assert training.recomputed_macs < forward.macs
+    assert training.by_module["macs"] == training.macs
 
 
 def test_the_callers_gradient_mode_does_not_matter():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -125,11 +126,22 @@ def build_loader(
         num_workers=workers,
         prefetch_factor=data.prefetch_factor if workers else None,
         persistent_workers=workers > 0 and split == "train",
+        worker_init_fn=leave_signals_to_the_main_process,
         pin_memory=data.pin_memory and torch.cuda.is_available(),
         # Without a generator of its own, every new iterator draws a number from the global one, and a resumed
         # run would then see other dropout than an uninterrupted one.
         generator=torch.Generator().manual_seed(config.system.seed),
     )
+
+
+def leave_signals_to_the_main_process(worker: int) -> None:
+    """For loader processes: Ctrl-C and torchrun's SIGTERM reach the whole group, but the main process decides.
+
+    A loader that died of them would take the step under way with it, before it is saved.
+    """
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def _refuse_mixed_sizes(dataset: ReconstructionDataset, batch_size: int, split: Split) -> None:

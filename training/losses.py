@@ -7,6 +7,7 @@ whatever autocast gave: neither the FFT nor a mean over an image can bear 8 bits
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,7 +96,7 @@ class MultiComponentLoss(nn.Module):
         if prediction.shape != target.shape:
             shapes = f"{tuple(prediction.shape)}, its target {tuple(target.shape)}"
             raise LossError(f"the network's output has the shape {shapes}: this loss compares equal shapes")
-        with torch.autocast(prediction.device.type, enabled=False):
+        with _without_autocast(prediction.device.type):
             prediction, target = prediction.float(), target.float()
             values = {
                 name: self.weights[name] * loss(prediction, target) for name, loss in self.losses.items()
@@ -126,6 +127,12 @@ class StandInLoss(nn.Module):
     def forward(self, output: Any, target: Tensor | None = None) -> LossValue:
         total = first_tensor(output).float().square().mean()
         return LossValue(total, {"stand_in": total.detach()})
+
+
+def _without_autocast(device_type: str) -> AbstractContextManager[object]:
+    """No lower precision inside, also inside an autocast block; the meta device, which counts, has no autocast."""
+    supported = torch.amp.is_autocast_available(device_type)
+    return torch.autocast(device_type, enabled=False) if supported else nullcontext()
 
 
 def first_tensor(output: Any) -> Tensor:

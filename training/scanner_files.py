@@ -13,8 +13,8 @@ from training.errors import DataError, first_line
 from training.optional_packages import require
 from training.volumes import RawSlice
 
-# A compressed NIfTI is unpacked whole for every slice: the last few stay in memory, per loader process.
-UNPACKED_VOLUMES = 8
+# A compressed NIfTI is unpacked whole for any slice of it: the last few stay in memory, in each loader process.
+UNPACKED_VOLUMES = 4
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class NiftiVolume:
         """The image (H, W) at position index % positions and time index // positions, rescaled."""
         time, position = divmod(index, self.positions)
         try:
-            source = _unpacked(self.file) if self.file.suffix == ".gz" else _load_nifti(self.file).dataobj
+            packed = self.file.suffix == ".gz"
+            source = _unpacked(self.file, self.magnitude_only) if packed else _load_nifti(self.file).dataobj
             place = {2: (), 3: (position,), 4: (position, time)}[len(source.shape)]
             image = np.asarray(source[(slice(None), slice(None), *place)])
         except (OSError, EOFError, ValueError, IndexError) as error:
@@ -58,8 +59,8 @@ def _load_nifti(file: Path) -> Any:
 
 
 @lru_cache(maxsize=UNPACKED_VOLUMES)
-def _unpacked(file: Path) -> np.ndarray:
-    return np.asarray(_load_nifti(file).dataobj)
+def _unpacked(file: Path, real: bool) -> np.ndarray:
+    return np.asarray(_load_nifti(file).dataobj, dtype=np.float32 if real else np.complex64)
 
 
 def open_nifti(file: Path, name: str) -> list[NiftiVolume]:

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Trains the network of a JSON config.
+
+    python train.py --config configs/train_packaged.json
+    torchrun --nproc-per-node 2 train.py --config configs/train_packaged.json
+
+Exit status: 0 done, 2 bad arguments, config, data or checkpoint, 4 stopped (a signal, a loss that is no number) with
+the state saved, 1 unexpected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from configs import ConfigError, load_config
+from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(prog="train.py", description="Train the network of a JSON config.")
+    parser.add_argument("--config", required=True, metavar="FILE")
+    parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1")
+    parser.add_argument("--restart", action="store_true", help="start anew though the folder has checkpoints")
+    parser.add_argument("--allow-unknown", action="store_true", help="unknown keys are warnings")
+    parser.add_argument("--trust-config", action="store_true", help="let the config import your own class")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    for message in loaded.messages:
+        print(message, file=sys.stderr)
+    # Imported here: a config that is wrong is told at once, without waiting for torch.
+    from models.errors import ModelError
+    from training.checkpoints import CheckpointError
+    from training.distributed import DistributedError
+    from training.errors import DataError, LossError
+    from training.step import NonFiniteLossError
+
+    try:
+        return train(loaded.config, parsed)
+    except (ModelError, DataError, LossError, CheckpointError, DistributedError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except NonFiniteLossError as error:
+        print(f"error: {error}; the last checkpoint is from before it", file=sys.stderr)
+        return EXIT_PARTIAL
+
+
+def train(config, parsed: argparse.Namespace) -> int:
+    """Trains, and prints how it went; returns the exit status."""
+    from training.distributed import open_world
+    from training.loop import TrainingRun
+    from training.stopping import stop_on_signals
+
+    with open_world(parsed.device) as world, stop_on_signals() as stop:
+        run = TrainingRun(config, world, stop, trust_config=parsed.trust_config)
+        if not parsed.restart:
+            run.resume()
+        if world.is_first:
+            for message in run.messages:
+                print(message)
+            sizes = run.batch_sizes
+            print(
+                f"batch {sizes['batch_size_per_device']} per device x {sizes['accumulate']} accumulated x "
+                f"{sizes['devices']} devices = {sizes['global_batch_size']} per step; {run.total_steps} steps"
+            )
+            print(f"data: {run.train_loader.dataset.describe()['kspace']}")
+        result = run.run()
+    if not world.is_first:
+        return EXIT_DONE if result.stopped_by in (None, "early stopping") else EXIT_PARTIAL
+    print(f"step {result.step} of {result.total_steps}; checkpoint {result.checkpoint}")
+    if result.images_per_second is not None:
+        share = result.data_wait_share
+        print(f"{result.images_per_second:.2f} images/s, {share:.1%} of the time waiting for data")
+    if result.last_validation is not None:
+        values = result.last_validation
+        gained, zero_filled = values["val_psnr"], values["zero_filled_psnr"]
+        if gained is not None and zero_filled is not None:
+            print(
+                f"validation: PSNR {gained:.2f} dB, zero-filled {zero_filled:.2f} dB ({gained - zero_filled:+.2f} dB); "
+                f"sampled fraction {values['sampled_fraction']:.3f}"
+            )
+    if result.stopped_by is not None:
+        print(f"stopped by {result.stopped_by}; the same command goes on from there")
+    return EXIT_DONE if result.stopped_by in (None, "early stopping") else EXIT_PARTIAL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

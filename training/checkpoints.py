@@ -1,0 +1,202 @@
+"""Checkpoints: all that a run needs to go on as if it had never stopped, written so that none is ever lost.
+
+The network's weights stand under `params` and their moving average under `params_ema`, where SwinIR's tools look
+for them. A file holds tensors and plain values alone and is read with `weights_only=True`: nothing in it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from training.errors import first_line
+from training.step import TrainingState
+
+FORMAT = "swinmr-profiling training checkpoint"
+VERSION = 1
+LAST, BEST = "last.pth", "best.pth"
+STEP_PATTERN = "step_*.pth"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be used, or cannot be written; one line for the user."""
+
+
+def random_states() -> dict[str, Any]:
+    """The states of all generators that training draws from, as tensors and plain values."""
+    name, keys, position, has_gauss, cached = np.random.get_state()
+    version, internal, gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached],
+        "python": [version, list(internal), gauss],
+    }
+
+
+def restore_random_states(states: dict[str, Any]) -> None:
+    """Sets what `random_states` read."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"][: torch.cuda.device_count()])
+    name, keys, position, has_gauss, cached = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+
+
+def state_content(state: TrainingState) -> dict[str, Any]:
+    """The training state as a checkpoint holds it. Prefixes of torch.compile and DDP never enter: the weights
+    are the bare module's."""
+    ema = state.ema
+    return {
+        "step": state.step,
+        "params": state.module.state_dict(),
+        "params_ema": None if ema is None else ema.module.state_dict(),
+        "ema_updates": None if ema is None else ema.n_averaged,
+        "optimizer": state.optimizer.state_dict(),
+        "scheduler": state.scheduler.state_dict(),
+        "scaler": state.scaler.state_dict(),
+    }
+
+
+def restore_state(state: TrainingState, content: dict[str, Any], file: Path) -> None:
+    """Puts a checkpoint's content into a state built from the same config.
+
+    Raises CheckpointError, naming the first keys that differ, for another architecture.
+    """
+    _check_keys(state.module.state_dict(), content["params"], file)
+    state.module.load_state_dict(content["params"])
+    if state.ema is not None:
+        # A run that starts to average now begins with the weights it has.
+        state.ema.module.load_state_dict(content["params_ema"] or content["params"])
+        if content["ema_updates"] is not None:
+            state.ema.n_averaged.copy_(content["ema_updates"])
+    try:
+        state.optimizer.load_state_dict(content["optimizer"])
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(f"{file}: its optimizer does not fit: {first_line(error)}") from error
+    state.scheduler.load_state_dict(content["scheduler"])
+    state.scaler.load_state_dict(content["scaler"])
+    state.step = content["step"]
+
+
+def _check_keys(ours: dict[str, Any], theirs: dict[str, Any], file: Path) -> None:
+    differs = [f"misses {key}" for key in ours if key not in theirs]
+    differs += [f"has {key}" for key in theirs if key not in ours]
+    differs += [
+        f"{key} is {tuple(theirs[key].shape)}, the network's {tuple(ours[key].shape)}"
+        for key in ours
+        if key in theirs and ours[key].shape != theirs[key].shape
+    ]
+    if differs:
+        more = f" and {len(differs) - 3} more" if len(differs) > 3 else ""
+        raise CheckpointError(f"{file} is of another architecture: {', '.join(differs[:3])}{more}")
+
+
+def write_checkpoint(content: dict[str, Any], file: Path) -> None:
+    """Writes beside the file and renames: a full disk or a kill leaves the old file as it was.
+
+    Raises CheckpointError.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be written: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            torch.save({"format": FORMAT, "version": VERSION, **content}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, file)
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(temporary)
+        # torch reports a failed write of its archive as a RuntimeError of its own.
+        if isinstance(error, (OSError, RuntimeError)):
+            raise CheckpointError(
+                f"{file} cannot be written: {first_line(error)}; the old one stays"
+            ) from error
+        raise
+
+
+def read_checkpoint(file: Path) -> dict[str, Any]:
+    """Reads and checks a checkpoint of this project. Raises CheckpointError; nothing in the file is executed."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise CheckpointError(f"{file} is damaged: {damaged} has another checksum")
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{file}: no such checkpoint") from error
+    except CheckpointError:
+        raise
+    except Exception as error:  # zipfile, zlib, pickle and torch each have their own words for a bad file
+        raise CheckpointError(f"{file} cannot be read: {first_line(error)}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{file} is no training checkpoint of this project: to start from its weights set "
+            "training.initial_weights"
+        )
+    if content["version"] != VERSION:
+        raise CheckpointError(f"{file} has version {content['version']}, this code reads {VERSION}")
+    return content
+
+
+class CheckpointFolder:
+    """`step_*.pth`, the latest also as `last.pth`, and `best.pth`."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder, self.keep = folder, keep
+
+    def save(self, content: dict[str, Any]) -> Path:
+        """Writes the state of a step, points `last.pth` at it, removes what is older than `keep`."""
+        file = self.folder / f"step_{content['step']:09d}.pth"
+        write_checkpoint(content, file)
+        self._point_last_at(file)
+        for old in self._by_step()[self.keep :]:
+            old.unlink(missing_ok=True)
+        return file
+
+    def save_best(self, content: dict[str, Any]) -> None:
+        """Writes `best.pth`."""
+        write_checkpoint(content, self.folder / BEST)
+
+    def latest(self) -> tuple[dict[str, Any], Path, list[str]] | None:
+        """Content, file and complaints of the newest checkpoint that can be read; None where there is none.
+
+        A damaged file is passed over, with a line that says so. Raises CheckpointError when all are damaged.
+        """
+        complaints: list[str] = []
+        candidates = self._by_step()
+        for file in candidates:
+            try:
+                return read_checkpoint(file), file, complaints
+            except CheckpointError as error:
+                complaints.append(f"{error}; going back to the one before")
+        if complaints:
+            raise CheckpointError(f"no checkpoint in {self.folder} can be read: {complaints[0]}")
+        return None
+
+    def _by_step(self) -> list[Path]:
+        return sorted(self.folder.glob(STEP_PATTERN), reverse=True)
+
+    def _point_last_at(self, file: Path) -> None:
+        # A hard link costs no space; where a file system has none, a relative symbolic link does.
+        temporary = self.folder / f".{LAST}.tmp"
+        temporary.unlink(missing_ok=True)
+        try:
+            os.link(file, temporary)
+        except OSError:
+            os.symlink(file.name, temporary)
+        os.replace(temporary, self.folder / LAST)

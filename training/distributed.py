@@ -1,0 +1,89 @@
+"""One process or several (torchrun): who this one is, and what all of them agree on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class DistributedError(ValueError):
+    """The processes cannot work together as asked; one line for the user."""
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those that train together."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and speaks to the user."""
+        return self.rank == 0
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """DistributedDataParallel where there are several processes."""
+        if self.size == 1:
+            return network
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        return DistributedDataParallel(network, device_ids=ids)
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in any process: all stop together, or the others would wait for ever."""
+        if self.size == 1:
+            return flag
+        counted = torch.tensor([int(flag)], device=self.device)
+        dist.all_reduce(counted)
+        return bool(counted.item())
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of every process, by rank, in every process."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+
+@contextmanager
+def open_world(device_name: str) -> Iterator[World]:
+    """The world that torchrun's environment describes, or a world of one.
+
+    device_name: "auto", "cpu", "cuda" or "cuda:N" (with several processes each takes the GPU of its local rank).
+    gloo on CPUs, nccl on GPUs. Raises DistributedError for GPUs that are not there.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    wanted = device_name
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(wanted)
+    if device.type == "cuda":
+        available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        index = local_rank if size > 1 or device.index is None else device.index
+        if index >= available:
+            raise DistributedError(
+                f"--device {device_name}: GPU {index} is not there ({available} available); start fewer processes "
+                "or use --device cpu"
+            )
+        device = torch.device("cuda", index)
+        torch.cuda.set_device(device)
+    if size == 1:
+        yield World(0, 1, device)
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield World(rank, size, device)
+    finally:
+        dist.destroy_process_group()

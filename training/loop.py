@@ -1,0 +1,346 @@
+"""The training loop: steps, validation, logs, checkpoints; stopped anywhere, it goes on as if it had not been."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from configs import ExperimentConfig
+from models.checkpoints import load_weights
+from models.registry import build_model
+from training.checkpoints import (
+    CheckpointError,
+    CheckpointFolder,
+    random_states,
+    restore_random_states,
+    restore_state,
+    state_content,
+)
+from training.dataset import build_dataset
+from training.distributed import World
+from training.loader import build_loader
+from training.losses import build_loss
+from training.run_log import RunLog
+from training.sources import has_split
+from training.step import (
+    MicroBatch,
+    NonFiniteLossError,
+    TrainingState,
+    build_settings,
+    build_state,
+    training_step,
+)
+from training.stopping import Progress, StopRequest
+from training.validation import ValidationResult, to_device, validate
+
+
+@dataclass(frozen=True)
+class RunFolders:
+    """Where a run writes."""
+
+    checkpoints: Path
+    logs: Path
+
+
+def run_folders(config: ExperimentConfig) -> RunFolders:
+    """The run's folders: what `paths` names, else below `root`/`experiment_name`."""
+    own = Path(config.paths.root) / config.experiment_name
+    return RunFolders(
+        checkpoints=Path(config.paths.checkpoints or own / "checkpoints"),
+        logs=Path(config.paths.logs or own / "logs"),
+    )
+
+
+@dataclass
+class TrainingResult:
+    """How a run ended. `stopped_by` is None for one that reached its last step."""
+
+    step: int
+    total_steps: int
+    stopped_by: str | None
+    progress: Progress
+    last_validation: dict[str, Any] | None
+    images_per_second: float | None
+    data_wait_share: float | None
+    checkpoint: Path | None
+    messages: list[str] = field(default_factory=list)
+
+
+class TrainingRun:
+    """One run in one process of the world. Build it, then `run`."""
+
+    def __init__(
+        self, config: ExperimentConfig, world: World, stop: StopRequest, *, trust_config: bool = False
+    ) -> None:
+        """Builds data, network, loss and step. Raises DataError, LossError, ModelError for what cannot be."""
+        self.config, self.world, self.stop = config, world, stop
+        self.messages: list[str] = []
+        if config.system.threads is not None:
+            torch.set_num_threads(config.system.threads)
+        torch.use_deterministic_algorithms(config.system.deterministic)
+        # Every process builds the same network; what is drawn in the steps differs from rank to rank.
+        torch.manual_seed(config.system.seed)
+        built = build_model(config, trust_config=trust_config)
+        if config.training.initial_weights is not None:
+            load_weights(built.module, Path(config.training.initial_weights))
+        dataset = build_dataset(config, "train")
+        place = {"rank": world.rank, "world_size": world.size}
+        self.train_loader = build_loader(config, "train", dataset=dataset, **place)
+        self.val_loader: DataLoader | None = None
+        if has_split(config, "val"):
+            self.val_loader = build_loader(config, "val", **place)
+        else:
+            self._say("no validation: data.val_dir is not set, so no checkpoint is chosen as the best")
+        loss = build_loss(config).to(world.device)
+        self._say(f"loss: {loss.label}")
+        for line in loss.skipped:
+            self._say(line)
+        self.accumulate = config.training.accumulate
+        self.batches_per_epoch = self.train_loader.batch_sampler.batches_per_epoch
+        self.total_steps = self._total_steps()
+        self.settings = build_settings(config, world.device.type)
+        module = built.module.to(world.device)
+        if config.system.channels_last:
+            module.to(memory_format=torch.channels_last)
+        self.state = build_state(config, module, loss, self.total_steps, wrap=self._wrap)
+        self.folders = run_folders(config)
+        self.checkpoints = CheckpointFolder(self.folders.checkpoints, config.training.keep_checkpoints)
+        self.progress = Progress()
+        torch.manual_seed(config.system.seed + world.rank)
+
+    def _wrap(self, module: torch.nn.Module) -> torch.nn.Module:
+        network = self.world.wrap(module)
+        return torch.compile(network) if self.config.system.compile else network
+
+    def _say(self, line: str) -> None:
+        self.messages.append(line)
+
+    def _total_steps(self) -> int:
+        limits = []
+        training = self.config.training
+        if training.epochs is not None:
+            limits.append(max(training.epochs * self.batches_per_epoch // self.accumulate, 1))
+        if training.step_limit is not None:
+            limits.append(training.step_limit)
+        return min(limits)
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """Samples per device and micro-batch, micro-batches per step, devices, and their product."""
+        per_device = self.config.data.batch_size
+        return {
+            "batch_size_per_device": per_device,
+            "accumulate": self.accumulate,
+            "devices": self.world.size,
+            "global_batch_size": per_device * self.accumulate * self.world.size,
+        }
+
+    def resume(self) -> bool:
+        """Goes on from the newest readable checkpoint of this run's folder; False where there is none.
+
+        Raises CheckpointError for one of another architecture or another global batch.
+        """
+        found = self.checkpoints.latest()
+        if found is None:
+            return False
+        content, file, complaints = found
+        self.messages += complaints
+        was, is_now = content["batch_sizes"], self.batch_sizes
+        if was["global_batch_size"] != is_now["global_batch_size"]:
+            raise CheckpointError(
+                f"{file} was trained with a global batch of {was['global_batch_size']} "
+                f"({was['batch_size_per_device']} x {was['accumulate']} accumulated x {was['devices']} devices), this "
+                f"run has {is_now['global_batch_size']}: change data.batch_size or training.accumulate"
+            )
+        restore_state(self.state, content, file)
+        self.progress = Progress(**content["progress"])
+        states = content["random_states"]
+        if was == is_now:
+            restore_random_states(states[self.world.rank])
+        else:
+            self._say("resumed on other devices: the same global batch, but not bit for bit the same run")
+        self._say(f"resumed from {file}, step {self.state.step}")
+        return True
+
+    def run(self) -> TrainingResult:
+        """Trains to the last step, or until a stop; the state is saved then.
+
+        Raises NonFiniteLossError with the last good checkpoint in place, CheckpointError for a disk that refuses.
+        """
+        config, state, first = self.config, self.state, self.world.is_first
+        log = None
+        if first:
+            options = config.logging
+            log = RunLog(
+                self.folders.logs,
+                tensorboard=options.tensorboard,
+                images=options.log_images,
+                first_step=state.step,
+            )
+        stopped_by: str | None = None
+        validation: ValidationResult | None = None
+        saved_at: int | None = None
+        file: Path | None = None
+        seen, waited_s, started = 0, 0.0, time.perf_counter()
+        with closing(_TimedBatches(self._micro_batches())) as batches, _progress_bar(self) as bar:
+            while state.step < self.total_steps:
+                if self.world.any(bool(self.stop)):
+                    stopped_by = self.stop.signal_name or "a signal to another process"
+                    break
+                outcome = training_step(state, self.settings, batches)
+                seen += self.batch_sizes["global_batch_size"]
+                waited_s = batches.waited_s
+                bar.update()
+                bar.set_postfix(loss=f"{float(outcome.loss):.4g}", refresh=False)
+                if log is not None and self._is_due(config.logging.log_interval):
+                    values = {name: float(value) for name, value in outcome.parts.items()}
+                    norm = {} if outcome.grad_norm is None else {"grad_norm": float(outcome.grad_norm)}
+                    speed = seen / (time.perf_counter() - started)
+                    log.record(
+                        "train",
+                        state.step,
+                        loss=float(outcome.loss),
+                        **values,
+                        **norm,
+                        learning_rate=outcome.learning_rate,
+                        images_per_second=speed,
+                        data_wait_share=waited_s / (time.perf_counter() - started),
+                    )
+                if self._validation_is_due():
+                    validation, better = self._validate(log)
+                    bar.set_description(f"PSNR {validation.network.psnr_db or float('nan'):.2f} dB")
+                    if better:
+                        self._save_best()
+                    if self.progress.is_exhausted(config.training.early_stopping):
+                        stopped_by = "early stopping"
+                        break
+                if self._is_due(config.training.checkpoint_every_steps):
+                    file, saved_at = self._save(), state.step
+        elapsed_s = time.perf_counter() - started
+        if saved_at != state.step and seen:
+            file = self._save()
+        if log is not None:
+            log.close()
+        return TrainingResult(
+            step=state.step,
+            total_steps=self.total_steps,
+            stopped_by=stopped_by,
+            progress=self.progress,
+            last_validation=None if validation is None else validation.values(),
+            images_per_second=seen / elapsed_s if seen else None,
+            data_wait_share=waited_s / elapsed_s if seen else None,
+            checkpoint=file,
+            messages=self.messages,
+        )
+
+    def _micro_batches(self) -> Iterator[MicroBatch]:
+        """Micro-batches for ever, from the position that the step number gives."""
+        sampler = self.train_loader.batch_sampler
+        epoch, batch = divmod(self.state.step * self.accumulate, self.batches_per_epoch)
+        while True:
+            sampler.seek(epoch, batch)
+            for raw in self.train_loader:
+                yield to_device(raw, self.world.device)
+            epoch, batch = epoch + 1, 0
+
+    def _is_due(self, every: int) -> bool:
+        return self.state.step % every == 0
+
+    def _validation_is_due(self) -> bool:
+        if self.val_loader is None:
+            return False
+        training = self.config.training
+        if self.state.step == self.total_steps:
+            return True
+        if training.validate_every_steps is not None:
+            return self._is_due(training.validate_every_steps)
+        # The step that completes an epoch (accumulation may straddle its end).
+        every = training.validate_every_epochs * self.batches_per_epoch
+        consumed = self.state.step * self.accumulate
+        return consumed // every > (consumed - self.accumulate) // every
+
+    def _validate(self, log: RunLog | None) -> tuple[ValidationResult, bool]:
+        network = self.state.module if self.state.ema is None else self.state.ema.module
+        result = validate(
+            network,
+            self.state.loss,
+            self.val_loader,
+            self.settings,
+            self.world,
+            self.config.evaluation.convention,
+        )
+        section = self.config.training.early_stopping
+        values = result.values()
+        better = self.progress.update(values[section.metric], self.state.step, section)
+        if log is not None:
+            log.record("validation", self.state.step, **values)
+            if result.example is not None:
+                # Zero-filled, reconstruction, target, side by side.
+                log.image("validation", self.state.step, torch.cat(list(result.example), -1)[None])
+        return result, better
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            **state_content(self.state),
+            "progress": self.progress.to_json(),
+            "batch_sizes": self.batch_sizes,
+            "random_states": self.world.gather(random_states()),
+            "config": self.config.model_dump(mode="json"),
+        }
+
+    def _save(self) -> Path | None:
+        content = self._content()
+        return self.checkpoints.save(content) if self.world.is_first else None
+
+    def _save_best(self) -> None:
+        content = self._content()
+        if self.world.is_first:
+            self.checkpoints.save_best(content)
+
+
+class _TimedBatches:
+    """Adds up how long the step waited for its data."""
+
+    def __init__(self, batches: Iterator[MicroBatch]) -> None:
+        self._batches, self.waited_s = batches, 0.0
+
+    def __iter__(self) -> _TimedBatches:
+        return self
+
+    def __next__(self) -> MicroBatch:
+        started = time.perf_counter()
+        batch = next(self._batches)
+        self.waited_s += time.perf_counter() - started
+        return batch
+
+    def close(self) -> None:
+        self._batches.close()
+
+
+def _progress_bar(run: TrainingRun) -> tqdm:
+    return tqdm(
+        total=run.total_steps,
+        initial=run.state.step,
+        unit="step",
+        disable=None if run.world.is_first else True,
+        file=sys.stderr,
+    )
+
+
+__all__ = [
+    "NonFiniteLossError",
+    "RunFolders",
+    "TrainingResult",
+    "TrainingRun",
+    "TrainingState",
+    "run_folders",
+]

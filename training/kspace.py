@@ -62,8 +62,8 @@ def hard_data_consistency(kspace: Tensor, measured: Tensor, mask: Tensor) -> Ten
 def soft_data_consistency(kspace: Tensor, measured: Tensor, mask: Tensor, weight: float | Tensor) -> Tensor:
     """k - lambda M (k - k0): a gradient step towards the measured samples; weight is lambda.
 
-    Equals `hard_data_consistency` at weight 1 and changes nothing at 0 (the end-to-end variational network,
-    Sriram et al. 2020, eq. 10, learns the weight).
+    Equals `hard_data_consistency` at weight 1 and changes nothing at 0. The end-to-end variational network
+    (Sriram et al. 2020) learns the weight.
     """
     return kspace - weight * mask * (kspace - measured)
 

@@ -112,6 +112,16 @@ def test_half_precision_is_computed_in_float32_also_under_autocast():
     assert total.item() == expected
 
 
+def test_shapes_alone_go_through_the_whole_loss():
+    """The profiler counts and predicts on the meta device, which has no autocast."""
+    loss = build_loss(config({**NO_PERCEPTUAL, "ssim": {"weight": 1.0}}))
+    x = torch.empty(2, 1, 16, 12, device="meta", requires_grad=True)
+    total, parts = loss(x, torch.empty(2, 1, 16, 12, device="meta"))
+    total.backward()
+    assert x.grad.shape == x.shape
+    assert list(parts) == ["spatial", "frequency", "ssim"]
+
+
 def test_the_ssim_loss_takes_each_targets_own_range():
     x, y = images()
     y = y * torch.tensor([1.0, 10.0]).reshape(2, 1, 1, 1)

@@ -16,7 +16,6 @@ from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 from configs import config_from_dict
 from training.errors import DataError
 from training.optional_packages import require
-from training.packaged import HEAD_POSITIONS, open_packaged
 from training.sources import has_split, open_folder, open_split
 
 
@@ -133,32 +132,6 @@ def test_png_of_8_and_16_bits_and_colour(tmp_path):
     for volume, expected in zip(volumes, (grey, deep, grey), strict=True):
         assert volume.image_hw == (6, 5)
         np.testing.assert_array_equal(read_all(volume)[0], expected)
-
-
-def test_packaged_data_is_split_by_position_with_guards():
-    head = nibabel.load(f"{nibabel.__path__[0]}/tests/data/example4d.nii.gz").get_fdata()
-    seen = {}
-    for split in ("train", "val", "test"):
-        volumes = [v for v in open_packaged(split) if v.name.startswith("nibabel")]
-        assert {tuple(v.positions) for v in volumes} == {tuple(HEAD_POSITIONS[split])}
-        assert [v.time for v in volumes] == [0, 1]  # both times of a position are in one set
-        seen[split] = set(volumes[0].positions)
-        for volume in volumes:
-            for i, position in enumerate(volume.positions):
-                np.testing.assert_array_equal(volume.read(i).image, head[:, :, position, volume.time])
-    # No position is in two sets, nor next to one of another set.
-    for split, positions in seen.items():
-        others = set().union(*(p for name, p in seen.items() if name != split))
-        assert not {q for p in positions for q in (p - 1, p, p + 1)} & others
-    assert sum(map(len, seen.values())) == 24 - 2  # two guards
-
-
-def test_packaged_t1_is_for_training_and_read_big_endian():
-    (t1,) = [v for v in open_packaged("train") if v.name == "matplotlib s1045"]
-    image = t1.read(0).image
-    assert image.shape == (256, 256)
-    assert image.max() < 256  # read the other way round it would be 55040
-    assert not any(v.name == "matplotlib s1045" for split in ("val", "test") for v in open_packaged(split))
 
 
 def config(**data):

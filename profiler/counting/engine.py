@@ -40,6 +40,9 @@ SHAPE_QUERIES = frozenset(
 )
 
 
+DENSE_LAYOUTS = (torch.strided, torch._mkldnn)
+
+
 class Rule(NamedTuple):
     """What to do with one operator overload; looked up once per overload and count."""
 
@@ -154,7 +157,9 @@ class CountingMode(TorchDispatchMode):
             # The result is handed to the formula first, wherever it was written.
             kwargs = {name: value for name, value in kwargs.items() if name != "out"}
         try:
-            work = formula(out, *args, **kwargs)
+            # How much a sparse factor multiplies depends on its values: listed, rather than counted as dense.
+            sparse = any(isinstance(t, torch.Tensor) and t.layout not in DENSE_LAYOUTS for t in args)
+            work = None if sparse else formula(out, *args, **kwargs)
         except Exception as error:
             # A wrong formula must not cost the user the rest of the count, nor pass unnoticed.
             self.remarks.add(f"the formula of {rule.name} failed ({type(error).__name__}: {error})")

@@ -54,6 +54,7 @@ def published_swinmr(side: int) -> tuple[nn.Module, tuple]:
     return model, (torch.zeros(1, 1, side, side),)
 
 
+@pytest.mark.slow
 def test_thop_on_published_swinmr_is_explained():
     # Windows have a fixed size, so that everything is linear in pixels: 16 x 16 is 256 x 256 divided by 256.
     check = cross_check_module(*published_swinmr(16), "thop")

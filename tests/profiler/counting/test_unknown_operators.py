@@ -103,6 +103,16 @@ def test_linear_algebra_is_not_passed_off_as_free():
     assert report.uncounted_operators == {"aten::_linalg_solve_ex": 1}
 
 
+def test_a_sparse_product_is_listed_and_not_counted_as_dense():
+    class Sparse(nn.Module):
+        def forward(self, x):
+            return torch.sparse.mm(torch.eye(8).to_sparse(), x)
+
+    report = count_forward(Sparse(), (torch.ones(8, 4),))
+    assert report.macs == 0
+    assert report.uncounted_operators != {}
+
+
 def test_the_three_sets_do_not_overlap():
     assert not COUNTED.keys() & FREE.keys()
 

@@ -1,4 +1,4 @@
-"""What counter_cases.py makes its cases of: the record of a case, small modules, helpers for one-line cases."""
+"""What counter_cases.py makes its cases of: the record of a case, small modules, short forms for one-line cases."""
 
 import functools
 from collections.abc import Callable

@@ -181,7 +181,8 @@ def _disc_growth(shape_hw: tuple[int, int], fraction: float) -> float:
 def poisson2d(shape_hw: tuple[int, int], fraction: float, rng: np.random.Generator) -> np.ndarray:
     """Variable-density Poisson disc: random points that keep a distance which grows with the frequency.
 
-    Dart throwing (Cook 1986; for compressed sensing Vasanawala et al. 2011) on the grid, until nothing fits. Two points are never closer than the smaller
-    of their two radii; near the centre, where that is below one pixel, every point is sampled.
+    Dart throwing (Cook 1986; for compressed sensing Vasanawala et al. 2011) on the grid, until nothing fits.
+    Two points are never closer than the smaller of their two radii; near the centre, where that is below one
+    pixel, every point is sampled.
     """
     return _throw_darts(shape_hw, _disc_growth(shape_hw, fraction), rng)

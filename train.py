@@ -41,6 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     for message in loaded.messages:
         print(message, file=sys.stderr)
+    if loaded.config.data.batch_size == "auto":
+        print('error: data.batch_size is "auto": give the number of samples per device', file=sys.stderr)
+        return EXIT_BAD_INPUT
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from models.errors import ModelError
     from training.checkpoints import CheckpointError

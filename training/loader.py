@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -135,13 +137,25 @@ def build_loader(
 
 
 def leave_signals_to_the_main_process(worker: int) -> None:
-    """For loader processes: Ctrl-C and torchrun's SIGTERM reach the whole group, but the main process decides.
+    """For loader processes: a stop signal reaches all processes of a run, but the main one decides when to end.
 
-    A loader that died of them would take the step under way with it, before it is saved.
+    A loader that died of it would take the step under way with it, before it is saved. Ctrl-C and SIGHUP are
+    ignored. SIGTERM is how the main process itself ends loaders that are left when it exits, and it waits for
+    them: so SIGTERM counts when it comes from there, and not from torchrun or a batch system.
     """
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
+    # macOS does not say who sent a signal: there SIGTERM keeps its meaning.
+    if hasattr(signal, "sigwaitinfo"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_on_the_parents_word, daemon=True).start()
+
+
+def _end_on_the_parents_word() -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)
 
 
 def _refuse_mixed_sizes(dataset: ReconstructionDataset, batch_size: int, split: Split) -> None:

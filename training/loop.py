@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from tqdm import tqdm
 from configs import ExperimentConfig
 from models.checkpoints import load_weights
 from models.registry import build_model
+from training.batch_stream import BatchStream
 from training.checkpoints import (
     CheckpointError,
     CheckpointFolder,
@@ -31,16 +31,9 @@ from training.loader import build_loader
 from training.losses import build_loss
 from training.run_log import RunLog
 from training.sources import has_split
-from training.step import (
-    MicroBatch,
-    NonFiniteLossError,
-    TrainingState,
-    build_settings,
-    build_state,
-    training_step,
-)
+from training.step import build_settings, build_state, training_step
 from training.stopping import Progress, StopRequest
-from training.validation import ValidationResult, to_device, validate
+from training.validation import ValidationResult, validate
 
 
 @dataclass(frozen=True)
@@ -191,7 +184,7 @@ class TrainingRun:
         saved_at: int | None = None
         file: Path | None = None
         seen, waited_s, started = 0, 0.0, time.perf_counter()
-        with closing(_TimedBatches(self._micro_batches())) as batches, _progress_bar(self) as bar:
+        with closing(self._stream()) as batches, _progress_bar(self) as bar:
             while state.step < self.total_steps:
                 if self.world.any(bool(self.stop)):
                     stopped_by = self.stop.signal_name or "a signal to another process"
@@ -242,15 +235,8 @@ class TrainingRun:
             messages=self.messages,
         )
 
-    def _micro_batches(self) -> Iterator[MicroBatch]:
-        """Micro-batches for ever, from the position that the step number gives."""
-        sampler = self.train_loader.batch_sampler
-        epoch, batch = divmod(self.state.step * self.accumulate, self.batches_per_epoch)
-        while True:
-            sampler.seek(epoch, batch)
-            for raw in self.train_loader:
-                yield to_device(raw, self.world.device)
-            epoch, batch = epoch + 1, 0
+    def _stream(self) -> BatchStream:
+        return BatchStream(self.train_loader, self.world.device, self.state.step, self.accumulate)
 
     def _is_due(self, every: int) -> bool:
         return self.state.step % every == 0
@@ -307,25 +293,6 @@ class TrainingRun:
             self.checkpoints.save_best(content)
 
 
-class _TimedBatches:
-    """Adds up how long the step waited for its data."""
-
-    def __init__(self, batches: Iterator[MicroBatch]) -> None:
-        self._batches, self.waited_s = batches, 0.0
-
-    def __iter__(self) -> _TimedBatches:
-        return self
-
-    def __next__(self) -> MicroBatch:
-        started = time.perf_counter()
-        batch = next(self._batches)
-        self.waited_s += time.perf_counter() - started
-        return batch
-
-    def close(self) -> None:
-        self._batches.close()
-
-
 def _progress_bar(run: TrainingRun) -> tqdm:
     return tqdm(
         total=run.total_steps,
@@ -334,13 +301,3 @@ def _progress_bar(run: TrainingRun) -> tqdm:
         disable=None if run.world.is_first else True,
         file=sys.stderr,
     )
-
-
-__all__ = [
-    "NonFiniteLossError",
-    "RunFolders",
-    "TrainingResult",
-    "TrainingRun",
-    "TrainingState",
-    "run_folders",
-]

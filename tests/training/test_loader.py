@@ -1,5 +1,10 @@
 """Batches: their order, resumption, ranks, workers, and what does not stack."""
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +13,8 @@ from configs import config_from_dict
 from training.dataset import SampleKey, build_dataset
 from training.errors import DataError
 from training.loader import EvaluationBatches, TrainingBatches, build_loader
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def config(folder=None, **data):
@@ -119,6 +126,44 @@ def test_a_bad_slice_in_a_worker_is_still_one_line(tmp_path):
         next(iter(loader))
     assert str(caught.value).startswith("a.npy, slice ")
     assert "\n" not in str(caught.value)
+
+
+LOADING = """
+import os, signal, subprocess, sys, time
+from configs import config_from_dict
+from training.loader import build_loader
+
+data = {"num_workers": 2, "batch_size": 1, "phantom": {"slices": 50}}
+config = config_from_dict({"model": {"net_type": "swinir", "img_size": 16}, "data": data})
+batches = iter(build_loader(config, "train"))
+next(batches)
+"""
+
+
+def run(code):
+    """Runs code after two loader processes have started, in a process of its own that must end."""
+    command = [sys.executable, "-c", LOADING + code]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+
+
+def test_a_process_that_fails_while_loaders_live_still_ends():
+    """The iterator is held by the traceback: at exit its processes are told to end, and waited for."""
+    ended = run("raise SystemExit('failed')")
+    assert (ended.returncode, ended.stderr) == (1, "failed\n")
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="this system does not say who sent a signal")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_stop_signals_to_everyone_leave_the_loaders_at_work(name):
+    """As torchrun and batch systems send them: from another process, to each process of the run."""
+    code = f"""
+signal.signal(signal.{name}, signal.SIG_IGN)
+loaders = [str(worker.pid) for worker in batches._workers]
+subprocess.run(["kill", "-{name[3:]}", *loaders, str(os.getpid())], check=True)
+time.sleep(0.5)
+print(sum(1 for batch in batches), all(worker.is_alive() for worker in batches._workers))
+"""
+    assert run(code).stdout == "49 True\n"
 
 
 def test_mixed_sizes_are_refused_only_where_they_would_be_stacked(tmp_path):

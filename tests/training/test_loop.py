@@ -66,7 +66,7 @@ def test_position_continues_across_epochs(tiny_run):
     """Five batches an epoch: step 7 sees batch 1 of epoch 1, resumed or not."""
     run = tiny_run({"training.total_steps": 8})
     run.state.step = 6
-    batch = next(iter(run._micro_batches()))
+    batch = next(run._stream())
     sampler = run.train_loader.batch_sampler
     assert (sampler.epoch, sampler.first_batch) == (1, 1)
     assert batch.inputs[0].shape == (2, 1, 16, 16)

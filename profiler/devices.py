@@ -43,6 +43,9 @@ class MeasuredDevice(Protocol):
     def current_bytes(self) -> int:
         """Memory in use now."""
 
+    def release_cached(self) -> None:
+        """Gives back memory that is kept for reuse, before a batch size whose own use is to be measured."""
+
     def reset_peak(self) -> None:
         """Starts a new high-water mark."""
 
@@ -115,6 +118,9 @@ class CpuDevice:
     def current_bytes(self) -> int:
         return psutil.Process().memory_info().rss
 
+    def release_cached(self) -> None:
+        """Nothing: the host's allocator decides for itself."""
+
     def reset_peak(self) -> None:
         self._peak.reset()
 
@@ -146,10 +152,14 @@ class CudaDevice:
         torch.cuda.synchronize(self.device)
         return torch.cuda.memory_allocated(self.device)
 
-    def reset_peak(self) -> None:
-        # Cached blocks of a smaller batch would count as reserved by this one.
+    def release_cached(self) -> None:
+        # Cached blocks of a smaller batch would count as reserved by this one. Never between warm-up and timed
+        # runs: those would pay for allocating anew.
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()
+
+    def reset_peak(self) -> None:
+        torch.cuda.synchronize(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak(self) -> MemoryPeak:

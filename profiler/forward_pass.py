@@ -187,6 +187,7 @@ def measure_forward(
     autocast = torch.autocast(torch_device.type, dtype, enabled=dtype != torch.float32)
     with state_preserved(built.module), torch.inference_mode(), autocast:
         built.module.eval()
+        device.release_cached()
         device.reset_peak()
         before = device.current_bytes()
         latency = measure_latency(run_ms, policy, expected_ms=expected_ms, on_warm=on_warm)

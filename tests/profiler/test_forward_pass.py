@@ -41,6 +41,7 @@ class ScriptedDevice:
         self.peaks = list(peaks)
         self.resets = 0
         self.runs = 0
+        self.runs_at_release = []
 
     def time_ms(self, run):
         run()
@@ -49,6 +50,9 @@ class ScriptedDevice:
 
     def current_bytes(self):
         return 100
+
+    def release_cached(self):
+        self.runs_at_release.append(self.runs)
 
     def reset_peak(self):
         self.resets += 1
@@ -320,8 +324,9 @@ def test_memory_by_hand():
     assert (got.cold_peak_bytes, got.warm_peak_bytes, got.peak_bytes) == (300, 200, 300)
     assert got.reserved_peak_bytes is None
     assert got.memory_kind == "scripted"
-    # Before the warm-up and before the timed runs.
+    # Before the warm-up and before the timed runs; kept memory is let go once, before the first run.
     assert device.resets == 2
+    assert device.runs_at_release == [0]
 
 
 def test_without_a_warmup_the_first_run_is_the_cold_one():

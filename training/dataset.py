@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from configs import ExperimentConfig
 from configs.data_sections import AugmentationSection, DegradationSection
 from configs.model_sections import image_hw
-from training.degradation import check_slice, degrade, to_channels
+from training.degradation import DegradedSlice, check_slice, degrade, to_channels
 from training.errors import DataError
 from training.mask_files import read_mask
 from training.masks import draw_mask
@@ -92,20 +92,25 @@ class ReconstructionDataset(Dataset):
         with one_thread():
             return self._sample(key)
 
-    def _sample(self, key: int | SampleKey) -> Sample:
+    def degraded(self, key: int | SampleKey) -> tuple[DegradedSlice, np.ndarray]:
+        """The whole slice behind a sample, before channels and patches, and the mask that sampled it."""
         epoch, index, repeat = key if isinstance(key, tuple) else (0, key, 0)
         if not 0 <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
-        name = self.name(index)
         volume_index, slice_index = self.locate(index)
         volume = self.volumes[volume_index]
         raw = volume.read(slice_index)
-        check_slice(raw, name, self.normalisation)
+        check_slice(raw, self.name(index), self.normalisation)
         rng = self._mask_rng(epoch, index, repeat)
         mask = self._mask(volume.kspace_hw, rng)
         noise_std = self.degradation.noise_std
         wants_phase = self.channels == 2
-        degraded = degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=wants_phase)
+        return degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=wants_phase), mask
+
+    def _sample(self, key: int | SampleKey) -> Sample:
+        epoch, index, repeat = key if isinstance(key, tuple) else (0, key, 0)
+        degraded, mask = self.degraded(key)
+        name = self.name(index)
         try:
             pair = torch.stack(
                 [to_channels(x, self.channels) for x in (degraded.zero_filled, degraded.target + 0j)]

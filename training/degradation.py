@@ -23,12 +23,16 @@ class DegradedSlice:
         zero_filled: (H, W), the network's input: complex, or real where coils were combined by root sum of squares.
         target: (H, W), real or complex.
         offset, scale: original value = normalised x scale + offset (of magnitudes).
+        measured: (coils, H', W') complex k-space in normalised units, with its noise, 0 where nothing was sampled.
+        coil_maps: (coils, H, W) sensitivities that it was simulated with, None for one uniform coil or unknown ones.
     """
 
     zero_filled: Tensor
     target: Tensor
     offset: float
     scale: float
+    measured: Tensor
+    coil_maps: Tensor | None = None
 
 
 def normalisation_of(image: np.ndarray, kind: str, may_shift: bool) -> tuple[float, float]:
@@ -101,7 +105,7 @@ def degrade(
     zero_filled = centre_crop(_combine(ifft2c(measured), maps), image_hw)
     if complex_target and raw.kspace is not None:
         target = centre_crop(_combine(ifft2c(kspace), maps), image_hw)
-    return DegradedSlice(zero_filled, target, offset, scale)
+    return DegradedSlice(zero_filled, target, offset, scale, measured, maps)
 
 
 def _combine(coil_images: Tensor, maps: Tensor | None) -> Tensor:

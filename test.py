@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Measures a trained network on a test set, beside what filling with zeros alone gives.
+
+    python test.py --config configs/train_packaged.json
+    python test.py --config configs/train_config_large.json --checkpoint SwinMR_G1D30.pth --data-consistency
+
+Writes summary.json, slices.csv and pictures.png to `evaluation` in the run's folder. Exit status: 0 done, 2 bad
+arguments, config, data or checkpoint, 4 interrupted (what was measured is written), 1 unexpected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from configs import ConfigError, load_config
+from profiler.command_line import device, positive_int
+from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(prog="test.py", description="Measure a trained network on a test set.")
+    parser.add_argument("--config", required=True, metavar="FILE")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="ours or a published one (default: the run's best.pth, else last.pth)",
+    )
+    parser.add_argument("--split", choices=("test", "val", "train"), default="test")
+    parser.add_argument("--device", type=device, default="auto", help="auto (default), cpu, cuda, cuda:1")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="default: evaluation in the run's folder"
+    )
+    parser.add_argument(
+        "--data-consistency", action="store_true", help="measured k-space replaces the network's"
+    )
+    parser.add_argument(
+        "--lpips-weights", type=Path, metavar="FILE", help="AlexNet backbone; never fetched by itself"
+    )
+    parser.add_argument("--limit", type=positive_int, metavar="N", help="only the first N slices")
+    parser.add_argument("--allow-unknown", action="store_true", help="unknown keys are warnings")
+    parser.add_argument("--trust-config", action="store_true", help="let the config import your own class")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    for message in loaded.messages:
+        print(message, file=sys.stderr)
+    # Imported here: a config that is wrong is told at once, without waiting for torch.
+    from models.errors import ModelError
+    from profiler.devices import DeviceError, resolve_device
+    from training.checkpoints import CheckpointError
+    from training.errors import DataError, LossError
+    from training.evaluation import ReconstructionError
+    from training.evaluation_console import summary_lines
+    from training.evaluation_run import EvaluationRequest, run_evaluation
+    from training.perceptual_metric import PerceptualMetricError
+    from training.stopping import stop_on_signals
+
+    mistakes = (ModelError, DeviceError, CheckpointError, DataError, LossError, ReconstructionError)
+    try:
+        request = EvaluationRequest(
+            device=resolve_device(parsed.device),
+            checkpoint=parsed.checkpoint,
+            split=parsed.split,
+            output=parsed.output,
+            data_consistency=parsed.data_consistency,
+            lpips_weights=parsed.lpips_weights,
+            limit=parsed.limit,
+            trust_config=parsed.trust_config,
+        )
+        with stop_on_signals() as stop:
+            summary, folder = run_evaluation(loaded, request, lambda: stop.signal_name)
+    except (*mistakes, PerceptualMetricError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except OSError as error:
+        print(f"error: {error.filename or parsed.output}: {error.strerror}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    for line in summary_lines(summary, loaded.config.evaluation.metrics):
+        print(line)
+    print(f"written to {folder}")
+    if summary["status"] != "complete":
+        print(f"{summary['status_reason']}: the figures are of those alone", file=sys.stderr)
+        return EXIT_PARTIAL
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What an evaluation writes: a table of slices (CSV), the summary (JSON), pictures (PNG)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from training.atomic_files import replacing
+from training.evaluation import IMAGE_METRICS, Measured
+from training.run_log import finite_or_none
+
+SLICES_NAME, SUMMARY_NAME, PICTURES_NAME = "slices.csv", "summary.json", "pictures.png"
+
+
+def write_slices(slices: Sequence[Measured], file: Path, perceptual: str | None) -> None:
+    """One line a slice, by the slice convention; empty where a value is not defined. Raises OSError.
+
+    perceptual: "lpips" or "st_lpips" for a column of it.
+    """
+    metrics = [*IMAGE_METRICS, *([] if perceptual is None else [perceptual])]
+    header = ["volume", "slice", "height", "width", "sampled_fraction", "data_range"]
+    header += [name for metric in metrics for name in (metric, f"zero_filled_{metric}")]
+    with replacing(file) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(header)
+        for one in slices:
+            row: list[Any] = [one.volume, one.slice, *one.image_hw, one.sampled_fraction, one.data_range]
+            for metric in metrics:
+                row += [
+                    finite_or_none(values.get(metric, float("nan")))
+                    for values in (one.reconstruction, one.zero_filled)
+                ]
+            writer.writerow(row)
+
+
+def write_summary(summary: dict[str, Any], file: Path) -> None:
+    """The summary as JSON. Raises OSError, and ValueError for a NaN or an infinity, which JSON does not have."""
+    text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    with replacing(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")

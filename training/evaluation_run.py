@@ -1,0 +1,206 @@
+"""From a config and a checkpoint to the files of an evaluation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from configs import ExperimentConfig, LoadedConfig
+from models.registry import build_model
+from training.bootstrap import describe
+from training.dataset import build_dataset
+from training.errors import DataError
+from training.evaluated_checkpoint import default_checkpoint, load_evaluated
+from training.evaluation import Evaluation, EvaluationOptions, evaluate
+from training.evaluation_files import (
+    PICTURES_NAME,
+    SLICES_NAME,
+    SUMMARY_NAME,
+    write_slices,
+    write_summary,
+)
+from training.evaluation_summary import compare, sampled_fractions, summarise_evaluation, volume_table
+from training.loader import build_loader
+from training.loop import run_folders
+from training.perceptual_metric import PerceptualChoice, choose_perceptual_metric
+from training.picture_grid import write_picture_grid
+from training.reconstruction_latency import measure_latency
+from training.sources import Split
+from training.step import autocast_dtype
+
+SCHEMA_VERSION = 1
+CONSISTENCY = (
+    "hard: where k-space was sampled, the measured samples replace those of the network's image; the phase (and each "
+    "coil's share) of a magnitude is the zero-filled image's, and 0 where the data is magnitude"
+)
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What a user asks of one evaluation.
+
+    checkpoint, output, lpips_weights: None for the run's own, the run's folder, what is at hand.
+    limit: only the first so many slices.
+    """
+
+    device: torch.device
+    checkpoint: Path | None = None
+    split: Split = "test"
+    output: Path | None = None
+    data_consistency: bool = False
+    lpips_weights: Path | None = None
+    limit: int | None = None
+    trust_config: bool = False
+
+
+def evaluation_folder(config: ExperimentConfig, request: EvaluationRequest) -> Path:
+    """`--output`, or `evaluation` in the run's folder; another split than the test set has one of its own."""
+    if request.output is not None:
+        return request.output
+    own = run_folders(config).checkpoints.parent
+    return own / ("evaluation" if request.split == "test" else f"evaluation_{request.split}")
+
+
+def run_evaluation(
+    loaded: LoadedConfig, request: EvaluationRequest, stop: Callable[[], str | None] = lambda: None
+) -> tuple[dict[str, Any], Path]:
+    """Evaluates, writes the files, returns the summary and its folder.
+
+    Raises:
+        ModelError, DataError, CheckpointError, PerceptualMetricError, ReconstructionError: for what cannot be used.
+        OSError: for a folder that cannot be written.
+    """
+    config = loaded.config
+    if config.system.threads is not None:
+        torch.set_num_threads(config.system.threads)
+    checkpoint = request.checkpoint or default_checkpoint(config)
+    torch.manual_seed(config.system.seed)
+    module = build_model(config, trust_config=request.trust_config).module
+    identity = load_evaluated(module, checkpoint, config)
+    choice = _perceptual(config, request)
+    dataset = _whole_slices(config, request.split)
+    loader = build_loader(config, request.split, dataset=dataset, batch_size=config.data.val_batch_size)
+    folder = evaluation_folder(config, request)
+    folder.mkdir(parents=True, exist_ok=True)
+    network = module.to(request.device).eval()
+    precision = autocast_dtype(config, request.device.type)
+    options = EvaluationOptions(
+        autocast_dtype=precision,
+        perceptual=choice.metric,
+        data_consistency=request.data_consistency,
+        limit=request.limit,
+        pictures=config.evaluation.num_samples_to_save if config.evaluation.save_images else 0,
+    )
+    total = len(dataset) if request.limit is None else min(request.limit, len(dataset))
+    with tqdm(total=total, unit="slice", disable=None, file=sys.stderr) as bar:
+        result = evaluate(network, loader, request.device, options, stop=stop, on_slices=bar.update)
+    summary = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "evaluation",
+        "time_utc": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "status": "complete" if result.stopped_by is None else "partial",
+        "status_reason": result.stopped_by
+        and f"stopped by {result.stopped_by} after {len(result.slices)} slices",
+        "config": {
+            "file": str(loaded.file),
+            "sha256": loaded.sha256,
+            "experiment_name": config.experiment_name,
+        },
+        "checkpoint": identity,
+        "data": {
+            **dataset.describe(),
+            "split": request.split,
+            "evaluated_volumes": len(result.volumes),
+            "evaluated_slices": len(result.slices),
+            "limit": request.limit,
+            "sampled_fraction": sampled_fractions(result),
+        },
+        "data_consistency": {
+            "applied": request.data_consistency,
+            "method": CONSISTENCY if request.data_consistency else None,
+        },
+        "metrics": {**summarise_evaluation(result), "perceptual": _perceptual_block(choice, result)},
+        "bootstrap": describe(len(result.volumes), *_notes_on_volumes(config)),
+        "volumes": volume_table(result),
+        "latency": _latency(network, dataset, request, precision) if result.slices else None,
+        "environment": {
+            "device": str(request.device),
+            "device_name": torch.cuda.get_device_name(request.device)
+            if request.device.type == "cuda"
+            else None,
+            "torch": torch.__version__,
+            "precision": "fp32" if precision is None else str(precision).removeprefix("torch."),
+        },
+    }
+    _write(summary, result, choice, folder)
+    return summary, folder
+
+
+def _whole_slices(config: ExperimentConfig, split: Split):
+    """The split without crops and turns, with the masks that validation uses: also of the training data."""
+    dataset = build_dataset(config, split)
+    if split == "train":
+        dataset.training, dataset.patch_hw, dataset.augmentation = False, None, None
+    return dataset
+
+
+def _notes_on_volumes(config: ExperimentConfig) -> list[str]:
+    if config.data.resolved_source != "packaged":
+        return []
+    return ["packaged data: both volumes are one head at two times, so intervals say nothing of other heads"]
+
+
+def _perceptual(config: ExperimentConfig, request: EvaluationRequest) -> PerceptualChoice:
+    if request.lpips_weights is not None:
+        return choose_perceptual_metric(request.lpips_weights, request.device)
+    named = config.evaluation.lpips_weights
+    file = None if named is None else Path(named)
+    return choose_perceptual_metric(file, request.device, named_by="evaluation.lpips_weights")
+
+
+def _perceptual_block(choice: PerceptualChoice, result: Evaluation) -> dict[str, Any]:
+    """`lpips` and `st_lpips`, the one that was computed, null with the reason for the other."""
+    block: dict[str, Any] = {"lpips": None, "st_lpips": None, "reason": choice.reason, "weights": None}
+    block["notes"] = list(choice.notes)
+    metric = choice.metric
+    if metric is None:
+        return block
+    if result.perceptual_failure is not None:
+        return {**block, "reason": result.perceptual_failure}
+    if metric.name == "st_lpips":
+        block["reason"] = "lpips: no trained AlexNet backbone; st_lpips stands beside it on its own scale"
+    block["weights"] = str(metric.weights)
+    block[metric.name] = {"definition": metric.definition, **compare(result.slices, metric.name)}
+    return block
+
+
+def _latency(network: nn.Module, dataset, request: EvaluationRequest, precision) -> dict[str, Any]:
+    image = dataset[0]["input"][None].to(request.device)
+    return measure_latency(network, image, precision)
+
+
+def _write(summary: dict[str, Any], result: Evaluation, choice: PerceptualChoice, folder: Path) -> None:
+    """The table first, the pictures next, the summary, which says what is there, last."""
+    perceptual = None if choice.metric is None or result.perceptual_failure else choice.metric.name
+    write_slices(result.slices, folder / SLICES_NAME, perceptual)
+    pictures: dict[str, Any] = {"file": None, "reason": None}
+    if result.pictures:
+        title = f"{summary['config']['experiment_name']}, {summary['data']['split']} set; {summary['data']['kspace']}"
+        try:
+            pictures |= write_picture_grid(result.pictures, folder / PICTURES_NAME, title)
+            pictures["file"] = PICTURES_NAME
+        except DataError as error:
+            pictures["reason"] = str(error)
+    else:
+        pictures["reason"] = "no slices kept (evaluation.save_images, evaluation.num_samples_to_save)"
+    summary["pictures"] = pictures
+    summary["slices_file"] = SLICES_NAME
+    write_summary(summary, folder / SUMMARY_NAME)

@@ -1,9 +1,14 @@
 """What tests of commands share: running one as a user does, small configs, and the profile's JSON Schema."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+# Before torch is imported, and for the commands that tests start: two test processes whose threads spin for two
+# cores each would spend their time waiting for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jsonschema
 import pytest

@@ -75,7 +75,18 @@ def test_unreadable_config(profile_model):
 
 def test_unknown_keys_allowed_on_request(profile_model, tiny_config, tmp_path, read_profile):
     config = tiny_config(model={"embed_dims": 60})
-    arguments = ("--config", config, "--batch-sizes", "1", "--num-runs", "1", "--output", "p.json")
+    arguments = (
+        "--config",
+        config,
+        "--batch-sizes",
+        "1",
+        "--num-runs",
+        "1",
+        "--output",
+        "p.json",
+        "--cross-check",
+        "off",
+    )
     refused(profile_model(*arguments), "model.embed_dims")
     run = profile_model(*arguments, "--allow-unknown")
     assert run.returncode == 0, run.stderr
@@ -137,7 +148,9 @@ def test_only_auto_falls_back(profile_model, tiny_config, device):
 
 @NEEDS_NO_CUDA
 def test_auto_falls_back_to_the_cpu(profile_model, tiny_config, tmp_path, read_profile):
-    run = profile_model("--config", tiny_config(), "--batch-sizes", "1", "--num-runs", "1")
+    run = profile_model(
+        "--config", tiny_config(), "--batch-sizes", "1", "--num-runs", "1", "--cross-check", "off"
+    )
     assert run.returncode == 0, run.stderr
     assert read_profile(tmp_path / "results/profile_results.json")["config"]["device"] == "cpu"
 

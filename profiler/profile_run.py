@@ -12,6 +12,7 @@ from profiler.architecture_steps import analyse_architecture, counting_gate_fail
 from profiler.batch_steps import failed_sizes, measure_batches, measure_perceptual_metric, warn_about_gpu
 from profiler.console import Console, print_configuration, print_summary
 from profiler.exit_codes import EXIT_DONE, EXIT_GATE_FAILED, EXIT_NOTHING_FITS, EXIT_PARTIAL
+from profiler.failures import FailureKind
 from profiler.interruption import Interrupted, interruptible
 from profiler.machine_state import governor_warning, load_warning
 from profiler.profile_record import Profile
@@ -62,8 +63,8 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
         except Interrupted as interrupted:
             reason = str(interrupted)
         except WorkerError as error:
-            console.bad(error.failure.detail)
-            if error.traceback is not None:
+            console.bad(f"{error.failure.error.value}: {error.failure.detail}")
+            if error.traceback is not None and error.failure.error is FailureKind.EXCEPTION:
                 print(error.traceback, file=sys.stderr, end="")
             reason = error.failure.detail
         return _finish(context, reason)
@@ -117,5 +118,7 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
         print("error: --strict-flops: not every operator was counted (see the warning)", file=sys.stderr)
         return EXIT_GATE_FAILED
     if not any("timing" in block for block in profile.batch_profiling.values()):
+        first = next(iter(profile.batch_profiling.values()))
+        print(f"error: no requested batch size ran: {first['error']}, {first['detail']}", file=sys.stderr)
         return EXIT_NOTHING_FITS
     return EXIT_DONE

@@ -1,0 +1,135 @@
+"""Checks before a training: what each finds, which need which, and how they are run one after another.
+
+Imports the standard library alone, so that a missing package is a finding and not a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+    from configs import LoadedConfig
+    from models.inputs import BuiltModel
+    from training.volumes import Volume
+
+Status = Literal["ok", "warning", "failed", "not run"]
+MEBIBYTE, GIBIBYTE = 2**20, 2**30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of a report. `advice` says what to do, None where nothing is to be done."""
+
+    check: str
+    status: Status
+    detail: str
+    advice: str | None = None
+
+    def line(self) -> str:
+        """The finding for a terminal."""
+        text = f"{self.status:8} {self.check:16} {self.detail}"
+        return text if self.advice is None else f"{text} -> {self.advice}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class SetupContext:
+    """What is to be checked, and what earlier checks found that later ones use.
+
+    Attributes:
+        config_file, allow_unknown, trust_config, device_name: as on the command line.
+        available_bytes: host memory that can still be taken.
+        timeout_s: for each check that starts a process.
+        loaded, device, built, volumes: None (empty) until the check that finds them has run.
+    """
+
+    config_file: str
+    available_bytes: Callable[[], int]
+    device_name: str = "auto"
+    allow_unknown: bool = False
+    trust_config: bool = False
+    timeout_s: float = 300.0
+    loaded: LoadedConfig | None = None
+    device: torch.device | None = None
+    built: BuiltModel | None = None
+    volumes: dict[str, list[Volume]] = field(default_factory=dict)
+
+    @property
+    def config(self):
+        """The config; the check named "config" must have passed."""
+        assert self.loaded is not None
+        return self.loaded.config
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check by its name. It runs only when what it `needs` has not failed."""
+
+    name: str
+    run: Callable[[SetupContext], list[Finding]]
+    needs: tuple[str, ...] = ()
+
+
+def ok(check: str, detail: str) -> Finding:
+    return Finding(check, "ok", detail)
+
+
+def warning(check: str, detail: str, advice: str) -> Finding:
+    return Finding(check, "warning", detail, advice)
+
+
+def failed(check: str, detail: str, advice: str) -> Finding:
+    return Finding(check, "failed", detail, advice)
+
+
+def run_checks(
+    checks: Sequence[Check],
+    context: SetupContext,
+    skip: Collection[str] = (),
+    on_finding: Callable[[Finding], object] = lambda finding: None,
+) -> list[Finding]:
+    """Runs checks in order; one that fails stops only those that need it.
+
+    skip: names of checks not to run; what needs them runs all the same, as far as it can.
+    """
+    findings: list[Finding] = []
+    stopped: set[str] = set()
+    for check in checks:
+        missing = [name for name in check.needs if name in stopped]
+        if check.name in skip:
+            found = [Finding(check.name, "not run", "left out (--skip)")]
+        elif missing:
+            found = [Finding(check.name, "not run", f"needs what {', '.join(missing)} did not find")]
+            stopped.add(check.name)
+        else:
+            try:
+                found = check.run(context)
+            except Exception as error:  # a check that breaks is told, and must not hide the others
+                text = " ".join(str(error).split()) or "without a word"
+                advice = "this is a fault of the check or the installation: please report it"
+                found = [failed(check.name, f"unexpected {type(error).__name__}: {text}", advice)]
+            if any(finding.status == "failed" for finding in found):
+                stopped.add(check.name)
+        for finding in found:
+            on_finding(finding)
+        findings += found
+    return findings
+
+
+def overall(findings: Sequence[Finding]) -> Status:
+    """The worst status: "failed", "warning" or "ok"."""
+    statuses = {finding.status for finding in findings}
+    return "failed" if "failed" in statuses else "warning" if "warning" in statuses else "ok"
+
+
+def readable(size_bytes: float) -> str:
+    """Bytes in GiB or MiB, for messages."""
+    if size_bytes < GIBIBYTE:
+        return f"{size_bytes / MEBIBYTE:.1f} MiB"
+    return f"{size_bytes / GIBIBYTE:.2f} GiB"

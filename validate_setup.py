@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Checks that a config can be trained here, before hours are spent on it.
+
+    python validate_setup.py --config configs/train_config.json
+    python validate_setup.py --config configs/train_config.json --json
+
+One line a check: ok, warning or failed, with what to do. Exit status: 0 nothing failed, 1 a check failed, 2 bad
+arguments or config.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from training.setup_checks import Finding, SetupContext, overall, run_checks
+from training.setup_suite import CHECKS
+
+EXIT_FAILED = 1  # a check failed
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options of the command."""
+    names = [check.name for check in CHECKS]
+    parser = argparse.ArgumentParser(
+        prog="validate_setup.py", description="Check that a config can be trained here."
+    )
+    parser.add_argument("--config", required=True, metavar="FILE")
+    parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1")
+    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of lines")
+    parser.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        choices=names,
+        metavar="CHECK",
+        help=f"one of: {', '.join(names)}",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, metavar="SECONDS", help="of a check's process (default 300)"
+    )
+    parser.add_argument("--allow-unknown", action="store_true", help="unknown keys are warnings")
+    parser.add_argument("--trust-config", action="store_true", help="let the config import your own class")
+    return parser.parse_args(arguments)
+
+
+def available_bytes() -> int:
+    """Host memory that can still be taken, under the cgroup's limit."""
+    from profiler.host_memory import available_bytes as host_available_bytes
+
+    return host_available_bytes()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    context = SetupContext(
+        config_file=parsed.config,
+        available_bytes=available_bytes,
+        device_name=parsed.device,
+        allow_unknown=parsed.allow_unknown,
+        trust_config=parsed.trust_config,
+        timeout_s=parsed.timeout,
+    )
+
+    def tell(finding: Finding) -> None:
+        if not parsed.json:
+            print(finding.line(), flush=True)
+
+    findings = run_checks(CHECKS, context, parsed.skip, tell)
+    status = overall(findings)
+    counts = {
+        kind: sum(finding.status == kind for finding in findings) for kind in ("failed", "warning", "not run")
+    }
+    if parsed.json:
+        report = {
+            "schema_version": 1,
+            "kind": "setup",
+            "status": status,
+            "config": {"file": parsed.config, "sha256": context.loaded and context.loaded.sha256},
+            "counts": counts,
+            "checks": [finding.to_json() for finding in findings],
+        }
+        print(json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False))
+    else:
+        print(f"{status}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
+    if any(finding.check == "config" and finding.status == "failed" for finding in findings):
+        return EXIT_BAD_INPUT
+    return EXIT_FAILED if status == "failed" else EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -59,7 +59,8 @@ def _figures(label: str, unit: str, digits: int, block: dict[str, Any]) -> str:
             return text
         return f"{text} [{number(interval[0], sign)}, {number(interval[1], sign)}]"
 
-    missing = f"; {block['undefined']} undefined" if block["undefined"] else ""
+    counts = [block[name]["count"] for name in ("reconstruction", "zero_filled", "gain")]
+    missing = "" if len(set(counts)) == 1 else f"; defined in {', '.join(map(str, counts))}"
     unit = f" {unit}" if unit else ""
     return (
         f"{label:8} {with_interval('reconstruction')}{unit}; zero-filled {with_interval('zero_filled')}{unit}; "

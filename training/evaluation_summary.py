@@ -22,7 +22,7 @@ def summarise_evaluation(evaluation: Evaluation) -> dict[str, Any]:
     """The `metrics` block of a summary: `volume` and `slice`, each with PSNR in dB, SSIM and NMSE.
 
     Every metric has `reconstruction`, `zero_filled` and `gain` (their difference; positive is better for PSNR and
-    SSIM, negative for NMSE), each with `mean` and `interval_95` (None with fewer than 2 volumes).
+    SSIM, negative for NMSE), each with `mean`, `interval_95` (None with fewer than 2 volumes) and `count`.
     """
     return {
         "volume": _convention("volume", evaluation.volumes),
@@ -41,38 +41,34 @@ def _convention(name: str, units: Sequence[Measured]) -> dict[str, Any]:
 
 
 def compare(units: Sequence[Measured], metric: str) -> dict[str, Any]:
-    """One metric of reconstruction and zero-filled input over slices or volumes.
+    """One metric of reconstruction and zero-filled input, and their difference, over slices or volumes.
 
-    Units whose value is not defined (an empty target, equal images) are left out of all three and counted.
+    Each is the mean over the units in which it is defined (not in those with an empty target, nor the PSNR of
+    equal images); `count` says how many those are.
     """
-    defined = [
-        unit
-        for unit in units
-        if math.isfinite(unit.reconstruction.get(metric, math.nan))
-        and math.isfinite(unit.zero_filled.get(metric, math.nan))
-    ]
     values: dict[str, Value] = {
-        "reconstruction": lambda unit: unit.reconstruction[metric],
-        "zero_filled": lambda unit: unit.zero_filled[metric],
-        "gain": lambda unit: unit.reconstruction[metric] - unit.zero_filled[metric],
+        "reconstruction": lambda unit: unit.reconstruction.get(metric, math.nan),
+        "zero_filled": lambda unit: unit.zero_filled.get(metric, math.nan),
+        "gain": lambda unit: (
+            unit.reconstruction.get(metric, math.nan) - unit.zero_filled.get(metric, math.nan)
+        ),
     }
-    block: dict[str, Any] = {name: _mean_and_interval(defined, value) for name, value in values.items()}
-    block["undefined"] = len(units) - len(defined)
-    return block
+    return {name: _mean_and_interval(units, value) for name, value in values.items()}
 
 
 def _mean_and_interval(units: Sequence[Measured], value: Value) -> dict[str, Any]:
     by_volume: dict[str, list[float]] = {}
     for unit in units:
-        by_volume.setdefault(unit.volume, []).append(value(unit))
+        found = value(unit)
+        if math.isfinite(found):
+            by_volume.setdefault(unit.volume, []).append(found)
     sums = [sum(values) for values in by_volume.values()]
     counts = [len(values) for values in by_volume.values()]
-    if not units:
-        return {"mean": None, "interval_95": None}
     interval = volume_interval(sums, counts)
     return {
-        "mean": sum(sums) / sum(counts),
+        "mean": sum(sums) / sum(counts) if counts else None,
         "interval_95": None if interval is None else list(interval),
+        "count": sum(counts),
     }
 
 

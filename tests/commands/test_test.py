@@ -1,0 +1,300 @@
+"""test.py as a user runs it: every format, offline, interrupted, with published weights, and with every mistake."""
+
+import csv
+import importlib.util
+import json
+import os
+
+import nibabel
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from pydicom.uid import generate_uid
+
+from configs import config_from_dict
+from models.registry import build_model
+from tests.conftest import REPOSITORY, run_command
+from tests.training.conftest import TINY_RUN, merged
+from tests.training.test_sources import write_dicom, write_fastmri
+from training.checkpoints import write_checkpoint
+
+FAULT_INJECTION = REPOSITORY / "tests/scripts/fault_injection"
+
+
+def command_of(name):
+    """The command's module; `test` and the like are names of the standard library too."""
+    spec = importlib.util.spec_from_file_location(f"command_{name}", REPOSITORY / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def write_config(tmp_path):
+    """A config whose run has a best checkpoint of random weights."""
+
+    def write(changes=None, checkpoint=True, name="tiny.json"):
+        raw = merged({**TINY_RUN, "paths": {"root": "runs"}}, {"data.patch_size": None, **(changes or {})})
+        file = tmp_path / name
+        file.write_text(json.dumps(raw))
+        if checkpoint:
+            config = config_from_dict(raw)
+            params = build_model(config).module.state_dict()
+            content = {
+                "params": params,
+                "params_ema": None,
+                "step": 7,
+                "config": config.model_dump(mode="json"),
+            }
+            write_checkpoint(content, tmp_path / "runs/tiny/checkpoints/best.pth")
+        return file
+
+    return write
+
+
+@pytest.fixture
+def run_test(tmp_path, monkeypatch, capsys):
+    """Runs the command in this process; returns (exit status, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        status = command_of("test").main([*map(str, arguments), "--device", "cpu"])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def read_summary(folder):
+    def refuse_constant(name):
+        raise AssertionError(f"{name} in a JSON file")
+
+    return json.loads((folder / "summary.json").read_text(), parse_constant=refuse_constant)
+
+
+def test_writes_table_summary_and_pictures(write_config, run_test, tmp_path):
+    config = write_config({"evaluation.num_samples_to_save": 2, "data.phantom.coils": 2})
+    status, out, err = run_test("--config", config)
+    assert status == 0, err
+    folder = tmp_path / "runs/tiny/evaluation"
+    assert str(folder) in out
+    assert "zero-filled" in out
+    assert "k-space simulated from complex images" in out
+    summary = read_summary(folder)
+    assert summary["status"] == "complete"
+    assert summary["checkpoint"]["step"] == 7
+    assert summary["checkpoint"]["weights"] == "params"
+    assert len(summary["checkpoint"]["sha256"]) == len(summary["config"]["sha256"]) == 64
+    assert summary["data"]["kspace_simulated"] is True
+    assert 0 < summary["data"]["sampled_fraction"]["mean"] < 1
+    for convention in ("volume", "slice"):
+        block = summary["metrics"][convention]
+        assert block["definition"]
+        assert block["data_range"]
+        for metric in ("psnr_db", "ssim", "nmse"):
+            assert block[metric]["reconstruction"]["mean"] is not None
+            assert block[metric]["zero_filled"]["mean"] is not None
+            # One volume: no interval, and the summary says why.
+            assert block[metric]["gain"]["interval_95"] is None
+    assert any("at least 2" in note for note in summary["bootstrap"]["notes"])
+    latency = summary["latency"]
+    assert latency["input_shape"] == [1, 1, 32, 32]
+    assert latency["num_runs"] == len(latency["samples_ms"]) >= 2
+    assert latency["warmup_runs"] >= 1
+    rows = list(csv.DictReader((folder / "slices.csv").open()))
+    assert [row["slice"] for row in rows] == ["0", "1"]
+    mean = np.mean([float(row["psnr_db"]) for row in rows])
+    assert mean == pytest.approx(summary["metrics"]["slice"]["psnr_db"]["reconstruction"]["mean"])
+    assert summary["pictures"]["file"] == "pictures.png"
+    assert "error_scale" in summary["pictures"]
+    with PIL.Image.open(folder / "pictures.png") as picture:
+        assert min(picture.size) > 100
+    assert sorted(file.name for file in folder.iterdir()) == ["pictures.png", "slices.csv", "summary.json"]
+
+
+def npy(folder):
+    np.save(folder / "a.npy", np.random.default_rng(0).random((2, 32, 32), np.float32))
+    np.save(folder / "b.npy", np.random.default_rng(1).random((1, 32, 32), np.float32))
+
+
+def nifti(folder):
+    volume = np.random.default_rng(0).random((32, 32, 3), np.float32)
+    nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), folder / "a.nii.gz")
+
+
+def png(folder):
+    pixels = np.random.default_rng(0).integers(0, 255, (32, 32), np.uint8)
+    PIL.Image.fromarray(pixels).save(folder / "a.png")
+
+
+def dicom(folder):
+    write_dicom(folder / "a.dcm", np.random.default_rng(0).integers(0, 900, (2, 32, 32)), generate_uid(), 1)
+
+
+def fastmri(folder):
+    rng = np.random.default_rng(0)
+    for number in range(2):
+        kspace = rng.standard_normal((2, 3, 40, 36)) + 1j * rng.standard_normal((2, 3, 40, 36))
+        target = rng.random((2, 32, 32)).astype(np.float32)
+        write_fastmri(folder / f"{number}.h5", kspace.astype(np.complex64), reconstruction_rss=target)
+
+
+@pytest.mark.parametrize("write", [npy, nifti, png, dicom, fastmri])
+def test_every_format_with_data_consistency(write_config, run_test, tmp_path, write):
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data")
+    config = write_config(
+        {"data.source": write.__name__, "data.test_dir": "data", "evaluation.save_images": False}
+    )
+    status, _, err = run_test("--config", config, "--data-consistency", "--output", "there")
+    assert status == 0, err
+    summary = read_summary(tmp_path / "there")
+    assert summary["data_consistency"]["applied"] is True
+    assert summary["data_consistency"]["method"].startswith("hard")
+    assert summary["data"]["kspace_simulated"] is (write is not fastmri)
+    assert ("measured k-space" in summary["data"]["kspace"]) is (write is fastmri)
+    assert summary["metrics"]["volume"]["psnr_db"]["reconstruction"]["mean"] is not None
+    assert summary["pictures"]["file"] is None
+    assert not (tmp_path / "there/pictures.png").exists()
+    if write is npy:
+        low, high = summary["metrics"]["volume"]["psnr_db"]["reconstruction"]["interval_95"]
+        assert low <= summary["metrics"]["volume"]["psnr_db"]["reconstruction"]["mean"] <= high
+
+
+def test_published_weights_another_split_and_a_limit(write_config, run_test, tmp_path):
+    config = write_config({"evaluation.save_images": False, "data.patch_size": 16}, checkpoint=False)
+    weights = build_model(config_from_dict(TINY_RUN)).module.state_dict()
+    torch.save({"params_ema": weights}, tmp_path / "published.pth")
+    arguments = ("--config", config, "--checkpoint", "published.pth", "--split", "train", "--limit", 3)
+    status, _, err = run_test(*arguments)
+    assert status == 0, err
+    summary = read_summary(tmp_path / "runs/tiny/evaluation_train")
+    assert summary["checkpoint"]["format"] == "published weights"
+    assert summary["checkpoint"]["weights"] == "params_ema"
+    assert summary["data"]["evaluated_slices"] == summary["data"]["limit"] == 3
+    # The training split is measured in whole images too.
+    assert summary["volumes"][0]["image_size"] == [32, 32]
+
+
+def test_data_that_differs_from_the_training_is_told(write_config, run_test):
+    write_config()
+    changed = {"data.degradation": {"mask": "radial"}, "evaluation.save_images": False}
+    status, out, _ = run_test("--config", write_config(changed, checkpoint=False))
+    assert status == 0
+    assert "note: data.degradation.mask: trained with gaussian1d, tested with radial" in out
+
+
+def test_an_interruption_keeps_what_was_measured(write_config, run_test, tmp_path, monkeypatch):
+    import training.evaluation_run as evaluation_run
+
+    original = evaluation_run.evaluate
+
+    def interrupted(*arguments, stop, **options):
+        answers = iter([None, "SIGINT"])
+        return original(*arguments, stop=lambda: next(answers), **options)
+
+    monkeypatch.setattr(evaluation_run, "evaluate", interrupted)
+    status, _, err = run_test("--config", write_config())
+    assert status == 4
+    assert "stopped by SIGINT after 1 slices" in err
+    summary = read_summary(tmp_path / "runs/tiny/evaluation")
+    assert summary["status"] == "partial"
+    assert summary["data"]["evaluated_slices"] == 1
+
+
+def offline(tmp_path, *missing):
+    """An environment without any weights: an empty torch cache, and packages that cannot be imported."""
+    faults = {"missing_packages": list(missing)}
+    return {
+        **os.environ,
+        "PYTHONPATH": str(FAULT_INJECTION),
+        "FAULTS": json.dumps(faults),
+        "TORCH_HOME": str(tmp_path / "torch_home"),
+    }
+
+
+def test_offline_without_any_weights_lpips_is_null_and_says_why(write_config, tmp_path):
+    """And without matplotlib there are no pictures, but every figure."""
+    environment = offline(tmp_path, "stlpips_pytorch", "matplotlib")
+    config = write_config({"evaluation.metrics": ["psnr", "lpips"]})
+    run = run_command("test.py", "--config", config, "--device", "cpu", cwd=tmp_path, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert "Traceback" not in run.stdout + run.stderr
+    perceptual = read_summary(tmp_path / "runs/tiny/evaluation")["metrics"]["perceptual"]
+    assert perceptual["lpips"] is None
+    assert perceptual["st_lpips"] is None
+    assert "alexnet-owt-7be5be79.pth" in perceptual["reason"]
+    assert str(tmp_path / "torch_home/hub/checkpoints") in perceptual["reason"]
+    assert "LPIPS: null" in run.stdout
+    assert "no pictures" in run.stdout
+    assert "matplotlib" in run.stdout
+    # evaluation.metrics says what is printed.
+    assert "PSNR" in run.stdout
+    assert "NMSE  " not in run.stdout
+    assert not (tmp_path / "torch_home").exists()
+
+
+def test_st_lpips_where_it_is_installed(write_config, run_test, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch_home"))
+    from training.shift_tolerant_lpips import weights_file
+
+    if weights_file() is None:
+        pytest.skip("stlpips-pytorch is not installed")
+    status, out, err = run_test("--config", write_config({"model.img_size": 64}))
+    assert status == 0, err
+    perceptual = read_summary(tmp_path / "runs/tiny/evaluation")["metrics"]["perceptual"]
+    assert perceptual["lpips"] is None
+    assert perceptual["st_lpips"]["reconstruction"]["mean"] > 0
+    assert perceptual["st_lpips"]["zero_filled"]["mean"] > 0
+    assert "ST-LPIPS" in out
+    assert "st_lpips" in (tmp_path / "runs/tiny/evaluation/slices.csv").read_text()
+
+
+def test_images_too_small_for_lpips_are_no_failure(write_config, run_test, tmp_path):
+    (tmp_path / "data").mkdir()
+    np.save(tmp_path / "data/a.npy", np.random.default_rng(0).random((1, 8, 8), np.float32))
+    torch.save(torchvision_backbone(), tmp_path / "alexnet.pth")
+    config = write_config({"data.source": "npy", "data.test_dir": "data"})
+    status, _, err = run_test("--config", config, "--lpips-weights", "alexnet.pth")
+    assert status == 0, err
+    perceptual = read_summary(tmp_path / "runs/tiny/evaluation")["metrics"]["perceptual"]
+    assert perceptual["lpips"] is None
+    assert "8 x 8" in perceptual["reason"]
+
+
+def torchvision_backbone():
+    import torchvision
+
+    features = torchvision.models.alexnet(weights=None).features
+    return {f"features.{key}": tensor for key, tensor in features.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "words"),
+    [
+        ({}, ["--checkpoint", "none.pth"], ["none.pth", "no such checkpoint"]),
+        ({}, ["--lpips-weights", "none.pth"], ["--lpips-weights", "none.pth"]),
+        ({"evaluation.lpips_weights": "none.pth"}, [], ["evaluation.lpips_weights", "none.pth"]),
+        ({"data.source": "npy", "data.test_dir": "none"}, [], ["none", "data.test_dir"]),
+        ({"data.source": "npy", "data.train_dir": "none"}, [], ["data.test_dir is not set"]),
+        ({}, ["--output", "/dev/null/folder"], ["/dev/null"]),
+    ],
+)
+def test_mistakes_are_one_line(write_config, run_test, changes, arguments, words):
+    status, _, err = run_test("--config", write_config(changes), *arguments)
+    assert status == 2
+    lines = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert all(word in lines[0] for word in words), lines
+
+
+def test_no_checkpoint_yet_and_another_architecture(write_config, run_test):
+    status, _, err = run_test("--config", write_config(checkpoint=False))
+    assert status == 2
+    assert "best.pth" in err
+    assert "--checkpoint" in err
+    write_config()
+    other = write_config({"model.embed_dim": 12}, checkpoint=False)
+    status, _, err = run_test("--config", other)
+    assert status == 2
+    assert "conv_first" in err

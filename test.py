@@ -92,10 +92,11 @@ def main(arguments: list[str] | None = None) -> int:
     for line in summary_lines(summary, loaded.config.evaluation.metrics):
         print(line)
     print(f"written to {folder}")
+    for line in summary["not_written"]:
+        print(f"error: not written: {line}", file=sys.stderr)
     if summary["status"] != "complete":
         print(f"{summary['status_reason']}: the figures are of those alone", file=sys.stderr)
-        return EXIT_PARTIAL
-    return EXIT_DONE
+    return EXIT_PARTIAL if summary["not_written"] or summary["status"] != "complete" else EXIT_DONE
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -74,9 +75,11 @@ def run_evaluation(
 ) -> tuple[dict[str, Any], Path]:
     """Evaluates, writes the files, returns the summary and its folder.
 
+    A file that could not be written is told in the summary's `not_written`; the figures are there all the same.
+
     Raises:
         ModelError, DataError, CheckpointError, PerceptualMetricError, ReconstructionError: for what cannot be used.
-        OSError: for a folder that cannot be written.
+        OSError: for a folder that cannot be written, before anything is measured.
     """
     config = loaded.config
     if config.system.threads is not None:
@@ -90,6 +93,9 @@ def run_evaluation(
     loader = build_loader(config, request.split, dataset=dataset, batch_size=config.data.val_batch_size)
     folder = evaluation_folder(config, request)
     folder.mkdir(parents=True, exist_ok=True)
+    # Proves that files can be written, before hours are spent on what goes into them.
+    with tempfile.TemporaryFile(dir=folder):
+        pass
     network = module.to(request.device).eval()
     precision = autocast_dtype(config, request.device.type)
     options = EvaluationOptions(
@@ -130,7 +136,7 @@ def run_evaluation(
         "metrics": {**summarise_evaluation(result), "perceptual": _perceptual_block(choice, result)},
         "bootstrap": describe(len(result.volumes), *_notes_on_volumes(config)),
         "volumes": volume_table(result),
-        "latency": _latency(network, dataset, request, precision) if result.slices else None,
+        "latency": None if result.stopped_by else _latency(network, dataset, request, precision),
         "environment": {
             "device": str(request.device),
             "device_name": torch.cuda.get_device_name(request.device)
@@ -188,19 +194,34 @@ def _latency(network: nn.Module, dataset, request: EvaluationRequest, precision)
 
 
 def _write(summary: dict[str, Any], result: Evaluation, choice: PerceptualChoice, folder: Path) -> None:
-    """The table first, the pictures next, the summary, which says what is there, last."""
-    perceptual = None if choice.metric is None or result.perceptual_failure else choice.metric.name
-    write_slices(result.slices, folder / SLICES_NAME, perceptual)
-    pictures: dict[str, Any] = {"file": None, "reason": None}
-    if result.pictures:
+    """The table, the pictures, and last the summary, which says what is there. One that fails stops no other."""
+    failures: list[str] = []
+    summary |= {
+        "slices_file": SLICES_NAME,
+        "pictures": {"file": None, "reason": None},
+        "not_written": failures,
+    }
+
+    def attempt(name: str, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            failures.append(f"{folder / name}: {error.strerror or error}")
+
+    def draw() -> None:
         title = f"{summary['config']['experiment_name']}, {summary['data']['split']} set; {summary['data']['kspace']}"
         try:
-            pictures |= write_picture_grid(result.pictures, folder / PICTURES_NAME, title)
-            pictures["file"] = PICTURES_NAME
+            shown = write_picture_grid(result.pictures, folder / PICTURES_NAME, title)
         except DataError as error:
-            pictures["reason"] = str(error)
+            summary["pictures"]["reason"] = str(error)
+        else:
+            summary["pictures"] |= {"file": PICTURES_NAME, **shown}
+
+    perceptual = None if choice.metric is None or result.perceptual_failure else choice.metric.name
+    attempt(SLICES_NAME, lambda: write_slices(result.slices, folder / SLICES_NAME, perceptual))
+    if result.pictures:
+        attempt(PICTURES_NAME, draw)
     else:
-        pictures["reason"] = "no slices kept (evaluation.save_images, evaluation.num_samples_to_save)"
-    summary["pictures"] = pictures
-    summary["slices_file"] = SLICES_NAME
-    write_summary(summary, folder / SUMMARY_NAME)
+        reason = "no slices kept (evaluation.save_images, evaluation.num_samples_to_save)"
+        summary["pictures"]["reason"] = reason
+    attempt(SUMMARY_NAME, lambda: write_summary(summary, folder / SUMMARY_NAME))

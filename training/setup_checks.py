@@ -69,7 +69,7 @@ class SetupContext:
 
 @dataclass(frozen=True)
 class Check:
-    """A check by its name. It runs only when what it `needs` has not failed."""
+    """A check by its name. It runs only when what it `needs` has run and not failed."""
 
     name: str
     run: Callable[[SetupContext], list[Finding]]
@@ -94,18 +94,18 @@ def run_checks(
     skip: Collection[str] = (),
     on_finding: Callable[[Finding], object] = lambda finding: None,
 ) -> list[Finding]:
-    """Runs checks in order; one that fails stops only those that need it.
-
-    skip: names of checks not to run; what needs them runs all the same, as far as it can.
-    """
+    """Runs checks in order; one that fails, or is in `skip`, stops only those that need it."""
     findings: list[Finding] = []
     stopped: set[str] = set()
     for check in checks:
         missing = [name for name in check.needs if name in stopped]
         if check.name in skip:
             found = [Finding(check.name, "not run", "left out (--skip)")]
+            stopped.add(check.name)
         elif missing:
-            found = [Finding(check.name, "not run", f"needs what {', '.join(missing)} did not find")]
+            found = [
+                Finding(check.name, "not run", f"needs {', '.join(missing)}, which failed or did not run")
+            ]
             stopped.add(check.name)
         else:
             try:

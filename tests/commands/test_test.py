@@ -200,6 +200,19 @@ def test_an_interruption_keeps_what_was_measured(write_config, run_test, tmp_pat
     summary = read_summary(tmp_path / "runs/tiny/evaluation")
     assert summary["status"] == "partial"
     assert summary["data"]["evaluated_slices"] == 1
+    assert summary["latency"] is None
+
+
+def test_a_disk_that_fills_up_loses_no_figure(write_config, tmp_path):
+    """The table is written, the disk is full from then on: figures are printed, what is missing is told."""
+    faults = {"full_disk_from": 1}
+    environment = {**os.environ, "PYTHONPATH": str(FAULT_INJECTION), "FAULTS": json.dumps(faults)}
+    run = run_command("test.py", "--config", write_config(), "--device", "cpu", cwd=tmp_path, env=environment)
+    assert run.returncode == 4, run.stderr
+    assert "Traceback" not in run.stderr
+    assert "PSNR" in run.stdout
+    assert run.stderr.count("No space left") == 2
+    assert [file.name for file in (tmp_path / "runs/tiny/evaluation").iterdir()] == ["slices.csv"]
 
 
 def offline(tmp_path, *missing):

@@ -92,6 +92,10 @@ class DegradationSection(Section):
     mask_file: FilePathOrNull = Field(
         None, description="Mask for `file`: .npy, .mat or .tif (official SwinMR masks)."
     )
+    fixed: Flag = Field(
+        False,
+        description="One mask for all slices and epochs, drawn once from `seed`, as the published recipe has.",
+    )
     seed: Seed = Field(0, description="Seed of masks and noise. Validation repeats them every epoch.")
 
     @property

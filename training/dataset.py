@@ -22,7 +22,7 @@ from training.threads import one_thread
 from training.volumes import Volume
 
 # First numbers of seeds, so that no two uses of a seed share a sequence.
-MASK_STREAM, CROP_STREAM, VALIDATION_STREAM = 1, 2, 3
+MASK_STREAM, CROP_STREAM, VALIDATION_STREAM, FIXED_MASK_STREAM = 1, 2, 3, 5
 
 
 class SampleKey(NamedTuple):
@@ -204,6 +204,9 @@ class ReconstructionDataset(Dataset):
         if self._fixed_mask is not None:
             return self._fixed_mask
         options = self.degradation
+        if options.fixed:
+            # Of this size of k-space, the same in every split and process; noise is still drawn anew.
+            rng = np.random.default_rng([FIXED_MASK_STREAM, options.seed, *kspace_hw])
         return draw_mask(options.mask, kspace_hw, options.nominal_fraction, rng, options.center_fraction)
 
     def _cut_and_turn(self, pair: Tensor, rng: np.random.Generator) -> Tensor:

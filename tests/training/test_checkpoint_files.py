@@ -59,7 +59,7 @@ def test_truncated_files(tmp_path, keep_bytes):
     file = folder.save(content(1))
     data = file.read_bytes()
     file.write_bytes(data[:keep_bytes])
-    with pytest.raises(CheckpointError, match="no checkpoint in .* can be read"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be read"):
         folder.latest()
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from configs import config_from_dict
+from tests.training.conftest import TINY_RUN, merged
 from training.dataset import SampleKey, build_dataset, input_channels
 from training.errors import DataError
 
@@ -273,3 +274,18 @@ def test_enlarging_networks_are_refused_with_the_key():
     model = {"upscale": 2, "upsampler": "pixelshuffle"}
     with pytest.raises(DataError, match=r"^model\.upscale is 2"):
         build_dataset(config(model=model), "train")
+
+
+def test_fixed_mask_is_one_for_all_splits_and_epochs():
+    config = merged(TINY_RUN, {"data.degradation": {"mask": "gaussian1d", "fixed": True, "seed": 4}})
+    train = build_dataset(config_from_dict(config), "train")
+    val = build_dataset(config_from_dict(config), "val")
+    draw = lambda dataset, key: dataset._mask((32, 32), dataset._mask_rng(*key))  # noqa: E731
+    first = draw(train, SampleKey(0, 0))
+    assert all(np.array_equal(first, draw(train, SampleKey(epoch, 3))) for epoch in range(3))
+    assert np.array_equal(first, draw(val, SampleKey(0, 1)))
+    other = merged(config, {"data.degradation.seed": 5})
+    assert not np.array_equal(first, draw(build_dataset(config_from_dict(other), "train"), SampleKey(0, 0)))
+    drawn_anew = merged(config, {"data.degradation.fixed": False})
+    train = build_dataset(config_from_dict(drawn_anew), "train")
+    assert not np.array_equal(draw(train, SampleKey(0, 0)), draw(train, SampleKey(1, 0)))

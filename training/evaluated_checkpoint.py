@@ -63,7 +63,8 @@ def _differences(trained: dict[str, Any], config: ExperimentConfig) -> list[str]
         if then.get(key) != now[key]:
             lines.append(f"data.{key}: trained with {then.get(key)}, tested with {now[key]}")
     for key, value in now["degradation"].items():
-        if key != "seed" and then["degradation"].get(key) != value:
-            was = then["degradation"].get(key)
+        # A key that is younger than the checkpoint had its default's meaning.
+        was = then["degradation"].get(key, value)
+        if key != "seed" and was != value:
             lines.append(f"data.degradation.{key}: trained with {was}, tested with {value}")
     return lines

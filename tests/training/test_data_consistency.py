@@ -17,7 +17,8 @@ HALF = DegradationSection(mask="random1d", sampled_fraction=0.5, center_fraction
 
 @pytest.fixture
 def fastmri_volume(tmp_path):
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     rng = np.random.default_rng(0)
 
     def write(coils, image_hw=(16, 16)):

@@ -20,10 +20,6 @@ CROSS_CHECK_SIDE = 64
 def build_swinir(config: ExperimentConfig) -> BuiltModel:
     """SwinIR or SwinMR by the options of the model section."""
     model, training = config.model, config.training
-    if training.gradient_checkpointing == "light":
-        raise ModelError(
-            "training.gradient_checkpointing 'light' is not available for swinir yet: use 'none' or 'full'"
-        )
     in_chans = model.in_chans
     try:
         module = SwinIR(

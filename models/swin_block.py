@@ -1,96 +1,36 @@
-"""The Swin Transformer block as SwinIR uses it (Liang et al. 2021, fig. 2b), on (B, H, W, C) features."""
+"""The Swin Transformer block as SwinIR uses it (Liang et al. 2021, fig. 2b), on features in window order."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.windows import merge_windows, partition_windows, relative_position_index
+from models.attention import attention_policy
+from models.block_layers import BlockOptions, Mlp, WindowAttention, has_hooks, is_plain, product_dtype
+from models.blocked import BlockedTraining, BlockWeights, Plan, blocked_inference
+from models.windows import Geometry, index_pair, reorder
 
 # Kept by official checkpoints, per block, though they follow from the sizes: read past, never written.
 COMPUTED_TENSORS = ("attn_mask", "attn.relative_position_index")
 
 
-def drop_path(x: Tensor, probability: float, training: bool) -> Tensor:
-    """Stochastic depth (Huang et al. 2016): drops the whole residual branch of some samples, x (B, ...)."""
-    if probability == 0.0 or not training:
-        return x
-    keep = 1.0 - probability
-    kept_samples = x.new_empty((x.shape[0],) + (1,) * (x.ndim - 1)).bernoulli_(keep)
-    return x * kept_samples.div_(keep)
+def kept_samples(x: Tensor, batch: int, probability: float, training: bool) -> Tensor | None:
+    """Stochastic depth (Huang et al. 2016): a factor (batch,) for a residual branch, 0 or 1 / (1 - p).
 
-
-class Mlp(nn.Module):
-    """Linear, exact GELU, linear, over the last axis."""
-
-    def __init__(self, channels: int, hidden_channels: int, dropout: float) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(channels, hidden_channels)
-        self.fc2 = nn.Linear(hidden_channels, channels)
-        self.dropout = dropout
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.dropout(F.gelu(self.fc1(x)), self.dropout, self.training)
-        return F.dropout(self.fc2(x), self.dropout, self.training)
-
-
-class WindowAttention(nn.Module):
-    """Multi-head self-attention inside windows with a learned relative position bias.
-
-    Liu et al. 2021, eq. 4: softmax(q k^T / sqrt(d) + bias) v. Keys of the state dict are the official ones.
+    None where nothing is dropped. One draw per sample, as the reference draws.
     """
-
-    def __init__(
-        self,
-        channels: int,
-        window_size: int,
-        num_heads: int,
-        *,
-        qkv_bias: bool,
-        attention_dropout: float,
-        dropout: float,
-    ) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.scale = (channels // num_heads) ** -0.5
-        self.attention_dropout = attention_dropout
-        self.dropout = dropout
-        self.relative_position_bias_table = nn.Parameter(torch.zeros((2 * window_size - 1) ** 2, num_heads))
-        self.register_buffer(
-            "relative_position_index", relative_position_index(window_size), persistent=False
-        )
-        self.qkv = nn.Linear(channels, 3 * channels, bias=qkv_bias)
-        self.proj = nn.Linear(channels, channels)
-        nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
-
-    def relative_position_bias(self) -> Tensor:
-        """(heads, N, N) with N = window_size^2 tokens."""
-        tokens = self.relative_position_index.shape[0]
-        bias = self.relative_position_bias_table[self.relative_position_index.view(-1)]
-        return bias.view(tokens, tokens, self.num_heads).permute(2, 0, 1)
-
-    def forward(self, windows: Tensor, mask: Tensor | None) -> Tensor:
-        """windows (B * windows, N, C); mask (windows, N, N) of a shifted block, else None."""
-        count, tokens, channels = windows.shape
-        qkv = self.qkv(windows).view(count, tokens, 3, self.num_heads, channels // self.num_heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        logits = (query * self.scale) @ key.transpose(-2, -1)
-        logits = logits + self.relative_position_bias()
-        if mask is not None:
-            per_image = logits.view(-1, mask.shape[0], self.num_heads, tokens, tokens)
-            logits = (per_image + mask[:, None]).view(count, self.num_heads, tokens, tokens)
-        weights = F.dropout(logits.softmax(dim=-1), self.attention_dropout, self.training)
-        attended = (weights @ value).transpose(1, 2).reshape(count, tokens, channels)
-        return F.dropout(self.proj(attended), self.dropout, self.training)
+    if probability == 0.0 or not training:
+        return None
+    keep = 1.0 - probability
+    return x.new_empty(batch).bernoulli_(keep).div_(keep)
 
 
 class SwinBlock(nn.Module):
-    """x + attention(norm1(x)), then x + mlp(norm2(x)), on (B, H, W, C) with H and W multiples of the window.
+    """x + attention(norm1(x)), then x + mlp(norm2(x)), on rows (B * H * W, C).
 
-    `shift` is 0 or half a window; a shifted block takes the mask of the resolution.
+    `shift` is 0 or half a window. `order` is how the block's result is ordered (models/windows.py).
     """
 
     def __init__(
@@ -107,8 +47,8 @@ class SwinBlock(nn.Module):
         drop_path_rate: float,
     ) -> None:
         super().__init__()
-        self.window_size = window_size
         self.shift = shift
+        self.order = "shifted" if shift else "regular"
         self.drop_path_rate = drop_path_rate
         self.norm1 = nn.LayerNorm(channels)
         self.attn = WindowAttention(
@@ -122,20 +62,98 @@ class SwinBlock(nn.Module):
         self.norm2 = nn.LayerNorm(channels)
         self.mlp = Mlp(channels, int(channels * mlp_ratio), dropout)
 
-    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention in (shifted) windows, (B, H, W, C) -> (B, H, W, C)."""
-        _, height, width, _ = x.shape
-        if self.shift:
-            x = torch.roll(x, (-self.shift, -self.shift), dims=(1, 2))
-        windows = self.attn(partition_windows(x, self.window_size), mask if self.shift else None)
-        x = merge_windows(windows, self.window_size, height, width)
-        if self.shift:
-            x = torch.roll(x, (self.shift, self.shift), dims=(1, 2))
-        return x
+    def forward(
+        self, rows: Tensor, geometry: Geometry, order: str, options: BlockOptions, out: Tensor | None = None
+    ) -> Tensor:
+        """rows in `order` -> rows in self.order; out is memory that the result may take without gradients."""
+        way = self.attention_way(rows, options)
+        class_sizes = geometry.class_sizes() if self.shift else (geometry.batch * geometry.windows,)
+        if way == "blocked":
+            return self._blocked(rows, geometry, order, class_sizes, out)
+        x = reorder(rows, geometry, order, self.order).view(-1, geometry.tokens, rows.shape[-1])
+        options = BlockOptions(way, options.recompute)
+        x = self._add(x, self.attn(x, self.norm1, self.shift, class_sizes, options), geometry.batch)
+        x = self._add(x, self.mlp(x, self.norm2, options.recompute), geometry.batch)
+        return x.flatten(0, 1)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + drop_path(self.attend(self.norm1(x), mask), self.drop_path_rate, self.training)
-        return x + drop_path(self.mlp(self.norm2(x)), self.drop_path_rate, self.training)
+    def _add(self, x: Tensor, branch: Tensor, batch: int) -> Tensor:
+        kept = kept_samples(x, batch, self.drop_path_rate, self.training)
+        if kept is not None:
+            branch = branch * kept.repeat(len(x) // batch)[:, None, None]
+        return x + branch
+
+    def trains(self, rows: Tensor) -> bool:
+        """Whether a forward of these rows is remembered for a backward pass."""
+        return torch.is_grad_enabled() and (
+            rows.requires_grad or any(parameter.requires_grad for parameter in self.parameters())
+        )
+
+    def attention_way(self, rows: Tensor, options: BlockOptions) -> str:
+        """What is forced, or the policy's choice for this block."""
+        if options.attention != "auto":
+            return options.attention
+        trains = self.trains(rows)
+        traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        table, qkv = self.attn.relative_position_bias_table, self.attn.qkv
+        return attention_policy(
+            rows.device.type,
+            trains=trains,
+            traced=traced,
+            whole=not traced and self.can_be_blocked(rows.dtype, trains),
+            bias_alone=trains
+            and table.requires_grad
+            and not (rows.requires_grad or any(parameter.requires_grad for parameter in qkv.parameters())),
+        )
+
+    def can_be_blocked(self, dtype: torch.dtype, trains: bool) -> bool:
+        """Whether the block may be computed in runs of windows, its layers not called; dtype: of the stream."""
+        norms, linears = (self.norm1, self.norm2), (self.attn.qkv, self.attn.proj, self.mlp.fc1, self.mlp.fc2)
+        if not all(is_plain(module, nn.LayerNorm) for module in norms):
+            return False
+        if (
+            not all(is_plain(module, nn.Linear) for module in linears)
+            or has_hooks(self.attn)
+            or has_hooks(self.mlp)
+        ):
+            return False
+        if self.training and (self.attn.attention_dropout or self.attn.dropout or self.mlp.dropout):
+            return False
+        if not trains:
+            return not (self.training and self.drop_path_rate)
+        one_dtype = all(parameter.dtype == dtype for parameter in self.parameters())
+        return one_dtype and not torch.is_autocast_enabled("cpu")
+
+    def _blocked(
+        self,
+        rows: Tensor,
+        geometry: Geometry,
+        order: str,
+        class_sizes: tuple[int, ...],
+        out: Tensor | None,
+    ) -> Tensor:
+        """The block in runs of windows: the same values, see models/blocked.py."""
+        attn, mlp = self.attn, self.mlp
+        plan = Plan(attn.num_heads, geometry.tokens, attn.scale, self.norm1.eps, class_sizes)
+        index = inverse = None
+        if order != self.order:
+            index, inverse = index_pair(geometry, order, self.order, rows.device)
+        weights = BlockWeights(
+            *(self.norm1.weight, self.norm1.bias, attn.qkv.weight, attn.qkv.bias),
+            *(attn.proj.weight, attn.proj.bias, self.norm2.weight, self.norm2.bias),
+            *(mlp.fc1.weight, mlp.fc1.bias, mlp.fc2.weight, mlp.fc2.bias),
+        )
+        bias = attn.bias(self.shift)
+        if not self.trains(rows):
+            dtype = product_dtype("cpu", attn.qkv.weight)
+            weights = weights.cast(rows.dtype, dtype)
+            # The products are in one dtype already; autocast would look at every one of them again.
+            with torch.autocast("cpu", enabled=False):
+                out = torch.empty_like(rows) if out is None else out
+                return blocked_inference(rows, index, bias, weights, plan, out)
+        windows = len(rows) // (geometry.batch * geometry.tokens)
+        keeps = [kept_samples(rows, geometry.batch, self.drop_path_rate, self.training) for _ in range(2)]
+        keeps = [None if keep is None else keep.repeat(windows) for keep in keeps]
+        return BlockedTraining.apply(rows, index, inverse, bias, *keeps, plan, *weights)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # A checkpoint made at one image size loads at every other: its masks are not this network's.

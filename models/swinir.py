@@ -13,54 +13,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from models.attention import FORCED_WAYS, attention_policy
+from models.block_layers import BlockOptions, has_hooks, normalise, product_dtype
+from models.residual_group import ResidualSwinGroup, Workspace, residual_convolution
 from models.swin_block import SwinBlock
 from models.upsampling import HEAD_CHANNELS, PixelShuffleOnce, PixelShuffleStages, double_and_convolve
-from models.windows import ShiftedWindowMasks
 
 DIV2K_RGB_MEAN = (0.4488, 0.4371, 0.4040)
+CHECKPOINTING = ("none", "light", "full")
 UPSAMPLERS = ("", "pixelshuffle", "pixelshuffledirect", "nearest+conv")
 NEAREST_DOUBLINGS = {2: 1, 4: 2, 8: 3}
 
 
-def residual_convolution(channels: int, kind: str) -> nn.Module:
-    """The convolution that closes a residual group: one 3 x 3, or a three-layer bottleneck ("3conv")."""
-    if kind == "1conv":
-        return nn.Conv2d(channels, channels, 3, padding=1)
-    if kind == "3conv":
-        return nn.Sequential(
-            nn.Conv2d(channels, channels // 4, 3, padding=1),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv2d(channels // 4, channels // 4, 1),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv2d(channels // 4, channels, 3, padding=1),
-        )
-    raise ValueError(f"resi_connection is '1conv' or '3conv', not {kind!r}")
-
-
-class SwinBlocks(nn.Module):
-    """The blocks of one residual group; a module of its own only for the official names."""
-
-    def __init__(self, blocks: Sequence[SwinBlock]) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        for block in self.blocks:
-            x = block(x, mask)
-        return x
-
-
-class ResidualSwinGroup(nn.Module):
-    """RSTB: x + convolution(blocks(x)), on (B, H, W, C) (Liang et al. 2021, eq. 5 and 6)."""
-
-    def __init__(self, blocks: Sequence[SwinBlock], channels: int, resi_connection: str) -> None:
-        super().__init__()
-        self.residual_group = SwinBlocks(blocks)
-        self.conv = residual_convolution(channels, resi_connection)
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        features = self.residual_group(x, mask).permute(0, 3, 1, 2)
-        return x + self.conv(features).permute(0, 2, 3, 1)
+def in_fp32(x: Tensor) -> Tensor:
+    """Half precision to fp32; fp32 and fp64 stay."""
+    return x.float() if x.dtype.itemsize < torch.float32.itemsize else x
 
 
 class PatchEmbedding(nn.Module):
@@ -71,7 +38,7 @@ class PatchEmbedding(nn.Module):
         self.norm = nn.LayerNorm(channels) if patch_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return x if self.norm is None else self.norm(x)
+        return x if self.norm is None else normalise(self.norm, x)
 
 
 class SwinIR(nn.Module):
@@ -80,7 +47,10 @@ class SwinIR(nn.Module):
     H and W are reflect-padded on the right and bottom to a multiple of the window and cropped again.
     Defaults are the published SwinMR: 11,497,681 parameters, 799.87 GMACs at 256 x 256.
 
-    gradient_checkpointing: "none", or "full" (each residual group is computed again in the backward pass).
+    gradient_checkpointing, what the backward pass computes again instead of finding it saved: "none"; "light":
+    LayerNorm, GELU and attention probabilities; "full": each residual group.
+    attention: "auto" lets models/attention.py choose; one of its FORCED_WAYS forces a choice. Outputs are
+    equal. The residual stream is fp32 whatever the dtype of the weights or of autocast.
     Raises ValueError for options that fit no network, and in forward for images too small to reflect-pad.
     """
 
@@ -106,19 +76,20 @@ class SwinIR(nn.Module):
         upsampler: str = "",
         resi_connection: str = "1conv",
         gradient_checkpointing: str = "none",
+        attention: str = "auto",
     ) -> None:
         super().__init__()
         out_chans = in_chans if out_chans is None else out_chans
         self.image_hw = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
         self.window_size, self.upscale, self.img_range = window_size, upscale, img_range
         self.upsampler, self.drop_rate = upsampler, drop_rate
-        self.gradient_checkpointing = gradient_checkpointing
+        self.gradient_checkpointing, self.attention = gradient_checkpointing, attention
         self._check_options(in_chans, out_chans, embed_dim, depths, num_heads)
 
         # With an image of one window there is nothing to shift (as in the official network, where the sizes
         # of construction decide, not those of the forward).
         shift = 0 if min(self.image_hw) <= window_size else window_size // 2
-        self.shifted_window_masks = ShiftedWindowMasks(window_size, shift)
+        self.shift = shift
         # Indexed in plain Python: torch.linspace(...).item() would fail on the meta device.
         last_block = max(sum(depths) - 1, 1)
         drop_path_rates = [drop_path_rate * index / last_block for index in range(sum(depths))]
@@ -176,10 +147,12 @@ class SwinIR(nn.Module):
             )
         if in_chans == 3 and out_chans not in (1, 3):
             raise ValueError(f"the RGB mean of 3 input channels does not fit {out_chans} output channels")
-        if self.gradient_checkpointing not in ("none", "full"):
+        if self.gradient_checkpointing not in CHECKPOINTING:
             raise ValueError(
-                f"gradient_checkpointing is 'none' or 'full', not {self.gradient_checkpointing!r}"
+                f"gradient_checkpointing is one of {CHECKPOINTING}, not {self.gradient_checkpointing!r}"
             )
+        if self.attention not in ("auto", *FORCED_WAYS):
+            raise ValueError(f"attention is 'auto' or one of {FORCED_WAYS}, not {self.attention!r}")
 
     def _build_head(self, embed_dim: int, out_chans: int) -> None:
         if self.upsampler == "pixelshuffledirect":
@@ -215,7 +188,7 @@ class SwinIR(nn.Module):
 
     def deep_features(self, shallow: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C, H, W): embedding norm, residual groups, final norm."""
-        x = self.patch_embed(shallow.permute(0, 2, 3, 1))
+        x = self.patch_embed(in_fp32(shallow).permute(0, 2, 3, 1))
         _, height, width, channels = x.shape
         if self.absolute_pos_embed is not None:
             if (height, width) != self.image_hw:
@@ -224,16 +197,43 @@ class SwinIR(nn.Module):
                 )
             x = x + self.absolute_pos_embed.view(1, height, width, channels)
         x = F.dropout(x, self.drop_rate, self.training)
-        mask = None
-        if self.shifted_window_masks.shift:
-            mask = self.shifted_window_masks.get(height, width, x.device, x.dtype)
+        options = BlockOptions(self.attention, self.gradient_checkpointing == "light")
+        workspace = self._workspace(x)
         for group in self.layers:
+            arguments = (x, self.window_size, self.shift, options)
             if self.gradient_checkpointing == "full" and torch.is_grad_enabled():
                 # The reentrant form breaks DistributedDataParallel and needs inputs that require gradients.
-                x = checkpoint(group, x, mask, use_reentrant=False)
+                x = checkpoint(group, *arguments, use_reentrant=False)
             else:
-                x = group(x, mask)
-        return self.norm(x).permute(0, 3, 1, 2)
+                x = group(*arguments, workspace)
+        x = normalise(self.norm, x)
+        return x.to(product_dtype(x.device.type, self.norm.weight)).permute(0, 3, 1, 2)
+
+    def _workspace(self, x: Tensor) -> Workspace | None:
+        """Buffers to share between the blocks, where nobody wants to keep what a block returns."""
+        if (
+            torch.compiler.is_compiling()
+            or torch.is_grad_enabled()
+            or any(map(has_hooks, self.layers.modules()))
+        ):
+            return None
+        options = BlockOptions(self.attention)
+        return Workspace() if {b.attention_way(x, options) for b in self.blocks()} == {"blocked"} else None
+
+    def blocks(self) -> list[SwinBlock]:
+        """Every block, in order."""
+        return [block for group in self.layers for block in group.residual_group.blocks]
+
+    def attention_policy(self, device_type: str, *, trains: bool, traced: bool = False) -> str:
+        """The way attention goes on a device (models/attention.py), for a record of what was measured.
+
+        trains: a training step, else inference; traced: under torch.compile. Ask inside the autocast context
+        of the measurement.
+        """
+        if self.attention != "auto":
+            return self.attention
+        whole = all(block.can_be_blocked(torch.float32, trains) for block in self.blocks())
+        return attention_policy(device_type, trains=trains, whole=whole, traced=traced)
 
     def forward(self, image: Tensor) -> Tensor:
         height, width = image.shape[-2:]

@@ -1,48 +1,81 @@
-"""Window geometry of Swin Transformer: cutting an image into windows, and what shifted windows may attend to.
+"""Window geometry of Swin Transformer: the orders in which a network keeps its pixels, and what may attend.
 
-Everything here depends on sizes alone, never on weights: it is computed once per resolution and never stored
-in a checkpoint. (303 MB of the 349 MB of a published SwinMR checkpoint are such tensors.)
+Between two blocks the features are rows, (rows, C), in one of three orders:
+
+- "image": (B, H, W), as convolutions read it;
+- "regular": (windows, B, N), windows of N = window_size^2 pixels in row-major order;
+- "shifted": the same after the cyclic shift, and the windows sorted by mask class (below).
+
+Windows come before images, so that the windows of one class lie together in a batch of any size. Going from
+one order to another is one gather with a cached index. Everything here depends on sizes alone, never on
+weights: it is made once per resolution and never stored in a checkpoint. (303 MB of the 349 MB of a published
+SwinMR checkpoint are such tensors.)
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import nullcontext
+from threading import Lock
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 # The logit that forbids attention between image parts that only the cyclic shift made neighbours. SwinIR's
 # value; not -inf, so that a row that is masked everywhere stays finite.
 MASKED_LOGIT = -100.0
 
-# One training run sees the patch, the validation size and perhaps a test size; a folder of mixed image sizes
-# would otherwise grow the cache without end (16 MiB per entry at 256 x 256 in fp32).
-CACHED_RESOLUTIONS = 8
+# A shifted window lies inside the image, across its right edge, across its bottom edge, or across both: all
+# windows of a class have the same mask, so there are four masks at any resolution.
+MASK_CLASSES = 4
+
+# Four indices and a set of masks per resolution, batch size and device; a training run sees the patch, the
+# validation size and perhaps a test size. A folder of mixed image sizes would otherwise grow it without end.
+CACHED_TENSORS = 40
 
 
-def partition_windows(image: Tensor, window_size: int) -> Tensor:
-    """(B, H, W, C) -> (B * windows, window_size^2, C), windows in row-major order."""
-    batch, height, width, channels = image.shape
-    rows, columns = height // window_size, width // window_size
-    image = image.view(batch, rows, window_size, columns, window_size, channels)
-    return image.transpose(2, 3).reshape(-1, window_size * window_size, channels)
+class Geometry(NamedTuple):
+    """The sizes that everything follows from; height and width are multiples of the window."""
+
+    batch: int
+    height: int
+    width: int
+    window_size: int
+    shift: int
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Windows down and across."""
+        return self.height // self.window_size, self.width // self.window_size
+
+    @property
+    def tokens(self) -> int:
+        """Pixels of a window."""
+        return self.window_size**2
+
+    @property
+    def windows(self) -> int:
+        """Windows of an image."""
+        down, across = self.grid
+        return down * across
+
+    def class_sizes(self) -> tuple[int, ...]:
+        """Windows of the whole batch in each mask class: interior, right, bottom, corner (some may be 0)."""
+        down, across = self.grid
+        counts = ((down - 1) * (across - 1), down - 1, across - 1, 1)
+        return tuple(count * self.batch for count in counts)
 
 
-def merge_windows(windows: Tensor, window_size: int, height: int, width: int) -> Tensor:
-    """The inverse of `partition_windows`: (B * windows, window_size^2, C) -> (B, H, W, C)."""
-    rows, columns = height // window_size, width // window_size
-    channels = windows.shape[-1]
-    windows = windows.view(-1, rows, columns, window_size, window_size, channels)
-    return windows.transpose(2, 3).reshape(-1, height, width, channels)
-
-
-def relative_position_index(window_size: int) -> Tensor:
+def relative_position_index(window_size: int, device: torch.device | str = "cpu") -> Tensor:
     """Row of the relative-position-bias table for each pair of tokens, int64 (window_size^2, window_size^2).
 
     Liu et al. 2021, "Swin Transformer", eq. 4: the bias depends on (dy, dx), each in
     [-(window_size - 1), window_size - 1], numbered row-major.
     """
-    side = torch.arange(window_size)
+    side = torch.arange(window_size, device=device)
     y, x = torch.meshgrid(side, side, indexing="ij")
     y, x = y.flatten(), x.flatten()
     dy = y[:, None] - y[None, :] + window_size - 1
@@ -50,53 +83,157 @@ def relative_position_index(window_size: int) -> Tensor:
     return dy * (2 * window_size - 1) + dx
 
 
-def shifted_window_mask(
-    height: int, width: int, window_size: int, shift: int, device: torch.device, dtype: torch.dtype
-) -> Tensor:
-    """Additive attention mask after a cyclic shift, (windows, window_size^2, window_size^2): 0 or -100.
+def class_masks(window_size: int, shift: int, device: torch.device | str = "cpu") -> Tensor:
+    """Additive attention masks after the shift, fp32 (4 classes, N, N): 0 or -100.
 
     The shift brings the image's far edges together inside the last row and column of windows. Two tokens may
-    attend to each other only when they come from the same of the 3 x 3 image parts.
+    attend to each other only when they come from the same part of the image.
     """
+    side = torch.arange(window_size, device=device)
+    wrapped = (side >= window_size - shift).to(torch.int64)
+    down, across = wrapped[:, None].expand(-1, window_size), wrapped[None, :].expand(window_size, -1)
+    masks = []
+    for crosses_bottom, crosses_right in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        part = (2 * down * crosses_bottom + across * crosses_right).flatten()
+        differs = part[:, None] != part[None, :]
+        masks.append(torch.zeros(differs.shape, device=device).masked_fill_(differs, MASKED_LOGIT))
+    return torch.stack(masks)
 
-    def part(size: int) -> Tensor:
-        position = torch.arange(size, device=device)
-        return (position >= size - window_size).to(torch.int64) + (position >= size - shift).to(torch.int64)
 
-    parts = part(height)[:, None] * 3 + part(width)[None, :]
-    windows = partition_windows(parts[None, :, :, None], window_size).squeeze(-1)
-    differs = windows[:, None, :] != windows[:, :, None]
-    return torch.zeros(differs.shape, device=device, dtype=dtype).masked_fill_(differs, MASKED_LOGIT)
+def image_rows(geometry: Geometry, order: str) -> Tensor:
+    """Which row of the image order stands at each row of `order`, int64 (B * H * W,)."""
+    batch, height, width, window, shift = geometry
+    rows = torch.arange(batch * height * width, device="cpu").view(batch, height, width)
+    if order == "image":
+        return rows.flatten()
+    down, across = geometry.grid
+    if order == "shifted":
+        rows = rows.roll((-shift, -shift), dims=(1, 2))
+    rows = rows.view(batch, down, window, across, window).permute(1, 3, 0, 2, 4)
+    rows = rows.reshape(down * across, batch * window * window)
+    if order == "shifted":
+        at_bottom = torch.arange(down, device="cpu") == down - 1
+        at_right = torch.arange(across, device="cpu") == across - 1
+        mask_class = (2 * at_bottom[:, None].int() + at_right[None, :].int()).flatten()
+        rows = rows[mask_class.argsort(stable=True)]
+    return rows.flatten()
 
 
-class ShiftedWindowMasks:
-    """The masks of the resolutions seen last, made on first use and kept per device and dtype.
+def order_index(geometry: Geometry, source: str, target: str) -> Tensor:
+    """int32 (rows,): `features_in_target = features_in_source[index]`."""
+    position = torch.empty(geometry.batch * geometry.height * geometry.width, dtype=torch.int64, device="cpu")
+    position[image_rows(geometry, source)] = torch.arange(len(position), device="cpu")
+    return position[image_rows(geometry, target)].int()
 
-    SwinIR rebuilds its mask on the CPU in every forward whose size differs from `img_size`, which is every
-    training step on patches.
+
+_cache: OrderedDict[tuple, Tensor] = OrderedDict()
+_cache_lock = Lock()
+
+
+def _cached(key: tuple, device: torch.device, build: Callable[[], Tensor]) -> Tensor:
+    """The tensor of a key, shared by every network of the process; the ones used last are kept.
+
+    Made outside inference mode, so that one first needed by a validation pass can take part in a later
+    training step. Under a mode that fakes tensors nothing is read from the cache or left in it.
     """
+    faked = type(torch.empty(0)) is not Tensor
+    if not faked:
+        with _cache_lock:
+            if key in _cache:
+                _cache.move_to_end(key)
+                return _cache[key]
+    # Modes that count or trace see none of it, so that a first call looks like every later one.
+    with torch.inference_mode(False), torch.no_grad(), nullcontext() if faked else _disable_current_modes():
+        made = build().to(device)
+    if not faked:
+        with _cache_lock:
+            _cache[key] = made
+            while len(_cache) > CACHED_TENSORS:
+                _cache.popitem(last=False)
+    return made
 
-    def __init__(self, window_size: int, shift: int) -> None:
-        self.window_size = window_size
-        self.shift = shift
-        self._masks: OrderedDict[tuple, Tensor] = OrderedDict()
 
-    def get(self, height: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Mask for one padded resolution, (windows, window_size^2, window_size^2)."""
-        key = (height, width, device, dtype)
-        mask = self._masks.get(key)
-        if mask is None:
-            # Made outside inference mode, so that a mask first needed by a validation pass can take part in
-            # a later training step.
-            with torch.inference_mode(False), torch.no_grad():
-                mask = shifted_window_mask(height, width, self.window_size, self.shift, device, dtype)
-            self._masks[key] = mask
-            while len(self._masks) > CACHED_RESOLUTIONS:
-                self._masks.popitem(last=False)
-        return mask
+def cached_order_index(geometry: Geometry, source: str, target: str, device: torch.device) -> Tensor:
+    """`order_index` on a device."""
+    key = ("order", *geometry, source, target, device)
+    return _cached(key, device, lambda: order_index(geometry, source, target))
 
-    def __deepcopy__(self, memo: dict) -> ShiftedWindowMasks:
-        return ShiftedWindowMasks(self.window_size, self.shift)
 
-    def __getstate__(self) -> dict:
-        return {"window_size": self.window_size, "shift": self.shift, "_masks": OrderedDict()}
+def cached_class_masks(window_size: int, shift: int, device: torch.device) -> Tensor:
+    """`class_masks` on a device. A compiler gets the formula, as it would make the cache part of its graph."""
+    if torch.compiler.is_compiling():
+        return class_masks(window_size, shift, device)
+    return _cached(("masks", window_size, shift, device), device, lambda: class_masks(window_size, shift))
+
+
+def cached_relative_position_index(window_size: int, device: torch.device) -> Tensor:
+    """`relative_position_index` on a device, flat."""
+    if torch.compiler.is_compiling():
+        return relative_position_index(window_size, device).flatten()
+    key = ("positions", window_size, device)
+    return _cached(key, device, lambda: relative_position_index(window_size).flatten())
+
+
+class PermuteRows(torch.autograd.Function):
+    """x[index] for a permutation: its gradient is grad[inverse], where indexing would add into zeros."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, index: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(index, inverse)
+        return x.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None]:
+        index, inverse = ctx.saved_tensors
+        return PermuteRows.apply(gradient, inverse, index), None, None
+
+
+def index_pair(geometry: Geometry, source: str, target: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The gather from one order to another, and the gather back."""
+    there = cached_order_index(geometry, source, target, device)
+    return there, cached_order_index(geometry, target, source, device)
+
+
+def reorder(rows: Tensor, geometry: Geometry, source: str, target: str) -> Tensor:
+    """(rows, C) from one order to another."""
+    if source == target:
+        return rows
+    if torch.compiler.is_compiling():
+        return _from_image(_to_image(rows, geometry, source), geometry, target)
+    return PermuteRows.apply(rows, *index_pair(geometry, source, target, rows.device))
+
+
+# The same by rolls and permutations, which a compiler can fuse with what comes before and after.
+def _from_image(image: Tensor, geometry: Geometry, order: str) -> Tensor:
+    """(B, H, W, C) -> (rows, C)."""
+    if order == "image":
+        return image.flatten(0, 2)
+    batch, _, _, window, shift = geometry
+    down, across = geometry.grid
+    if order == "shifted":
+        image = image.roll((-shift, -shift), dims=(1, 2))
+    grid = image.view(batch, down, window, across, window, -1).permute(1, 3, 0, 2, 4, 5)
+    if order == "regular":
+        return grid.reshape(-1, image.shape[-1])
+    parts = (grid[:-1, :-1], grid[:-1, -1:], grid[-1:, :-1], grid[-1:, -1:])
+    return torch.cat([part.reshape(-1, image.shape[-1]) for part in parts])
+
+
+def _to_image(rows: Tensor, geometry: Geometry, order: str) -> Tensor:
+    """(rows, C) -> (B, H, W, C)."""
+    batch, height, width, window, shift = geometry
+    down, across = geometry.grid
+    if order == "image":
+        return rows.view(batch, height, width, -1)
+    if order == "regular":
+        grid = rows.view(down, across, batch, window, window, -1)
+    else:
+        parts = rows.split([size * geometry.tokens for size in geometry.class_sizes()])
+        shapes = ((down - 1, across - 1), (down - 1, 1), (1, across - 1), (1, 1))
+        interior, right, bottom, corner = (
+            part.view(*shape, batch, window, window, rows.shape[-1])
+            for part, shape in zip(parts, shapes, strict=True)
+        )
+        grid = torch.cat([torch.cat([interior, right], 1), torch.cat([bottom, corner], 1)])
+    image = grid.permute(2, 0, 3, 1, 4, 5).reshape(batch, height, width, -1)
+    return image.roll((shift, shift), dims=(1, 2)) if order == "shifted" else image

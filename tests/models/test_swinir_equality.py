@@ -1,13 +1,20 @@
 """Our SwinIR against the independent implementation that the package spandrel carries."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from spandrel.architectures.SwinIR.__arch.SwinIR import SwinIR as ReferenceSwinIR
 
 from models.swinir import SwinIR
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small operators on many threads wait for each other where other processes run beside the tests."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
 
 TINY = dict(
     img_size=32,
@@ -139,44 +146,19 @@ def test_reference_checkpoint_of_another_size_loads():
 
 def test_stochastic_depth_matches_its_definition():
     """Dropped with probability p, kept branches scaled by 1/(1-p): the expectation is the whole branch."""
-    from models.swin_block import drop_path
+    from models.swin_block import kept_samples
 
     torch.manual_seed(0)
-    dropped = drop_path(torch.ones(20_000, 3), 0.25, training=True)
-    assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
-    assert (dropped[:, 0] == dropped[:, 2]).all()
-    assert dropped.mean().item() == pytest.approx(1.0, abs=0.02)
-    assert drop_path(dropped, 0.25, training=False) is dropped
+    kept = kept_samples(torch.ones(1), 20_000, 0.25, training=True)
+    assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert kept.mean().item() == pytest.approx(1.0, abs=0.02)
+    assert kept_samples(kept, 3, 0.25, training=False) is None
 
 
 def test_drop_path_rates_are_linear_over_all_blocks():
     network = SwinIR(**{**TINY, "depths": [2, 4], "num_heads": [2, 2], "drop_path_rate": 0.1})
     rates = [block.drop_path_rate for group in network.layers for block in group.residual_group.blocks]
     assert rates == pytest.approx([0.0, 0.02, 0.04, 0.06, 0.08, 0.1])
-
-
-def test_mask_cache_is_bounded_and_not_copied():
-    from models.windows import CACHED_RESOLUTIONS
-
-    network = SwinIR(**TINY).eval()
-    with torch.inference_mode():
-        for side in range(16, 16 + 8 * (CACHED_RESOLUTIONS + 4), 8):
-            network(torch.rand(1, 1, side, 16))
-    assert len(network.shifted_window_masks._masks) == CACHED_RESOLUTIONS
-    for copied in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
-        assert len(copied.shifted_window_masks._masks) == 0
-        image = torch.rand(1, 1, 24, 40)
-        with torch.no_grad():
-            assert torch.equal(copied(image), network(image))
-
-
-def test_mask_first_made_in_inference_mode_serves_training():
-    network = SwinIR(**TINY)
-    image = torch.rand(1, 1, 32, 32)
-    with torch.inference_mode():
-        network(image)
-    network(image).mean().backward()
-    assert network.conv_first.weight.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize(

@@ -119,11 +119,10 @@ def test_the_seed_decides_the_weights():
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_checkpointing_in_part_is_refused_with_a_way_out():
-    sections = {"training": {"gradient_checkpointing": "light"}, "data": {"patch_size": 16}}
-    assert refusal(SMALL, **sections).endswith("not available for swinir yet: use 'none' or 'full'")
-    sections["training"]["gradient_checkpointing"] = "full"
-    assert build(SMALL, **sections).module.gradient_checkpointing == "full"
+@pytest.mark.parametrize("checkpointing", ["none", "light", "full"])
+def test_checkpointing_of_the_config_reaches_the_network(checkpointing):
+    sections = {"training": {"gradient_checkpointing": checkpointing}, "data": {"patch_size": 16}}
+    assert build(SMALL, **sections).module.gradient_checkpointing == checkpointing
 
 
 def test_what_the_network_itself_refuses_is_one_line(monkeypatch):

@@ -30,6 +30,7 @@ class BatchMeasurement:
     reserved_peak_bytes: int | None
     memory_kind: str
     first_nonfinite_module: str | None
+    attention: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -187,6 +188,10 @@ def measure_forward(
     autocast = torch.autocast(torch_device.type, dtype, enabled=dtype != torch.float32)
     with state_preserved(built.module), torch.inference_mode(), autocast:
         built.module.eval()
+        # SwinIR says which way its attention goes here (models/attention.py): figures depend on it.
+        policy_of = getattr(built.module, "attention_policy", None)
+        compiled = forward is not built.module
+        attention = policy_of(torch_device.type, trains=False, traced=compiled) if policy_of else None
         device.release_cached()
         device.reset_peak()
         before = device.current_bytes()
@@ -210,4 +215,5 @@ def measure_forward(
         reserved_peak_bytes=peak.reserved_bytes,
         memory_kind=device.memory_kind,
         first_nonfinite_module=culprit,
+        attention=attention,
     )

@@ -107,6 +107,7 @@ def batch_block(measurement: dict[str, Any], device_kind: str) -> dict[str, Any]
         "batch_size": measurement["batch_size"],
         "input_shape": measurement["input_shape"],
         "num_runs": len(measurement["latency"]["samples_ms"]),
+        "attention": measurement.get("attention"),
         "timing": timing_block(measurement, device_kind),
         "memory": memory_block(measurement),
     }

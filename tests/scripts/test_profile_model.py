@@ -83,6 +83,7 @@ def test_complete_profile_of_a_tiny_network(profile_model, tiny_config, tmp_path
     for size, block in profile["batch_profiling"].items():
         timing, memory = block["timing"], block["memory"]
         assert block["input_shape"] == [int(size), 1, 32, 32]
+        assert block["attention"] == "blocked"  # the policy's way for inference on a CPU
         assert len(timing["samples_ms"]) == timing["num_runs"] == 7
         assert len(timing["warmup_ms"]) == timing["warmup_runs"] == 2
         assert timing["stop_reason"] == "requested"

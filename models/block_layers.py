@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules import module as module_hooks
 
 from models.attention import class_attention, pad_heads, padded_head_dim
 from models.recompute import GeluLinear, NormLinear
@@ -23,8 +24,11 @@ class BlockOptions(NamedTuple):
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether somebody looks on when the module is called."""
-    return any(getattr(module, hooks) for hooks in HOOKS)
+    """Whether somebody looks on when the module is called: hooks of its own, or torch's for all modules.
+
+    A counter that credits work to modules sees a layer only if the layer is called.
+    """
+    return any(getattr(module, hooks) or getattr(module_hooks, f"_global{hooks}") for hooks in HOOKS)
 
 
 def is_plain(module: nn.Module, kind: type) -> bool:

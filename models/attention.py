@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from models.stand_in import stands_for
+
 # "matmul"   product, sum, softmax and product as operators of their own.
 # "fused"    scaled_dot_product_attention on the head dim as it is.
 # "padded"   the same, the head dim filled up with zeros to what CUDA's memory-efficient kernel takes.
@@ -38,8 +40,9 @@ def attention_policy(
     - CPU: "blocked": operators over a whole image spend most of their time on memory, not on arithmetic.
       Where that is not possible "fused" without gradients, and "matmul" with them, because the fused kernel
       knows no gradient of the bias there.
-    - meta, tracers and other devices: "matmul", which every counter and every backend understands.
+    - meta (unless it stands for another device), tracers and other devices: "matmul", which every counter and every backend understands.
     """
+    device_type = stands_for(device_type)
     if device_type == "cuda":
         return "matmul" if bias_alone else "padded"
     if device_type != "cpu":

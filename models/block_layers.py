@@ -11,6 +11,7 @@ from torch.nn.modules import module as module_hooks
 
 from models.attention import class_attention, pad_heads, padded_head_dim
 from models.recompute import GeluLinear, NormLinear
+from models.stand_in import stands_for
 from models.windows import cached_class_masks, cached_relative_position_index
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -38,6 +39,7 @@ def is_plain(module: nn.Module, kind: type) -> bool:
 
 def product_dtype(device_type: str, weight: Tensor) -> torch.dtype:
     """The dtype in which a linear layer with this weight computes."""
+    device_type = stands_for(device_type)
     if device_type != "meta" and torch.is_autocast_enabled(device_type):
         return torch.get_autocast_dtype(device_type)
     return weight.dtype

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from models.block_layers import BlockOptions, product_dtype
+from models.stand_in import stands_for
 from models.swin_block import SwinBlock
 from models.windows import Geometry, index_pair, reorder
 
@@ -57,7 +58,7 @@ def convolve_stream(convolution: nn.Module, x: Tensor) -> Tensor:
     dtype = product_dtype(x.device.type, weight)
     if dtype != torch.float16:
         return convolution(x.to(dtype))
-    with torch.autocast(x.device.type, enabled=False):
+    with torch.autocast(stands_for(x.device.type), enabled=False):
         wide = {name: parameter.to(x.dtype) for name, parameter in convolution.named_parameters()}
         return functional_call(convolution, wide, (x,))
 

@@ -144,13 +144,22 @@ def _cached(key: tuple, device: torch.device, build: Callable[[], Tensor]) -> Te
                 return _cache[key]
     # Modes that count or trace see none of it, so that a first call looks like every later one.
     with torch.inference_mode(False), torch.no_grad(), nullcontext() if faked else _disable_current_modes():
-        made = build().to(device)
+        made = build()
+    # What comes to lie on the device is seen: a trace of memory counts it.
+    with torch.inference_mode(False), torch.no_grad():
+        made = made.to(device)
     if not faked:
         with _cache_lock:
             _cache[key] = made
             while len(_cache) > CACHED_TENSORS:
                 _cache.popitem(last=False)
     return made
+
+
+def clear_cache() -> None:
+    """Forgets every cached tensor, so that a trace that begins sees all of them made."""
+    with _cache_lock:
+        _cache.clear()
 
 
 def cached_order_index(geometry: Geometry, source: str, target: str, device: torch.device) -> Tensor:

@@ -1,0 +1,167 @@
+"""A trace's allocations handed to the simulated allocator, with the libraries' workspaces between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler.prediction.caching_allocator import (
+    MIN_BLOCK_BYTES,
+    CachingAllocator,
+    SimulatedOutOfMemoryError,
+)
+from profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
+from profiler.prediction.workspaces import Workspaces
+
+# Operators that CUDA computes with cuBLAS, so that the calling thread's workspace exists from the first of them on.
+PRODUCTS = (
+    "aten.mm.",
+    "aten.bmm.",
+    "aten.addmm.",
+    "aten.baddbmm.",
+    "aten.addbmm.",
+    "aten.addmv.",
+    "aten.mv.",
+)
+# Of these, the ones that cublasLt computes together with the bias.
+FUSED_BIAS = "aten.addmm."
+NOTHING = Workspaces(0, 0, 0, "no workspaces")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The moment of the most memory: bytes, where it is, and what is alive then by category (live bytes)."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+    live_bytes: int
+    phase: str
+    operator: str
+    by_category: dict[str, int]
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """What the allocator would show.
+
+    training, validation: peaks of the traced steps, and of the validation (None where none was traced).
+    workspace_bytes: of the peaks, what cuBLAS keeps. retries: how often cached memory was given back at the limit.
+    end_allocated_bytes: after the last event.
+    """
+
+    training: Peak
+    validation: Peak | None
+    workspace_bytes: int
+    retries: int
+    end_allocated_bytes: int
+    peak_reserved_bytes: int
+
+
+def live_peak(trace: Trace, first: int = 0, end: int | None = None) -> tuple[int, int]:
+    """Most live bytes (each storage rounded up to 512) in events[first:end], and the event it is reached at."""
+    live = trace.live_bytes(MIN_BLOCK_BYTES)[first:end]
+    if not len(live):
+        return 0, first
+    position = int(live.argmax())
+    return int(live[position]), first + position
+
+
+def live_by_category(trace: Trace, event: int) -> dict[str, int]:
+    """Bytes alive after an event, each storage rounded up to 512, by category."""
+    alive = np.zeros(len(trace.sizes), dtype=bool)
+    until = trace.events[: event + 1]
+    alive[until[until > 0] - 1] = True
+    alive[-until[until < 0] - 1] = False
+    rounded = -(-trace.sizes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+    return {
+        name: int(rounded[alive & (trace.categories == number)].sum())
+        for number, name in enumerate(CATEGORIES)
+    }
+
+
+def replay(
+    trace: Trace,
+    *,
+    workspaces: Workspaces = NOTHING,
+    limit_bytes: int | None = None,
+    expandable: bool = False,
+) -> ReplayResult:
+    """Replays all events in order. Raises SimulatedOutOfMemoryError where the limit is too small."""
+    allocator = CachingAllocator(limit_bytes, expandable)
+    blocks: dict[int, object] = {}
+    is_product = np.array([name.startswith(PRODUCTS) for name in trace.operator_names], dtype=bool)
+    is_fused = np.array([name.startswith(FUSED_BIAS) for name in trace.operator_names], dtype=bool)
+    product = is_product[trace.operators].tolist() if len(trace.operators) else []
+    fused = is_fused[trace.operators].tolist() if len(trace.operators) else []
+    backward = PHASES.index("backward")
+    setup_end = trace.step_starts[0] if trace.step_starts else 0
+    validation_start = _validation_start(trace)
+    # The autograd engine has a thread of its own, and each thread its workspace.
+    threads: set[bool] = set()
+    workspace_bytes = 0
+    peaks: list[list[int]] = [[0, 0, 0], [0, 0, 0]]  # training, validation: allocated, event, reserved
+    phases = trace.event_phases.tolist()
+    sizes = trace.sizes.tolist()
+    for position, event in enumerate(trace.events.tolist()):
+        if position == setup_end:
+            allocator.reset_peaks()
+        if event < 0:
+            allocator.free(blocks.pop(-event - 1))
+            continue
+        number = event - 1
+        blocks[number] = allocator.allocate(sizes[number])
+        if product[number]:
+            thread = phases[position] == backward
+            if thread not in threads and workspaces.cublas_bytes:
+                threads.add(thread)
+                allocator.allocate(workspaces.cublas_bytes)
+                workspace_bytes += workspaces.cublas_bytes
+            if fused[number] and workspaces.cublaslt_bytes:
+                allocator.free(allocator.allocate(workspaces.cublaslt_bytes))
+        if position >= setup_end:
+            peak = peaks[validation_start is not None and position >= validation_start]
+            if allocator.peak_allocated_bytes > peak[0]:
+                peak[0], peak[1] = allocator.peak_allocated_bytes, position
+            peak[2] = max(peak[2], allocator.reserved_bytes)
+            allocator.peak_allocated_bytes = allocator.allocated_bytes
+    use = allocator.use()
+    return ReplayResult(
+        training=_peak(trace, *peaks[0]),
+        validation=None if validation_start is None else _peak(trace, *peaks[1]),
+        workspace_bytes=workspace_bytes,
+        retries=use.retries,
+        end_allocated_bytes=use.allocated_bytes,
+        peak_reserved_bytes=use.peak_reserved_bytes,
+    )
+
+
+def fits(trace: Trace, limit_bytes: int, *, workspaces: Workspaces, expandable: bool = False) -> bool:
+    """Whether the run stays under the limit without once giving cached memory back."""
+    if live_peak(trace)[0] > limit_bytes:
+        return False
+    try:
+        result = replay(trace, workspaces=workspaces, limit_bytes=limit_bytes, expandable=expandable)
+    except SimulatedOutOfMemoryError:
+        return False
+    return result.retries == 0
+
+
+def _validation_start(trace: Trace) -> int | None:
+    validation = PHASES.index("validation")
+    if not trace.step_starts or not (trace.event_phases == validation).any():
+        return None
+    return trace.step_starts[-1]
+
+
+def _peak(trace: Trace, allocated_bytes: int, event: int, reserved_bytes: int) -> Peak:
+    number = abs(int(trace.events[event])) - 1
+    by_category = live_by_category(trace, event)
+    return Peak(
+        allocated_bytes=allocated_bytes,
+        reserved_bytes=reserved_bytes,
+        live_bytes=sum(by_category.values()),
+        phase=PHASES[trace.event_phases[event]],
+        operator=trace.operator_names[trace.operators[number]].removeprefix("aten."),
+        by_category=by_category,
+    )

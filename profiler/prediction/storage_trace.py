@@ -1,0 +1,220 @@
+"""Which storages live when: a record of every allocation and release that operators make.
+
+A dispatch mode sees the result of every operator; a weak reference tells when its storage is gone. Nothing is read from
+a tensor but its size, so that tensors without data (meta) are as good as real ones.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# What the run is doing when something is allocated.
+PHASES = (
+    "setup", "inputs", "forward", "loss", "backward", "clipping", "optimizer", "averaging", "validation",
+)  # fmt: skip
+# What an allocation is. The first four are known when it is made, the others by how long it lives.
+CATEGORIES = (
+    "parameters", "loss_networks", "ema", "inputs", "gradients", "optimizer_state", "saved_activations", "temporaries",
+)  # fmt: skip
+FOREACH = "aten::_foreach_"
+POINTWISE_FOREACH = {
+    "abs", "add", "addcdiv", "addcmul", "clamp_max", "clamp_min", "div", "exp", "lerp", "log", "maximum", "minimum",
+    "mul", "neg", "pow", "reciprocal", "rsqrt", "sign", "sqrt", "sub",
+}  # fmt: skip
+_PHASE = {name: number for number, name in enumerate(PHASES)}
+_CATEGORY = {name: number for number, name in enumerate(CATEGORIES)}
+_BY_LIFETIME = -1
+
+
+@dataclass
+class Trace:
+    """All allocations of one run, in order.
+
+    Attributes:
+        batch_size: samples of one micro-batch.
+        sizes: int64 (allocations,), bytes of the storage as asked for, not rounded.
+        phases: int8 (allocations,), index into PHASES.
+        categories: int8 (allocations,), index into CATEGORIES.
+        operators: int32 (allocations,), index into operator_names.
+        events: int32 (events,), i + 1 where allocation i is made, -(i + 1) where it is released.
+        event_phases: int8 (events,), the phase in which it happens.
+        step_starts: positions in `events` where each step starts, and where the validation starts.
+        assumptions: what a trace without values had to assume.
+    """
+
+    batch_size: int
+    sizes: np.ndarray
+    phases: np.ndarray
+    categories: np.ndarray
+    operators: np.ndarray
+    operator_names: list[str]
+    events: np.ndarray
+    event_phases: np.ndarray
+    step_starts: list[int]
+    assumptions: list[str] = field(default_factory=list)
+
+    def live_bytes(self, granularity: int = 1) -> np.ndarray:
+        """int64 (events,): bytes alive after each event, each storage rounded up to `granularity`."""
+        return live_bytes(self.events, self.sizes, granularity)
+
+
+def live_bytes(events: np.ndarray, sizes: np.ndarray, granularity: int = 1) -> np.ndarray:
+    """int64 (events,): bytes alive after each event, each allocation rounded up to `granularity` bytes."""
+    rounded = -(-sizes // granularity) * granularity
+    changes = np.where(events > 0, rounded[np.abs(events) - 1], -rounded[np.abs(events) - 1])
+    return np.cumsum(changes)
+
+
+class StorageTrace(TorchDispatchMode):
+    """Records while it is entered. `phase` and `category` are set by whoever runs the traced code.
+
+    device_type: only storages on this kind of device count.
+    """
+
+    def __init__(self, device_type: str = "meta") -> None:
+        super().__init__()
+        self.device_type = device_type
+        self.phase = "setup"
+        self.category: str | None = None
+        self._sizes: list[int] = []
+        self._phases: list[int] = []
+        self._categories: list[int] = []
+        self._operators: list[int] = []
+        self._names: dict[str, int] = {}
+        self._events: list[int] = []
+        self._event_phases: list[int] = []
+        self._step_starts: list[int] = []
+        # By the identity of the storage's Python object, which lives as long as the storage does.
+        self._live: dict[int, tuple[int, Any]] = {}
+        self._recording = True
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name
+        if name.startswith(FOREACH) and args[0] and args[0][0].device.type == "meta":
+            result = _foreach_without_data(name, function, args, kwargs or {})
+        else:
+            result = function(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self._note(result, function, args)
+        elif isinstance(result, (tuple, list)):
+            for item in result:
+                if isinstance(item, Tensor):
+                    self._note(item, function, args)
+                elif isinstance(item, (tuple, list)):
+                    for inner in item:
+                        if isinstance(inner, Tensor):
+                            self._note(inner, function, args)
+        return result
+
+    def enter(self, tensor: Tensor, operator: str) -> None:
+        """Records a tensor that was made out of sight, as if `operator` made it now; known ones are left alone."""
+        if tensor.device.type != self.device_type:
+            return
+        storage = tensor.untyped_storage()
+        if id(storage) not in self._live:
+            self._allocate(storage, operator)
+
+    def start_step(self) -> None:
+        """Marks the beginning of a step (or of the validation)."""
+        self._step_starts.append(len(self._events))
+
+    def finish(self, batch_size: int, assumptions: list[str]) -> Trace:
+        """Ends the recording: what is still alive stays so."""
+        self._recording = False
+        sizes = np.array(self._sizes, dtype=np.int64)
+        events = np.array(self._events, dtype=np.int32)
+        event_phases = np.array(self._event_phases, dtype=np.int8)
+        phases = np.array(self._phases, dtype=np.int8)
+        given = np.array(self._categories, dtype=np.int8)
+        return Trace(
+            batch_size=batch_size,
+            sizes=sizes,
+            phases=phases,
+            categories=categorise(phases, given, events, event_phases),
+            operators=np.array(self._operators, dtype=np.int32),
+            operator_names=list(self._names),
+            events=events,
+            event_phases=event_phases,
+            step_starts=list(self._step_starts),
+            assumptions=assumptions,
+        )
+
+    def _note(self, tensor: Tensor, function, args) -> None:
+        if tensor.device.type != self.device_type:
+            return
+        storage = tensor.untyped_storage()
+        known = self._live.get(id(storage))
+        if known is None:
+            self._allocate(storage, str(function))
+        elif storage.nbytes() != self._sizes[known[0]]:  # resize_
+            self._release(id(storage), known[0])
+            self._allocate(storage, str(function))
+
+    def _allocate(self, storage: torch.UntypedStorage, operator: str) -> None:
+        size = storage.nbytes()
+        if not size:
+            return
+        number, key = len(self._sizes), id(storage)
+        self._sizes.append(size)
+        self._phases.append(_PHASE[self.phase])
+        self._categories.append(_BY_LIFETIME if self.category is None else _CATEGORY[self.category])
+        self._operators.append(self._names.setdefault(operator, len(self._names)))
+        self._events.append(number + 1)
+        self._event_phases.append(_PHASE[self.phase])
+        reference = weakref.ref(storage, lambda _, key=key, number=number: self._release(key, number))
+        self._live[key] = (number, reference)
+
+    def _release(self, key: int, number: int) -> None:
+        known = self._live.get(key)
+        if not self._recording or known is None or known[0] != number:
+            return
+        del self._live[key]
+        self._events.append(-(number + 1))
+        self._event_phases.append(_PHASE[self.phase])
+
+
+def _foreach_without_data(name: str, function, args, kwargs) -> Any:
+    """What an operator over a list of tensors allocates; the meta device would go through the list in Python.
+
+    In place: nothing. Pointwise: a tensor like each of the first list.
+    """
+    if name.endswith("_"):
+        return None
+    if name.removeprefix(FOREACH) in POINTWISE_FOREACH:
+        return [torch.empty_like(tensor) for tensor in args[0]]
+    return function(*args, **kwargs)
+
+
+def categorise(
+    phases: np.ndarray, given: np.ndarray, events: np.ndarray, event_phases: np.ndarray
+) -> np.ndarray:
+    """int8 (allocations,), index into CATEGORIES: what was given, else by when an allocation is made and released.
+
+    Made in the forward pass or the loss and alive in the backward pass: a saved activation. Made in the backward pass and
+    alive after it: a gradient. Made by the optimizer and never released: its state. All else is temporary.
+    """
+    released = np.full(len(phases), len(PHASES), dtype=np.int8)  # never
+    gone = events < 0
+    released[-events[gone] - 1] = event_phases[gone]
+    forward = np.isin(phases, (_PHASE["forward"], _PHASE["loss"]))
+    found = np.full(len(phases), _CATEGORY["temporaries"], dtype=np.int8)
+    found[forward & (released >= _PHASE["backward"])] = _CATEGORY["saved_activations"]
+    found[(phases == _PHASE["backward"]) & (released > _PHASE["backward"])] = _CATEGORY["gradients"]
+    found[(phases == _PHASE["optimizer"]) & (released == len(PHASES))] = _CATEGORY["optimizer_state"]
+    return np.where(given == _BY_LIFETIME, found, given).astype(np.int8)
+
+
+def tensors_in_moving_order(module: nn.Module) -> list[Tensor]:
+    """Parameters and buffers in the order in which `module.to(device)` moves them: children first."""
+    found: list[Tensor] = []
+    for child in module.children():
+        found += tensors_in_moving_order(child)
+    found += [parameter for parameter in module._parameters.values() if parameter is not None]
+    return found + [buffer for buffer in module._buffers.values() if buffer is not None]

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -146,7 +147,7 @@ class Worker:
             self.send({"event": "run", "runs": self._runs})
 
 
-def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+def answer(worker: Any, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to one request: its result, a mistake of the user's, or a classified failure."""
     try:
         return {"event": "done", "result": getattr(worker, f"do_{request['do']}")(request)}
@@ -160,20 +161,23 @@ def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
         return {"event": "failed", "failure": failure.to_json(), "traceback": traceback.format_exc()}
 
 
-def serve(requests: TextIO, answers: TextIO) -> None:
+def serve(requests: TextIO, answers: TextIO, worker_class: Callable[..., Any] = Worker) -> None:
     """Answers requests until the command closes its end."""
 
     def send(message: dict[str, Any]) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    worker = Worker(send)
+    worker = worker_class(send)
     for line in requests:
         send(answer(worker, json.loads(line)))
 
 
-def main() -> None:
-    """Entry of the process: `main <requests file descriptor> <answers file descriptor>` in sys.argv."""
+def main(worker_class: Callable[..., Any] = Worker) -> None:
+    """Entry of the process: `main <requests file descriptor> <answers file descriptor>` in sys.argv.
+
+    worker_class: what answers, made with a function that sends events.
+    """
     die_with_parent()
     offer_to_kernel()
     # The command decides about Ctrl-C: a measurement must not die of it before it has been asked to.
@@ -181,4 +185,4 @@ def main() -> None:
     requests = os.fdopen(int(sys.argv[1]), "r", encoding="utf-8")
     answers = os.fdopen(int(sys.argv[2]), "w", encoding="utf-8")
     with suppress(BrokenPipeError):  # the command is gone, and nobody is left to tell
-        serve(requests, answers)
+        serve(requests, answers, worker_class)

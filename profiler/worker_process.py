@@ -21,7 +21,7 @@ from profiler.failures import Failure, FailureKind, classify_death, kernel_kills
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Not `-m profiler.worker`: that would put the user's working directory, and a `profiler` folder of his, first.
-BOOTSTRAP = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from profiler.worker import main; main()"
+BOOTSTRAP = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from {{module}} import main; main()"
 # The kernel reaps a killed process in milliseconds, but may take seconds to free 20 GB first.
 REAPING_S = 30.0
 READ_BYTES = 65536
@@ -43,13 +43,14 @@ class RequestRefusedError(Exception):
 class WorkerProcess:
     """One measuring process. Use as a context manager: leaving it leaves no process behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "profiler.worker") -> None:
+        """module: whose `main` is the process."""
         self._kills_before = kernel_kills()
         request_read, self._request_write = os.pipe()
         self._answer_read, answer_write = os.pipe()
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", BOOTSTRAP, str(request_read), str(answer_write)],
+                [sys.executable, "-c", BOOTSTRAP.format(module=module), str(request_read), str(answer_write)],
                 stdin=subprocess.DEVNULL,
                 # What a network prints must not mix with a JSON on standard output.
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,

@@ -257,7 +257,7 @@ def _patches(cache: AutocastCache) -> list[Any]:
         clear()
 
     patches = [
-        mock.patch.object(module, "_get_foreach_kernels_supported_devices", lambda: devices)
+        mock.patch.object(module, "_get_foreach_kernels_supported_devices", return_value=devices)
         for module in (_foreach_utils, optimizer, swa_utils)
         if hasattr(module, "_get_foreach_kernels_supported_devices")
     ]
@@ -272,6 +272,6 @@ def _patches(cache: AutocastCache) -> list[Any]:
         mock.patch.object(torch, "clear_autocast_cache", clear_both),
         mock.patch.object(checkpoint, "_infer_device_type", infer_device_type),
         # autocast("cuda") switches itself off where there is no GPU.
-        mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
-        mock.patch.object(torch.cuda, "is_bf16_supported", lambda *args, **kwargs: True),
+        mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", return_value=False),
+        mock.patch.object(torch.cuda, "is_bf16_supported", return_value=True),
     ]

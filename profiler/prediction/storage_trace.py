@@ -197,8 +197,8 @@ def categorise(
 ) -> np.ndarray:
     """int8 (allocations,), index into CATEGORIES: what was given, else by when an allocation is made and released.
 
-    Made in the forward pass or the loss and alive in the backward pass: a saved activation. Made in the backward pass and
-    alive after it: a gradient. Made by the optimizer and never released: its state. All else is temporary.
+    Made in the forward pass or the loss and alive in the backward pass: a saved activation. Made in the backward
+    pass and alive after it: a gradient. Made by the optimizer and never released: its state. All else is temporary.
     """
     released = np.full(len(phases), len(PHASES), dtype=np.int8)  # never
     gone = events < 0

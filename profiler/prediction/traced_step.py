@@ -133,6 +133,33 @@ def trace_training(
     return traced
 
 
+def trace_inference(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> Trace:
+    """Traces two forward passes without gradients of whole images, as the profiler measures them on CUDA."""
+    clear_cache()
+    with cuda_on_meta():
+        module = copy_without_data(built.module).eval()
+        settings = build_settings(config, "cuda")
+        enabled = settings.autocast_dtype is not None
+        trace = StorageTrace()
+        with trace, torch.no_grad():
+            trace.category = "parameters"
+            for tensor in tensors_in_moving_order(module):
+                trace.enter(tensor, "module.to(device)")
+            output = None
+            for _ in range(TRACED_STEPS):
+                trace.start_step()
+                trace.phase, trace.category = "inputs", "inputs"
+                inputs = built.example_inputs(batch_size, "meta", which="inference")
+                trace.phase, trace.category = "forward", None
+                with torch.autocast("cuda", settings.autocast_dtype, enabled=enabled):
+                    output = module(*inputs)
+                del inputs
+            traced = trace.finish(batch_size, [])
+            del output
+    clear_cache()
+    return traced
+
+
 def _set_up(
     trace: StorageTrace, config: ExperimentConfig, module: nn.Module, loss: nn.Module
 ) -> tuple[TrainingState, StepSettings]:

@@ -1,0 +1,63 @@
+"""What of a config decides the memory of training, as one hash: two configs with the same hash need the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from configs import ExperimentConfig
+
+# How weights are drawn is no matter of memory.
+NOT_MEMORY = ("init_type", "init_bn_type", "init_gain")
+# `true` is bf16 where supported, which every GPU of the list is or emulates.
+PRECISIONS = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16"}
+
+
+def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
+    """The part of a config that changes memory, as plain JSON values.
+
+    Not in it: the batch size, paths, learning rates, seeds, lengths of schedules.
+    """
+    training, raw = config.training, config.model_dump(mode="json")
+    model = {key: value for key, value in raw["model"].items() if key not in NOT_MEMORY}
+    optimizer = training.optimizer
+    return {
+        "model": model,
+        "patch_hw": list(config.training_patch_hw) if config.training_patch_hw else None,
+        "val_batch_size": config.data.val_batch_size,
+        "loss": _without_weights(raw["training"]["loss"]),
+        "optimizer": optimizer.type,
+        "momentum": optimizer.type == "sgd" and optimizer.momentum != 0,
+        "clips": training.gradient.clip_norm is not None,
+        "precision": PRECISIONS[config.system.mixed_precision],
+        "gradient_checkpointing": training.gradient_checkpointing,
+        "ema": training.ema_decay > 0,
+        "accumulates": training.accumulate > 1,
+        "compile": config.system.compile,
+        "channels_last": config.system.channels_last,
+        **({"diffusion": raw["training"]["diffusion"]} if raw["training"].get("diffusion") else {}),
+    }
+
+
+def _without_weights(loss: dict[str, Any]) -> dict[str, Any]:
+    """Whether a part of the loss is there decides; how much it weighs and where its file lies does not."""
+    result: dict[str, Any] = {}
+    for name, value in loss.items():
+        if isinstance(value, dict):
+            result[name] = _without_weights(value)
+        elif name == "weight":
+            result["is_on"] = bool(value)
+        elif name not in ("layer_weights", "weights_file", "eps"):
+            result[name] = value
+    return result
+
+
+def memory_fingerprint(config: ExperimentConfig) -> str:
+    """SHA-256 of the canonical JSON of `memory_settings`, in hexadecimal."""
+    return hashlib.sha256(canonical(memory_settings(config)).encode()).hexdigest()
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces: the same text for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

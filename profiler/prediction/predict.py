@@ -1,0 +1,217 @@
+"""From a config to the memory of its training step at any batch size: the entries of a profile's `memory_model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from configs import ExperimentConfig
+from models.inputs import BuiltModel
+from profiler.memory_fingerprint import memory_fingerprint
+from profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
+from profiler.prediction.replay import ReplayResult, live_peak, replay
+from profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, Setting
+from profiler.prediction.storage_trace import CATEGORIES, Trace
+from profiler.prediction.trace_cache import cached, trace_key
+from profiler.prediction.traced_step import trace_inference, trace_training
+
+# The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
+TABLE_END_BYTES = 288 * 10**9
+TABLE_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
+MAX_BATCH_SIZE = 65535
+
+
+class TraceFamily:
+    """Traces of one setting: traced where they were asked for directly, synthesised where that is exact."""
+
+    def __init__(self, trace: Callable[[int], Trace], *, check: bool) -> None:
+        self._trace = trace
+        self._direct: dict[int, Trace] = {}
+        self.affine: AffineTrace | None = None
+        self.problem: str | None = None
+        first, second = (self.direct(batch) for batch in ALIGNED_BATCHES)
+        try:
+            self.affine = align(first, second)
+        except NotAlignedError as error:
+            self.problem = str(error)
+        self.checked = False
+        if check and self.affine is not None:
+            third = self.direct(CHECK_BATCH)
+            self.checked = self.affine.explains(third)
+            if not self.checked:
+                self.problem = f"batch {CHECK_BATCH} is not what batches {ALIGNED_BATCHES} promise"
+                self.affine = None
+
+    @property
+    def traced_batches(self) -> list[int]:
+        return sorted(self._direct)
+
+    def direct(self, batch_size: int) -> Trace:
+        """The trace of this very batch size."""
+        if batch_size not in self._direct:
+            self._direct[batch_size] = self._trace(batch_size)
+        return self._direct[batch_size]
+
+    def at(self, batch_size: int) -> Trace:
+        """The trace of a batch size: synthesised from 2 on where allocations are affine, else traced."""
+        if batch_size in self._direct:
+            return self._direct[batch_size]
+        if self.affine is None or batch_size < ALIGNED_BATCHES[0]:
+            return self.direct(batch_size)
+        return self.affine.at(batch_size)
+
+
+def training_trace(built: BuiltModel, config: ExperimentConfig, loss_parts: str, batch_size: int) -> Trace:
+    """The trace of a batch size of a config's training step, from the disk where it is there."""
+    key = trace_key(memory_fingerprint(config), batch_size, "training", loss_parts)
+    return cached(key, lambda: trace_training(built, config, batch_size))
+
+
+def training_family(
+    built: BuiltModel, config: ExperimentConfig, loss_parts: str, *, check: bool
+) -> TraceFamily:
+    """Traces of the training step of a config."""
+    return TraceFamily(lambda batch: training_trace(built, config, loss_parts, batch), check=check)
+
+
+def inference_family(built: BuiltModel, config: ExperimentConfig) -> TraceFamily:
+    """Traces of one forward pass without gradients on the whole image."""
+    fingerprint = memory_fingerprint(config)
+
+    def trace(batch_size: int) -> Trace:
+        key = trace_key(fingerprint, batch_size, "inference", "")
+        return cached(key, lambda: trace_inference(built, config, batch_size))
+
+    return TraceFamily(trace, check=False)
+
+
+def size_entry(trace: Trace, result: ReplayResult, expandable: ReplayResult | None) -> dict[str, Any]:
+    """One row of the table of sizes, bytes without workspaces and context."""
+    return {
+        "live_bytes": live_peak(trace, trace.step_starts[0])[0],
+        "allocated_bytes": result.training.allocated_bytes,
+        "reserved_bytes": result.peak_reserved_bytes,
+        "reserved_expandable_bytes": None if expandable is None else expandable.peak_reserved_bytes,
+    }
+
+
+def table_batches(asked: Sequence[int]) -> list[int]:
+    """The sizes of the table: the usual ones and the ones asked for."""
+    return sorted({*TABLE_BATCHES, *(size for size in asked if size <= MAX_BATCH_SIZE)})
+
+
+def predict_sizes(
+    family: TraceFamily,
+    asked: Sequence[int],
+    *,
+    expandable: bool,
+    on_progress: Callable[[], None] = lambda: None,
+) -> dict[str, dict[str, Any]]:
+    """The table of sizes, up to the largest card; what was asked for is in it in any case.
+
+    expandable: replay expandable segments too, for the sizes asked for.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    full = False
+    for batch_size in table_batches(asked):
+        if full and batch_size not in asked:
+            continue
+        if family.affine is None and batch_size not in asked and batch_size > CHECK_BATCH:
+            continue  # each would have to be traced
+        trace = family.at(batch_size)
+        result = replay(trace)
+        other = replay(trace, expandable=True) if expandable and batch_size in asked else None
+        found[str(batch_size)] = size_entry(trace, result, other)
+        full = full or result.peak_reserved_bytes > TABLE_END_BYTES
+        on_progress()
+    return found
+
+
+def predict_setting(
+    built: BuiltModel,
+    config: ExperimentConfig,
+    setting: Setting,
+    loss_parts: str,
+    *,
+    asked: Sequence[int] = (),
+    on_progress: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """The `settings` entry of a memory model: see the profile's schema.
+
+    built, config: in this very setting. asked: batch sizes that must be in the table.
+    Raises whatever the network raises where it cannot be traced.
+    """
+    family = training_family(built, config, loss_parts, check=setting.is_config)
+    sizes = predict_sizes(family, asked, expandable=setting.is_config, on_progress=on_progress)
+    shown = max((size for size in asked if size <= MAX_BATCH_SIZE), default=1)
+    trace = family.at(shown)
+    result = replay(trace)
+    validation = result.validation
+    trained = sum(p.nbytes for p in built.module.parameters() if p.requires_grad)
+    return {
+        **setting.to_json(),
+        "memory_fingerprint": memory_fingerprint(config),
+        "traced_batches": family.traced_batches,
+        "affine_from_batch": None if family.affine is None else ALIGNED_BATCHES[0],
+        "aligned": family.affine is not None,
+        "checked": family.checked,
+        "not_aligned_because": family.problem,
+        "sizes": sizes,
+        "peak": {
+            "batch_size": shown,
+            "phase": result.training.phase,
+            "operator": result.training.operator,
+            "by_category": result.training.by_category,
+        },
+        **_terms(family, sizes),
+        "validation": None
+        if validation is None
+        else {
+            "input_shape": built.input_shape(config.data.val_batch_size),
+            "allocated_bytes": validation.allocated_bytes,
+            "reserved_bytes": _validation_alone(trace),
+        },
+        "ddp_bucket_bytes": trained,
+    }
+
+
+def _validation_alone(trace: Trace) -> int:
+    """Bytes reserved where training itself needed nothing: the state that it keeps, and a validation batch."""
+    start = trace.step_starts[-1]
+    alive = np.zeros(len(trace.sizes), dtype=bool)
+    for event in trace.events[:start].tolist():
+        alive[abs(event) - 1] = event > 0
+    kept = (np.flatnonzero(alive) + 1).astype(np.int32)
+    phases = np.concatenate([np.zeros(len(kept), dtype=np.int8), trace.event_phases[start:]])
+    events = np.concatenate([kept, trace.events[start:]])
+    alone = replace(trace, events=events, event_phases=phases, step_starts=[0])
+    return replay(alone).peak_reserved_bytes
+
+
+def _terms(family: TraceFamily, sizes: dict[str, Any]) -> dict[str, Any]:
+    """Each category at the peak as fixed_bytes + bytes_per_sample x batch, and between which sizes that holds.
+
+    Bytes as asked for: rounded up to 512 they are no longer affine.
+    """
+    if family.affine is None:
+        return {"terms": None, "terms_hold": None}
+    batches = [int(size) for size in sizes if int(size) >= ALIGNED_BATCHES[0]]
+    events = {batch: live_peak(family.at(batch))[1] for batch in batches}
+    # The regime of the largest sizes: the peak is at the same event in each.
+    last = events[batches[-1]]
+    held = [batch for batch in batches if events[batch] == last]
+    base, affine = family.affine.base, family.affine
+    alive = np.zeros(len(base.sizes), dtype=bool)
+    for event in base.events[: last + 1].tolist():
+        alive[abs(event) - 1] = event > 0
+    terms = {
+        name: {
+            "fixed_bytes": int(affine.intercepts[alive & (base.categories == number)].sum()),
+            "bytes_per_sample": int(affine.slopes[alive & (base.categories == number)].sum()),
+        }
+        for number, name in enumerate(CATEGORIES)
+    }
+    return {"terms": terms, "terms_hold": {"from_batch": held[0], "to_batch": held[-1]}}

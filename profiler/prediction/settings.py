@@ -1,0 +1,93 @@
+"""The levers of training memory: precision, gradient checkpointing, patch; and the config that each makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from configs import ExperimentConfig, config_from_dict
+from configs.errors import ConfigError
+
+PRECISION_VALUES = {"fp32": False, "bf16": "bf16", "fp16": "fp16"}
+LEVER_PRECISIONS = ("fp32", "bf16")
+LEVER_CHECKPOINTING = ("none", "light", "full")
+
+
+# Two sizes give the affine model, a third checks it. Batch 1 often takes another way (a broadcast that is none)
+# and is traced by itself.
+ALIGNED_BATCHES = (2, 3)
+CHECK_BATCH = 5
+
+
+def traced_batches(check: bool) -> list[int]:
+    """The batch sizes that are traced for a setting."""
+    return [*ALIGNED_BATCHES, 1, *([CHECK_BATCH] if check else [])]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to train a network. patch_size (height, width) in pixels; None: what the network takes."""
+
+    precision: str
+    checkpointing: str
+    patch_size: tuple[int, int] | None
+    is_config: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "precision": self.precision,
+            "checkpointing": self.checkpointing,
+            "patch_size": None if self.patch_size is None else list(self.patch_size),
+            "is_config": self.is_config,
+        }
+
+
+def setting_of(config: ExperimentConfig, precision: str) -> Setting:
+    """The config's own setting; precision: what the run takes (the command line may have changed it)."""
+    return Setting(precision, config.training.gradient_checkpointing, config.training_patch_hw, True)
+
+
+def config_with(config: ExperimentConfig, setting: Setting) -> ExperimentConfig:
+    """The config trained in another setting. Raises ConfigError where it does not suit the network."""
+    raw = config.model_dump(mode="json")
+    raw["system"]["mixed_precision"] = PRECISION_VALUES[setting.precision]
+    raw["training"]["gradient_checkpointing"] = setting.checkpointing
+    if setting.patch_size is not None and setting.patch_size != config.training_patch_hw:
+        raw["data"]["patch_size"] = list(setting.patch_size)
+        raw["data"]["use_patches"] = True
+    return config_from_dict(raw)
+
+
+def levers(config: ExperimentConfig, own: Setting) -> list[Setting]:
+    """The config's own setting first, then every other combination that suits the network.
+
+    The patches are the config's own and the whole image. Checkpointing is a lever of the networks that know it.
+    """
+    image = getattr(config.model, "img_size", None)
+    image_hw = None if image is None else ((image, image) if isinstance(image, int) else tuple(image))
+    patches = (
+        list(dict.fromkeys((own.patch_size, image_hw))) if own.patch_size and image_hw else [own.patch_size]
+    )
+    known = config.model.net_type in KNOWS_CHECKPOINTING
+    found = [own]
+    for patch in patches:
+        for precision in dict.fromkeys((own.precision, *LEVER_PRECISIONS)):
+            for checkpointing in LEVER_CHECKPOINTING if known else (own.checkpointing,):
+                setting = Setting(precision, checkpointing, patch)
+                if setting != Setting(own.precision, own.checkpointing, own.patch_size) and _suits(
+                    config, setting
+                ):
+                    found.append(setting)
+    return found
+
+
+# Networks whose builder honours training.gradient_checkpointing.
+KNOWS_CHECKPOINTING = ("swinir", "swinmr", "unet_denoiser", "dit_denoiser", "diffusers")
+
+
+def _suits(config: ExperimentConfig, setting: Setting) -> bool:
+    try:
+        config_with(config, setting)
+    except ConfigError:
+        return False
+    return True

@@ -26,6 +26,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--config", required=True, metavar="FILE")
     parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1")
     parser.add_argument("--restart", action="store_true", help="start anew though the folder has checkpoints")
+    parser.add_argument(
+        "--profile", metavar="FILE", help='for "batch_size": "auto", in place of training.profile'
+    )
+    parser.add_argument(
+        "--allow-stale-profile",
+        action="store_true",
+        help="take the batch size of a profile of another config",
+    )
     parser.add_argument("--allow-unknown", action="store_true", help="unknown keys are warnings")
     parser.add_argument("--trust-config", action="store_true", help="let the config import your own class")
     return parser.parse_args(arguments)
@@ -41,11 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     for message in loaded.messages:
         print(message, file=sys.stderr)
-    if loaded.config.data.batch_size == "auto":
-        print('error: data.batch_size is "auto": give the number of samples per device', file=sys.stderr)
-        return EXIT_BAD_INPUT
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from models.errors import ModelError
+    from profiler.batch_size_choice import BatchSizeError
     from training.checkpoints import CheckpointError
     from training.distributed import DistributedError
     from training.errors import DataError, LossError
@@ -53,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         return train(loaded.config, parsed)
-    except (ModelError, DataError, LossError, CheckpointError, DistributedError) as error:
+    except (BatchSizeError, ModelError, DataError, LossError, CheckpointError, DistributedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except NonFiniteLossError as error:
@@ -61,13 +67,42 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_PARTIAL
 
 
+def chosen_batch_size(config, parsed: argparse.Namespace, world):
+    """What the profile recommends for this device. Raises BatchSizeError."""
+    import torch
+
+    from profiler.batch_size_choice import Device, choose_batch_size
+    from profiler.host_memory import available_bytes
+    from training.losses import build_loss
+
+    if world.device.type == "cuda":
+        properties = torch.cuda.get_device_properties(world.device)
+        device = Device(properties.name, torch.cuda.mem_get_info(world.device)[1], world.size)
+    else:
+        device = Device("the CPU", available_bytes(), world.size)
+    return choose_batch_size(
+        config,
+        Path(parsed.profile or config.training.profile),
+        device,
+        config_file=parsed.config,
+        loss=build_loss(config).label,
+        allow_stale=parsed.allow_stale_profile,
+    )
+
+
 def train(config, parsed: argparse.Namespace) -> int:
     """Trains, and prints how it went; returns the exit status."""
+    from profiler.batch_size_choice import with_choice
     from training.distributed import open_world
     from training.loop import TrainingRun
     from training.stopping import stop_on_signals
 
     with open_world(parsed.device) as world, stop_on_signals() as stop:
+        if config.data.batch_size == "auto":
+            choice = chosen_batch_size(config, parsed, world)
+            config = with_choice(config, choice)
+            if world.is_first:
+                print(choice.message)
         run = TrainingRun(config, world, stop, trust_config=parsed.trust_config)
         if not parsed.restart:
             run.resume()

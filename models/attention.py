@@ -40,7 +40,8 @@ def attention_policy(
     - CPU: "blocked": operators over a whole image spend most of their time on memory, not on arithmetic.
       Where that is not possible "fused" without gradients, and "matmul" with them, because the fused kernel
       knows no gradient of the bias there.
-    - meta (unless it stands for another device), tracers and other devices: "matmul", which every counter and every backend understands.
+    - meta (unless it stands for another device), tracers and other devices: "matmul", which every counter and
+      every backend understands.
     """
     device_type = stands_for(device_type)
     if device_type == "cuda":

@@ -17,6 +17,7 @@ from profiler.measurement_blocks import (
     measurement_warnings,
     perceptual_metric_block,
 )
+from profiler.prediction_steps import predicted_block
 from profiler.profile_warnings import ProfileWarning
 from profiler.recommendation import recommend_inference
 from profiler.run_context import RunContext
@@ -45,12 +46,14 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
         if str(size) not in profile.batch_profiling:
             # The single image is batch 1: one measurement under both names.
             block = profile.single_image if size == 1 else _measure(context, sweep, size, bar)
-            profile.batch_profiling[str(size)] = block
+            predicted = predicted_block(context, size)
+            profile.batch_profiling[str(size)] = {**block, **({"training": predicted} if predicted else {})}
         print_batch(console, profile.batch_profiling[str(size)])
         warn_about_gpu(context)
+        training = [] if profile.recommendation is None else profile.recommendation["training"]
         profile.recommendation = {
             "inference": recommend_inference(profile.batch_profiling),
-            "training": [],
+            "training": training,
         }
         context.save()
 

@@ -6,15 +6,18 @@ import argparse
 import dataclasses
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NoReturn
 
 from configs import LoadedConfig, config_from_dict
 from configs.schema import SystemSection
 from profiler.exit_codes import EXIT_BAD_INPUT
+from profiler.gpus import MEMORY_HELP, GpuNameError, MemorySizeError, find_gpu, parse_bytes
 from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
-from profiler.run_context import RunOptions
+from profiler.run_context import Card, RunOptions, TrainingOptions
 from profiler.session import MeasureOptions
 from profiler.sweep import DEFAULT_BATCH_SIZES
+from profiler.training_budget import DEFAULT_HEADROOM
 
 DEFAULT_OUTPUT = "results/profile_results.json"
 # The largest grid dimension of CUDA in y and z: kernels that put the batch there cannot run more, and no image
@@ -96,6 +99,37 @@ def positive_seconds(text: str) -> float:
     return seconds
 
 
+def gpu_card(text: str) -> Card:
+    """A known GPU by name."""
+    try:
+        gpu = find_gpu(text)
+    except GpuNameError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return Card(gpu.name, gpu.total_bytes, gpu.compute_capability)
+
+
+def memory_card(text: str) -> Card:
+    """A GPU of which only the memory is known."""
+    return Card(text.strip(), memory_size(text))
+
+
+def memory_size(text: str) -> int:
+    """Bytes of "24GiB"."""
+    try:
+        return parse_bytes(text)
+    except MemorySizeError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def headroom(text: str) -> Fraction:
+    """ "10%" or "0.1" -> 1/10; at least 0, below 1."""
+    match = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,6})?)\s*(%?)\s*", text)
+    share = Fraction(match.group(1)) / (100 if match.group(2) else 1) if match else None
+    if share is None or share >= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a share such as 10% or 0.1, below 1")
+    return share
+
+
 class ProfileArguments(argparse.Namespace):
     """The parsed options."""
 
@@ -123,6 +157,16 @@ class ProfileArguments(argparse.Namespace):
             strict_flops=self.strict_flops,
             resume=self.resume,
             with_lpips=self.with_lpips,
+            training=TrainingOptions(
+                enabled=not self.no_training,
+                predict_only=self.predict_only,
+                cards=(*self.gpu, *self.gpu_memory),
+                levers=bool(self.predict_only or self.gpu or self.gpu_memory),
+                headroom=self.headroom,
+                reserved_bytes=self.reserved,
+                target_batch=self.target_batch,
+                devices=self.devices,
+            ),
             command_line=tuple(command_line),
         )
 
@@ -195,6 +239,29 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         action="store_true",
         help="also measure what the LPIPS metric costs at this image size",
     )
+    add("--predict-only", action="store_true", help=(
+        "predict the memory of training in every setting, and stop before latency is measured"
+    ))  # fmt: skip
+    add("--no-training", action="store_true", help="neither predict nor measure the memory of training")
+    add("--gpu", type=gpu_card, action="append", default=[], metavar="NAME", help=(
+        'predict for this card, such as "RTX 3090"; may be given several times (--list-gpus lists them)'
+    ))  # fmt: skip
+    add("--gpu-memory", type=memory_card, action="append", default=[], metavar="SIZE", help=(
+        f"predict for a card of this memory, such as 24GiB ({MEMORY_HELP}); may be given several times"
+    ))  # fmt: skip
+    add("--reserved", type=memory_size, default=0, metavar="SIZE", help=(
+        "memory of the card that a desktop or other programs hold, such as 1GiB"
+    ))  # fmt: skip
+    add("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
+        "share of the card's memory that is to stay free (default 10%%)"
+    ))  # fmt: skip
+    add("--target-batch", type=positive_int, metavar="N", help=(
+        "samples per optimizer step over all devices: recommends the accumulation that makes it"
+    ))  # fmt: skip
+    add(
+        "--devices", type=positive_int, default=1, metavar="N", help="devices that train together (default 1)"
+    )
+    add("--list-gpus", action="store_true", help="list the known GPUs and exit")
     add("--resume", action="store_true", help="go on from the partial profile that --output names")
     add(
         "--output",
@@ -210,7 +277,9 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
     )
     add("--list-models", action="store_true", help="list the network types and exit")
     parsed = parser.parse_args(arguments, namespace=ProfileArguments())
-    if parsed.config is None and not parsed.list_models:
+    if parsed.predict_only and parsed.no_training:
+        parser.error("--predict-only and --no-training leave nothing to do")
+    if parsed.config is None and not parsed.list_models and not parsed.list_gpus:
         parser.error("--config is missing: which network? For example --config configs/train_config.json")
     return parsed
 

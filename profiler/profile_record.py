@@ -20,6 +20,7 @@ class Profile:
     single_image: dict[str, Any] | None = None
     batch_profiling: dict[str, dict[str, Any]] = field(default_factory=dict)
     perceptual_metric: dict[str, Any] | None = None
+    memory_model: dict[str, Any] | None = None
     recommendation: dict[str, Any] | None = None
     warnings: list[ProfileWarning] = field(default_factory=list)
     status: str = "partial"
@@ -45,7 +46,7 @@ class Profile:
             "single_image": self.single_image,
             "batch_profiling": dict(ordered),
             "perceptual_metric": self.perceptual_metric,
-            "memory_model": None,
+            "memory_model": self.memory_model,
             "recommendation": self.recommendation,
             "warnings": [warning.to_json() for warning in self.warnings],
         }

@@ -15,6 +15,8 @@ from profiler.exit_codes import EXIT_DONE, EXIT_GATE_FAILED, EXIT_NOTHING_FITS, 
 from profiler.failures import FailureKind
 from profiler.interruption import Interrupted, interruptible
 from profiler.machine_state import governor_warning, load_warning
+from profiler.prediction.session import PredictionSession
+from profiler.prediction_steps import config_of_training, predict_training
 from profiler.profile_record import Profile
 from profiler.result_file import ResultFile
 from profiler.resume import read_earlier, take_over
@@ -51,14 +53,27 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
     earlier = read_earlier(result.path) if options.resume else None
     session = MeasuringSession(options.measure, profile.config["resolved"])
     context = RunContext(options, session, profile, console, result)
-    with interruptible(before_sudden_end=session.kill):
+    prediction = PredictionSession(
+        config_of_training(profile, options).model_dump(mode="json"),
+        trust_config=options.measure.trust_config,
+    )
+
+    def end_at_once() -> None:
+        session.kill()
+        prediction.kill()
+
+    with interruptible(before_sudden_end=end_at_once):
         try:
             with session:
                 _open(context, earlier)
                 analyse_architecture(context)
-                measure_batches(context, sizes)
-                if options.with_lpips:
-                    measure_perceptual_metric(context)
+                if options.training.enabled:
+                    with prediction:
+                        predict_training(context, prediction, sizes)
+                if not options.training.predict_only:
+                    measure_batches(context, sizes)
+                    if options.with_lpips:
+                        measure_perceptual_metric(context)
             reason = _what_failed(profile)
         except Interrupted as interrupted:
             reason = str(interrupted)
@@ -117,6 +132,11 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     if context.options.strict_flops and counting_gate_failed(profile.architecture):
         print("error: --strict-flops: not every operator was counted (see the warning)", file=sys.stderr)
         return EXIT_GATE_FAILED
+    if nothing_fits(profile.recommendation, asked=bool(context.options.training.cards)):
+        print(f"error: {nothing_fits_message(profile.recommendation)}", file=sys.stderr)
+        return EXIT_NOTHING_FITS
+    if context.options.training.predict_only:
+        return EXIT_DONE
     if not any("timing" in block for block in profile.batch_profiling.values()):
         first = next(iter(profile.batch_profiling.values()))
         print(f"error: no requested batch size ran: {first['error']}, {first['detail']}", file=sys.stderr)

@@ -71,6 +71,9 @@ def take_over(profile: Profile, earlier: dict[str, Any]) -> list[str]:
     architecture = earlier["architecture"]
     if architecture is not None and architecture["macs"] is not None and architecture["counters"]:
         profile.architecture = architecture
+    # Predicted for other sizes or levers it would lack some: then it is predicted again, from the traces on disk.
+    if earlier["config"]["batch_sizes"] == profile.config["batch_sizes"]:
+        profile.memory_model = earlier["memory_model"]
     final = (None, FailureKind.OOM.value)
     profile.batch_profiling = {
         size: block for size, block in earlier["batch_profiling"].items() if block.get("error") in final

@@ -5,12 +5,42 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
 
 from profiler.console import Console
 from profiler.profile_record import Profile
 from profiler.profile_warnings import ProfileWarning
 from profiler.result_file import ResultFile
 from profiler.session import MeasureOptions, MeasuringSession
+from profiler.training_budget import DEFAULT_HEADROOM
+
+
+class Card(NamedTuple):
+    """A GPU that may be elsewhere: its name or size as given, its memory as CUDA reports it, its generation."""
+
+    name: str
+    total_bytes: int
+    compute_capability: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """What the command line says about training memory.
+
+    enabled: False with --no-training. predict_only: stop before latency is measured. cards: to answer for, () for
+    the machine's own or the usual ones. levers: predict the other settings too. headroom: share of a card's memory
+    that is left free. reserved_bytes: what a desktop or other programs hold.
+    """
+
+    enabled: bool = True
+    predict_only: bool = False
+    cards: Sequence[Card] = ()
+    levers: bool = False
+    headroom: Fraction = DEFAULT_HEADROOM
+    reserved_bytes: int = 0
+    target_batch: int | None = None
+    devices: int = 1
 
 
 @dataclass(frozen=True)
@@ -30,6 +60,7 @@ class RunOptions:
     strict_flops: bool = False
     resume: bool = False
     with_lpips: bool = False
+    training: TrainingOptions = field(default_factory=TrainingOptions)
     command_line: Sequence[str] = ()
 
 

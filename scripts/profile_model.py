@@ -19,6 +19,7 @@ from configs import ConfigError, load_config
 from profiler.command_line import listed_models, parse_profile_arguments, with_image_size
 from profiler.console import Console
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from profiler.gpus import listed_gpus
 from profiler.profile_run import run_profile
 from profiler.result_file import OutputError, ResultFile
 from profiler.resume import ResumeError
@@ -31,6 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parse_profile_arguments(given)
     if parsed.list_models:
         print(listed_models())
+        return EXIT_DONE
+    if parsed.list_gpus:
+        print(listed_gpus())
         return EXIT_DONE
     try:
         loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)

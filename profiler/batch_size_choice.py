@@ -1,0 +1,136 @@
+"""From a profile to the batch size that `train.py` takes for `"batch_size": "auto"`: an integer, or a reason why not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs import ExperimentConfig
+from profiler.memory_fingerprint import memory_fingerprint
+
+MIB = 2**20
+
+
+class BatchSizeError(ValueError):
+    """The profile gives no batch size for this config on this device; one line with the command to run."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where training runs. total_bytes: as CUDA reports it; on a CPU what the host has to give."""
+
+    name: str
+    total_bytes: int
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class BatchSizeChoice:
+    """What to train with: samples per device and micro-batch, micro-batches per step; and where it comes from."""
+
+    batch_size: int
+    accumulate: int
+    message: str
+
+
+def choose_batch_size(
+    config: ExperimentConfig,
+    profile_file: Path,
+    device: Device,
+    *,
+    config_file: Path,
+    loss: str,
+    allow_stale: bool = False,
+) -> BatchSizeChoice:
+    """The batch size and accumulation that a profile recommends for this config on this device.
+
+    Args:
+        config: whose `data.batch_size` is "auto".
+        config_file: named in the command that an error proposes.
+        loss: the parts of the loss as built here; files on disk decide about some.
+        allow_stale: take the recommendation though it was made for another config or loss.
+
+    Raises:
+        BatchSizeError: no such profile, one of another network or setting, or none of its cards is small enough.
+    """
+    command = f"python scripts/profile_model.py --config {config_file} --predict-only --output {profile_file}"
+    profile = _read(profile_file, command)
+    model = profile.get("memory_model")
+    entries = (profile.get("recommendation") or {}).get("training") or []
+    if not isinstance(model, dict) or not entries:
+        raise BatchSizeError(f"{profile_file} says nothing about the memory of training: run {command}")
+    entry = _entry_for(entries, device, profile_file, command)
+    accumulate = entry["accumulate"] if entry["accumulate"] is not None else config.training.accumulate
+    accumulate = max(accumulate, config.training.accumulate) if entry["global_batch"] is None else accumulate
+    stale = _what_is_stale(config, accumulate, model, entry, device, loss)
+    if stale and not allow_stale:
+        raise BatchSizeError(f"{profile_file} {stale}: run {command} (or --allow-stale-profile)")
+    batch_size = entry["batch_size"]
+    total = batch_size * accumulate * device.count
+    message = (
+        f"batch size from {profile_file}: {batch_size} per device, {entry['source']} for {entry['budget']['name']}; "
+        f"{batch_size} x {accumulate} accumulated x {device.count} devices = {total} per step"
+    )
+    return BatchSizeChoice(batch_size, accumulate, f"{message} ({stale})" if stale else message)
+
+
+def _read(file: Path, command: str) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BatchSizeError(
+            f'data.batch_size is "auto" and there is no profile {file}: run {command}'
+        ) from None
+    except (OSError, ValueError) as error:
+        raise BatchSizeError(f"{file} cannot be read as a profile ({error}): run {command}") from error
+    if not isinstance(content, dict):
+        raise BatchSizeError(f"{file} is no profile: run {command}")
+    return content
+
+
+def _entry_for(entries: list[dict[str, Any]], device: Device, file: Path, command: str) -> dict[str, Any]:
+    """The recommendation for this very card, else for the largest that has no more memory."""
+    smallest = min(entry["budget"]["total_bytes"] for entry in entries)
+    usable = [entry for entry in entries if entry["budget"]["total_bytes"] <= device.total_bytes]
+    if not usable:
+        raise BatchSizeError(
+            f"{file} was made for cards of at least {smallest / MIB:,.0f} MiB and {device.name} has "
+            f"{device.total_bytes / MIB:,.0f}: run {command} --gpu-memory {device.total_bytes // MIB}MiB"
+        )
+    same = [entry for entry in usable if entry["budget"]["name"] == device.name]
+    entry = max(same or usable, key=lambda entry: entry["budget"]["total_bytes"])
+    if entry["batch_size"] is None:
+        raise BatchSizeError(f"{file}: nothing fits {entry['budget']['name']}: {entry['reason']}")
+    return entry
+
+
+def _what_is_stale(
+    config: ExperimentConfig,
+    accumulate: int,
+    model: dict[str, Any],
+    entry: dict[str, Any],
+    device: Device,
+    loss: str,
+) -> str | None:
+    """Why the profile does not speak of this run, or None. One made with accumulation covers a run without."""
+    covered = {memory_fingerprint(_accumulating(config, steps)) for steps in {accumulate, 2}}
+    if model.get("memory_fingerprint") not in covered:
+        return "was made with another network, patch, precision, loss or optimizer than the config has now"
+    if model.get("loss") not in (None, loss):
+        return f"was made with the loss {model['loss']}, and here it is {loss}"
+    if entry["global_batch"] is not None and entry.get("devices", 1) != device.count:
+        return f"recommends for {entry.get('devices', 1)} devices and this run has {device.count} (--devices)"
+    return None
+
+
+def _accumulating(config: ExperimentConfig, accumulate: int) -> ExperimentConfig:
+    training = config.training.model_copy(update={"accumulate": accumulate})
+    return config.model_copy(update={"training": training})
+
+
+def with_choice(config: ExperimentConfig, choice: BatchSizeChoice) -> ExperimentConfig:
+    """The config with integers where it said "auto"."""
+    data = config.data.model_copy(update={"batch_size": choice.batch_size})
+    return _accumulating(config, choice.accumulate).model_copy(update={"data": data})

@@ -1,0 +1,190 @@
+"""Between steps 3 and 4: the memory of training, predicted without running it, and what batch size that allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from configs import ExperimentConfig, config_from_dict
+from profiler.gpus import find_gpu
+from profiler.memory_fingerprint import memory_fingerprint
+from profiler.prediction.session import MAX_PROCESSES, PredictionSession
+from profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
+from profiler.prediction.workspaces import Workspaces, workspaces_for
+from profiler.profile_warnings import ProfileWarning
+from profiler.profile_record import Profile
+from profiler.run_context import Card, RunContext, RunOptions, TrainingOptions
+from profiler.training_console import print_training_recommendation
+from profiler.training_budget import Budget, has_bf16
+from profiler.training_recommendation import recommend_training
+from profiler.worker_process import RequestRefusedError, WorkerError
+
+# What a network trained in the config's setting is told about where nobody names a card.
+DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB")
+# Live bytes are exact; what the allocator makes of them has been within this of GPUs' own figures in the public
+# records, cuDNN's workspaces apart. No run of this project has been on a GPU yet.
+INTERVAL_SHARE = (0.99, 1.05)
+UNTESTED_RULES = (
+    "which attention kernel the GPU picks",
+    "workspaces of cuDNN (not counted) and of cuBLAS (from a table)",
+    "the size of the CUDA context (from a table)",
+    "fragmentation after many steps",
+    "buffers inside CUDA kernels (normalisation, attention and indexing backward)",
+)
+
+
+def config_of_training(profile: Profile, options: RunOptions) -> ExperimentConfig:
+    """The config as it will be trained: the command line's precision, and gradients that add up for a target batch."""
+    raw = {**profile.config["resolved"]}
+    raw["system"] = {**raw["system"], "mixed_precision": PRECISION_VALUES[options.measure.precision]}
+    if options.training.target_batch is not None and raw["training"]["accumulate"] == 1:
+        # Accumulation keeps the gradients through the next forward pass: what is not needed is not harmful.
+        raw["training"] = {**raw["training"], "accumulate": 2}
+    return config_from_dict(raw)
+
+
+def predict_training(context: RunContext, session: PredictionSession, sizes: list[int]) -> None:
+    """Fills `memory_model` and `recommendation.training`; a network that cannot be traced earns a warning."""
+    profile, console, options = context.profile, context.console, context.options
+    console.line()
+    console.line("  Predicting the memory of training (nothing is run)...")
+    config = config_of_training(profile, options)
+    if profile.memory_model is None:
+        try:
+            profile.memory_model = _memory_model(context, session, config, sizes)
+        except (WorkerError, RequestRefusedError) as error:
+            reason = error.failure.detail if isinstance(error, WorkerError) else str(error)
+            text = f"the memory of training is not predicted: {reason}"
+            context.warn(ProfileWarning("memory_not_predicted", text))
+            context.save()
+            return
+    version = profile.memory_model["torch_version"]
+    budgets = [budget_of(card, options.training, version) for card in cards(context)]
+    profile.recommendation = {
+        "inference": None,
+        "training": recommend_training(
+            profile.memory_model,
+            budgets,
+            target_batch=options.training.target_batch,
+            devices=options.training.devices,
+        ),
+    }
+    print_training_recommendation(console, profile.memory_model, profile.recommendation)
+    context.save()
+
+
+def cards(context: RunContext) -> list[Card]:
+    """The cards asked for; else the machine's own, else a few usual ones."""
+    asked = context.options.training.cards
+    if asked:
+        return list(asked)
+    own = context.profile.environment.get("gpu")
+    if own is not None:
+        return [Card(own["name"], own["total_bytes"], own["compute_capability"])]
+    usual = (find_gpu(name) for name in DEFAULT_GPUS)
+    return [Card(gpu.name, gpu.total_bytes, gpu.compute_capability) for gpu in usual]
+
+
+def budget_of(card: Card, training: TrainingOptions, torch_version: str) -> Budget:
+    """What a card leaves for training: its memory, less what others hold, headroom, workspaces and context."""
+    workspaces = workspaces_for(torch_version, card.compute_capability)
+    return Budget(
+        name=card.name,
+        total_bytes=card.total_bytes,
+        reserved_elsewhere_bytes=training.reserved_bytes,
+        headroom_share=training.headroom,
+        context_bytes=workspaces.context_bytes,
+        workspace_bytes=workspace_bytes(workspaces),
+        bf16_hardware=has_bf16(card.compute_capability),
+    )
+
+
+def workspace_bytes(workspaces: Workspaces) -> int:
+    """Of one process: cuBLAS keeps one in the forward and one in the backward thread, cublasLt one at a time."""
+    return 2 * workspaces.cublas_bytes + workspaces.cublaslt_bytes
+
+
+def _memory_model(
+    context: RunContext, session: PredictionSession, config: ExperimentConfig, sizes: list[int]
+) -> dict[str, Any]:
+    precision = context.options.measure.precision
+    own = setting_of(config, precision)
+    settings: list[Setting] = levers(config, own) if context.options.training.levers else [own]
+    asked = list(sizes)
+    if isinstance(config.data.batch_size, int):
+        asked = sorted({*sizes, config.data.batch_size})
+    entries = session.predict(settings, asked, processes=MAX_PROCESSES)
+    inference = session.predict_inference(precision, asked)
+    optimizer = config.training.optimizer
+    return {
+        "source": "predicted",
+        "memory_fingerprint": memory_fingerprint(config),
+        "torch_version": session.opened["torch_version"],
+        "loss": session.opened["loss"],
+        "optimizer": optimizer.type,
+        "ema": config.training.ema_decay > 0,
+        "accumulate": config.training.accumulate,
+        "settings": entries,
+        "inference": inference,
+        "interval_share": list(INTERVAL_SHARE),
+        "assumptions": assumptions(config),
+        "untested_rules": list(UNTESTED_RULES),
+    }
+
+
+def assumptions(config: ExperimentConfig) -> list[str]:
+    """What the prediction takes for granted."""
+    found = [
+        "one process on one GPU, PyTorch's default allocator, no other program on the card",
+        "every loss is finite",
+        "data is moved to the card batch by batch, and the batch before is gone by then",
+        "attention takes flash or memory-efficient kernels, as PyTorch does from compute capability 8.0 on",
+    ]
+    if config.system.compile:
+        found.append("torch.compile is not in it: compiled networks usually need less")
+    return found
+
+
+def predicted_block(context: RunContext, batch_size: int) -> dict[str, Any] | None:
+    """`batch_profiling[N].training` from the prediction, or None without one."""
+    model = context.profile.memory_model
+    if model is None:
+        return None
+    own = model["settings"][0]
+    row = own["sizes"].get(str(batch_size))
+    if row is None:
+        return None
+    budget = context.profile.recommendation["training"][0]["budget"]
+    workspace, cuda_context = budget["workspace_bytes"], budget["context_bytes"]
+    reserved = row["reserved_bytes"] + workspace
+    low, high = model["interval_share"]
+    peak = own["peak"] if own["peak"]["batch_size"] == batch_size else None
+    shape = context.input_shape
+    patch = own["patch_size"] or shape[-2:]
+    return {
+        "source": "predicted",
+        "input_shape": [batch_size, *shape[1:-2], *patch],
+        "num_runs": 0,
+        "precision": own["precision"],
+        "checkpointing": own["checkpointing"],
+        "patch_size": own["patch_size"],
+        "peak_bytes": row["allocated_bytes"] + workspace,
+        "peak_reserved_bytes": reserved,
+        "live_bytes": row["live_bytes"],
+        "requested_peak_bytes": None,
+        "process_bytes": reserved + cuda_context,
+        "device_used_bytes": None,
+        "interval_bytes": [int(row["live_bytes"] * low), int(reserved * high)],
+        "by_category": None if peak is None else peak["by_category"],
+        "peak_phase": None if peak is None else peak["phase"],
+        "peak_operator": None if peak is None else peak["operator"],
+        "workspace_bytes": workspace,
+        "context_bytes": cuda_context,
+        "validation": own["validation"],
+        "ddp_bucket_bytes": own["ddp_bucket_bytes"],
+        "steps_run": 0,
+        "step_ms": [],
+        "images_per_second": None,
+        "retries": None,
+        "cold_peak_bytes": None,
+        "assumptions": model["assumptions"],
+    }

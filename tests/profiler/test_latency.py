@@ -276,7 +276,7 @@ def test_a_further_process_uses_its_share_and_asks_for_no_other():
 
 
 def test_whether_a_size_is_short_is_decided_once():
-    # Another 600 ms would pass the share of 667, and 600 are over a quarter of 2 s: slow. What follows is fast, and the process goes on alone
-    # to the whole 2 s.
+    # Another 600 ms would pass the share of 667, and 600 are over a quarter of 2 s: slow. What follows is fast, and
+    # the process goes on alone to the whole 2 s.
     got = measure_latency(Script(600.0, 100.0), in_processes(2, warmup=0))
     assert (got.samples_ms, got.further_processes) == ([600.0] + [100.0] * 14, 0)

@@ -6,7 +6,6 @@ The clock and the forward pass are passed in, so that the rules are tested witho
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,10 +30,11 @@ LATE_WARMUP_SHARE = 0.5
 # Three are the fewest whose spread says something about a fourth (two: an interval of nine deviations), and each
 # costs a start of about 4 s.
 PROCESSES = 3
-# A size is short, and gets further processes, when a process' share holds four runs; or, for runs under a second,
-# where a fluctuation of the machine is a larger part of them, one run and its warm-up in half a budget.
+# A size is short, and gets further processes, when a process' share holds four runs; for runs of up to a second,
+# of which a share holds few, one is enough (with a warm-up run in each, the size may then take two budgets): the
+# single runs of three processes say more of the next than six of one do.
 SHORT_RUN_SHARE = 1 / 12
-SHORT_SECOND_SHARE = 1 / 4
+SHORT_SECOND_SHARE = 1 / 3
 SHORT_SECOND_MS = 1000.0
 
 
@@ -66,13 +66,18 @@ class LatencyPolicy:
             share_of=self.processes,
         )
 
-    def is_short(self, times_ms: Sequence[float]) -> bool:
-        """Whether runs of these times leave room for further processes."""
+    def is_short(self, times_ms: Sequence[float], expected_ms: float | None = None) -> bool:
+        """Whether runs of these times leave room for further processes.
+
+        By the fastest of them, or by what a smaller batch promised: where the machine holds a process up for
+        seconds, others are needed most, and no machine makes a slow network fast.
+        """
+        times_ms = [*times_ms, *([] if expected_ms is None else [expected_ms])]
         if self.processes == 1 or not times_ms:
             return False
         budget_ms = self.time_budget_s * 1000
         limit_ms = max(budget_ms * SHORT_RUN_SHARE, min(budget_ms * SHORT_SECOND_SHARE, SHORT_SECOND_MS))
-        return statistics.median(times_ms) <= limit_ms
+        return min(times_ms) <= limit_ms
 
 
 @dataclass(frozen=True)
@@ -109,9 +114,9 @@ def warm_up(
             times.append(run_ms())
             on_run()
         return times
-    next_ms = 0.0 if expected_ms is None or policy.is_short([expected_ms]) else expected_ms
+    next_ms = 0.0 if expected_ms is None or policy.is_short([], expected_ms) else expected_ms
     while len(times) < MAX_WARMUP_RUNS:
-        limits = policy.share() if policy.is_short(times) else policy
+        limits = policy.share() if policy.is_short(times, expected_ms) else policy
         if sum(times) + next_ms > limits.time_budget_s * 1000 * WARMUP_BUDGET_SHARE:
             break
         if len(times) >= DEFAULT_WARMUP_RUNS and is_steady(times):
@@ -191,7 +196,9 @@ def measure_latency(
         samples.append(run_ms())
         on_run()
         stop_reason = reason_to_stop(samples, warmup_ms, limits)
-        if stop_reason is not None and limits is not policy and not policy.is_short(samples):
+        if stop_reason is not None and limits is not policy:
+            if policy.is_short(warmup_ms + samples, expected_ms):
+                break
             limits = policy
             stop_reason = reason_to_stop(samples, warmup_ms, limits)
     notes = []

@@ -210,12 +210,12 @@ def in_processes(budget_s=10.0, **options):
         # Four runs in a third of 24 s: 2 s. That is over a second, so nothing else makes it short.
         (24, 2000.0, True),
         (24, 2001.0, False),
-        # A second, which is more than 10 s / 12 and less than 10 s / 4.
+        # A second, which is more than 10 s / 12 and less than 10 s / 3.
         (10, 1000.0, True),
         (10, 1001.0, False),
-        # A quarter of the budget.
-        (2, 500.0, True),
-        (2, 501.0, False),
+        # A third of the budget.
+        (1.5, 500.0, True),
+        (1.5, 501.0, False),
     ],
 )
 def test_short_runs(budget_s, run_ms, short):
@@ -276,7 +276,20 @@ def test_a_further_process_uses_its_share_and_asks_for_no_other():
 
 
 def test_whether_a_size_is_short_is_decided_once():
-    # Another 600 ms would pass the share of 667, and 600 are over a quarter of 2 s: slow. What follows is fast, and
-    # the process goes on alone to the whole 2 s.
-    got = measure_latency(Script(600.0, 100.0), in_processes(2, warmup=0))
-    assert (got.samples_ms, got.further_processes) == ([600.0] + [100.0] * 14, 0)
+    # 700 ms are over a third of 2 s: slow. What follows is fast, and the process goes on alone to the whole 2 s.
+    got = measure_latency(Script(700.0, 100.0), in_processes(2, warmup=0))
+    assert (got.samples_ms, got.further_processes) == ([700.0] + [100.0] * 13, 0)
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "expected_ms"),
+    [
+        # One run of the warm-up shows how fast it is.
+        ([400.0, 9000.0], None),
+        # A smaller batch has shown it.
+        ([9000.0], 400.0),
+    ],
+)
+def test_a_process_that_the_machine_holds_up_is_not_left_alone(times_ms, expected_ms):
+    got = measure_latency(Script(*times_ms), in_processes(2), expected_ms=expected_ms)
+    assert (got.samples_ms, got.further_processes) == ([9000.0], 2)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tqdm import tqdm
 
 from profiler.console import print_batch, print_perceptual_metric, print_single_image
 from profiler.failures import FailureKind
-from profiler.latency import TARGET_HALF_WIDTH, LatencyPolicy
+from profiler.latency import PROCESSES, TARGET_HALF_WIDTH, LatencyPolicy
 from profiler.machine_state import gpu_warnings
 from profiler.measurement_blocks import (
     batch_block,
@@ -34,7 +37,11 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
     sweep = _open_sweep(context)
     console.step(4, "Profiling single image inference...")
     if profile.single_image is None:
-        profile.single_image = _measure(context, sweep, 1)
+
+        def keep_single(block: dict[str, Any]) -> None:
+            profile.single_image = block
+
+        _measure(context, sweep, 1, keep_single)
     print_single_image(console, profile.single_image)
     context.save()
     console.step(5, "Profiling batch sizes...")
@@ -45,9 +52,13 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
         console.line(f"  Testing batch size: {size}")
         if str(size) not in profile.batch_profiling:
             # The single image is batch 1: one measurement under both names.
-            block = profile.single_image if size == 1 else _measure(context, sweep, size, bar)
-            predicted = predicted_block(context, size)
-            profile.batch_profiling[str(size)] = {**block, **({"training": predicted} if predicted else {})}
+            if size == 1:
+                profile.batch_profiling["1"] = profile.single_image
+            else:
+                _measure(context, sweep, size, partial(profile.batch_profiling.__setitem__, str(size)), bar)
+        predicted = predicted_block(context, size)
+        if predicted is not None:
+            profile.batch_profiling[str(size)] = {**profile.batch_profiling[str(size)], "training": predicted}
         print_batch(console, profile.batch_profiling[str(size)])
         warn_about_gpu(context)
         training = [] if profile.recommendation is None else profile.recommendation["training"]
@@ -65,7 +76,7 @@ def measure_perceptual_metric(context: RunContext) -> None:
     console.line("  LPIPS, one comparison of two images")
     image_hw = context.input_shape[-2:]
     try:
-        measured = context.session.lpips(image_hw, _policy(context))
+        measured = context.session.lpips(image_hw, replace(_policy(context), processes=1))
     except WorkerError as error:
         context.warn(ProfileWarning("lpips_not_measured", f"LPIPS was not measured: {error.failure.detail}"))
         return
@@ -90,7 +101,16 @@ def warn_about_gpu(context: RunContext) -> None:
 def _policy(context: RunContext) -> LatencyPolicy:
     measure = context.options.measure
     target = TARGET_HALF_WIDTH[context.device_kind]
-    return LatencyPolicy(measure.num_runs, measure.warmup, measure.time_budget_s, target)
+    # GPUs repeat themselves from process to process; a requested number of runs is one series; and each process
+    # would compile anew.
+    several = context.device_kind == "cpu" and measure.num_runs is None and not measure.compile
+    return LatencyPolicy(
+        measure.num_runs,
+        measure.warmup,
+        measure.time_budget_s,
+        target,
+        processes=PROCESSES if several else 1,
+    )
 
 
 def _open_sweep(context: RunContext) -> Sweep:
@@ -111,8 +131,16 @@ def _open_sweep(context: RunContext) -> Sweep:
     return sweep
 
 
-def _measure(context: RunContext, sweep: Sweep, size: int, bar: tqdm | None = None) -> dict[str, Any]:
+def _measure(
+    context: RunContext,
+    sweep: Sweep,
+    size: int,
+    keep: Callable[[dict[str, Any]], None],
+    bar: tqdm | None = None,
+) -> None:
+    """Measures one size and gives its block to `keep`, after each process where there are several."""
     runs = 0
+    latest: SizeResult | None = None
 
     def on_start(expectation: Expectation | None) -> None:
         if expectation is not None:
@@ -125,16 +153,32 @@ def _measure(context: RunContext, sweep: Sweep, size: int, bar: tqdm | None = No
         if bar is not None:
             bar.set_postfix_str(f"{runs} runs")
 
-    return _block(context, sweep.measure(size, on_start, on_event))
+    def on_part(part: SizeResult) -> None:
+        nonlocal latest
+        latest = part
+        keep(_block(context, part))
+        context.save()
+
+    try:
+        latest = sweep.measure(size, on_start, on_event, on_part)
+        keep(_block(context, latest))
+    finally:
+        # An interruption, too, leaves figures whose faults must be told.
+        if latest is not None:
+            _tell(context, latest)
+
+
+def _tell(context: RunContext, result: SizeResult) -> None:
+    if result.measurement is not None:
+        for warning in measurement_warnings(result.measurement, context.device_kind):
+            context.warn(warning)
+    elif result.traceback is not None and result.failure.error is FailureKind.EXCEPTION:
+        print(result.traceback, file=sys.stderr, end="")
 
 
 def _block(context: RunContext, result: SizeResult) -> dict[str, Any]:
     size = result.batch_size
     expected = {} if result.expectation is None else {"expected": result.expectation.to_json()}
     if result.failure is not None:
-        if result.traceback is not None and result.failure.error is FailureKind.EXCEPTION:
-            print(result.traceback, file=sys.stderr, end="")
         return failure_block(result.failure, size, [size, *context.input_shape[1:]], expected)
-    for warning in measurement_warnings(result.measurement, context.device_kind):
-        context.warn(warning)
     return {**batch_block(result.measurement, context.device_kind), **expected}

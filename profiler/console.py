@@ -149,8 +149,7 @@ def print_single_image(console: Console, block: dict[str, Any]) -> None:
     console.good(f"Median time: {timing['median_ms']:,.2f} ms")
     console.good(f"Min/Max: {timing['min_ms']:,.2f} / {timing['max_ms']:,.2f} ms")
     console.good(f"{memory_name(memory)} (peak): {memory['peak_mb']:,.2f} MB")
-    for note in timing["notes"]:
-        console.note(note)
+    print_notes(console, timing, indent=4)
 
 
 def print_batch(console: Console, block: dict[str, Any]) -> None:
@@ -164,8 +163,17 @@ def print_batch(console: Console, block: dict[str, Any]) -> None:
     console.good(f"Activation memory: {memory['activation_mb']:,.2f} MB", indent=4)
     if memory["peak_reserved_mb"] is not None:
         console.good(f"Reserved by the allocator: {memory['peak_reserved_mb']:,.2f} MB (peak)", indent=4)
+    print_notes(console, timing, indent=6)
+
+
+def print_notes(console: Console, timing: dict[str, Any], indent: int) -> None:
+    """In how many processes a size was measured, where there were several, and what else must be known."""
+    # A resumed profile of an earlier version knows of one process only, and does not say so.
+    if timing.get("num_processes", 1) > 1:
+        runs = " + ".join(map(str, timing["runs_by_process"]))
+        console.note(f"{timing['num_processes']} processes, {runs} runs", indent)
     for note in timing["notes"]:
-        console.note(note, indent=6)
+        console.note(note, indent)
 
 
 def print_perceptual_metric(console: Console, block: dict[str, Any]) -> None:

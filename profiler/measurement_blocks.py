@@ -6,8 +6,9 @@ from typing import Any
 
 from profiler.failures import Failure
 from profiler.latency import TARGET_HALF_WIDTH
+from profiler.process_statistics import median_interval_of_processes, process_warnings, split_by_process
 from profiler.profile_warnings import ProfileWarning
-from profiler.timing_statistics import TimingWarning, half_width_share, summarise, timing_warnings
+from profiler.timing_statistics import TimingWarning, interval_share, summarise
 
 MIB = 2**20
 # cudnn.benchmark tries algorithms with large workspaces in the first run: a cold peak a tenth above the warm one
@@ -22,20 +23,34 @@ TIMING_WORDS = {
     TimingWarning.TWO_MODES: "the runs fall into two groups: clocks that switch, or other work every few runs",
     TimingWarning.OUTLIERS: "at least one run in twenty is far slower than the rest: read the median, not the "
     "mean",
+    TimingWarning.PROCESSES_DIFFER: "the medians of the measuring processes differ by over 10 % more than the runs "
+    "within them explain: trust the interval, not a single process",
 }
 
 
+def series_of(latency: dict[str, Any]) -> list[list[float]]:
+    """The timed runs of each measuring process, ms."""
+    samples = latency["samples_ms"]
+    return split_by_process(samples, latency.get("runs_by_process", [len(samples)]))
+
+
 def timing_block(measurement: dict[str, Any], device_kind: str) -> dict[str, Any]:
-    """The `timing` block: milliseconds per forward pass of the whole batch, images per second, raw samples."""
+    """The `timing` block: milliseconds per forward pass of the whole batch, images per second, raw samples.
+
+    The samples of several processes follow one another; `runs_by_process` says where each begins.
+    """
     latency = measurement["latency"]
     samples = latency["samples_ms"]
     statistics = summarise(samples)
     images_per_second = measurement["batch_size"] * 1000 / statistics.mean_ms
-    interval = statistics.ci95_median_ms
+    series = series_of(latency)
+    interval = median_interval_of_processes(series)
     return {
         "source": "measured",
         "input_shape": measurement["input_shape"],
         "num_runs": statistics.num_runs,
+        "num_processes": len(series),
+        "runs_by_process": [len(one) for one in series],
         "mean_ms": statistics.mean_ms,
         "std_ms": statistics.std_ms,
         "min_ms": statistics.min_ms,
@@ -46,7 +61,7 @@ def timing_block(measurement: dict[str, Any], device_kind: str) -> dict[str, Any
         "p99_ms": statistics.p99_ms,
         "iqr_ms": statistics.iqr_ms,
         "ci95_median_ms": None if interval is None else list(interval),
-        "ci95_half_width_share": half_width_share(samples),
+        "ci95_half_width_share": interval_share(interval, statistics.median_ms),
         "ci95_target_half_width_share": TARGET_HALF_WIDTH[device_kind],
         "fps": images_per_second,
         "images_per_second": images_per_second,
@@ -131,7 +146,7 @@ def measurement_warnings(measurement: dict[str, Any], device_kind: str) -> list[
     batch = measurement["batch_size"]
     found = [
         ProfileWarning(f"timing_{kind.value}", f"batch {batch}: {TIMING_WORDS[kind]}", batch)
-        for kind in timing_warnings(measurement["latency"]["samples_ms"])
+        for kind in process_warnings(series_of(measurement["latency"]))
     ]
     cold, warm = measurement["cold_peak_bytes"], measurement["warm_peak_bytes"]
     if device_kind == "cuda" and cold > warm * (1 + COLD_SPIKE_SHARE):

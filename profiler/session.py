@@ -105,6 +105,10 @@ class MeasuringSession:
             "lpips", timeout_s=self.timeout_s(None), image_hw=image_hw, policy=asdict(policy)
         )
 
+    def renew(self) -> None:
+        """Ends the measuring process, so that the next measurement is made in a new one."""
+        self.close()
+
     def _revive(self) -> None:
         if self.process is None or not self.process.alive:
             self.open()

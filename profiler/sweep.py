@@ -6,29 +6,18 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from profiler.failures import Failure, FailureKind, confirm_memory
 from profiler.host_memory import available_bytes
 from profiler.latency import LatencyPolicy
+from profiler.process_series import MeasuringProcesses, measure_in_processes
 from profiler.worker_process import WorkerError
 
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8, 16)
 # On a CPU the default sweep of a large network would take an hour that nobody asked for.
 DEFAULT_SWEEP_LIMIT_S = 120.0
 MIB = 2**20
-
-
-class Measures(Protocol):
-    """What the sweep needs of a session."""
-
-    def measure(
-        self,
-        batch_size: int,
-        policy: LatencyPolicy,
-        expected_ms: float | None,
-        on_event: Callable[[dict[str, Any]], None],
-    ) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +66,7 @@ class Sweep:
 
     def __init__(
         self,
-        session: Measures,
+        session: MeasuringProcesses,
         policy: LatencyPolicy,
         *,
         on_cpu: bool,
@@ -97,8 +86,13 @@ class Sweep:
         batch_size: int,
         on_start: Callable[[Expectation | None], None] = lambda expectation: None,
         on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_part: Callable[[SizeResult], None] = lambda part: None,
     ) -> SizeResult:
-        """Measures one size, or says why not. on_start is called just before the first run."""
+        """Measures one size, or says why not.
+
+        on_start is called just before the first run, on_part with what the processes so far have measured
+        before another one does.
+        """
         expectation = expect(batch_size, self.largest)
         refusal = self._reason_to_skip(batch_size, expectation)
         if refusal is not None:
@@ -106,7 +100,14 @@ class Sweep:
         on_start(expectation)
         expected_ms = None if expectation is None else expectation.latency_ms
         try:
-            measurement = self.session.measure(batch_size, self.policy, expected_ms, on_event)
+            measurement = measure_in_processes(
+                self.session,
+                batch_size,
+                self.policy,
+                expected_ms,
+                on_event,
+                lambda part: on_part(SizeResult(batch_size, expectation, measurement=part)),
+            )
         except WorkerError as failed:
             ran = None if self.largest is None else self.largest["batch_size"]
             failure = confirm_memory(failed.failure, ran if ran is not None and ran < batch_size else None)

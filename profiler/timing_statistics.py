@@ -56,6 +56,7 @@ class TimingWarning(str, Enum):
     DRIFT = "drift"
     TWO_MODES = "two_modes"
     OUTLIERS = "outliers"
+    PROCESSES_DIFFER = "processes_differ"
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,11 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
 
 def half_width_share(samples: Sequence[float]) -> float | None:
     """Half the width of the median's interval over the median: the stopping criterion of a measurement."""
-    interval = median_interval(samples)
-    middle = statistics.median(samples) if samples else 0.0
+    return interval_share(median_interval(samples), statistics.median(samples) if samples else 0.0)
+
+
+def interval_share(interval: tuple[float, float] | None, middle: float) -> float | None:
+    """Half an interval's width as a share of the median, or None where there is no interval or no time."""
     if interval is None or middle <= 0:
         return None
     return (interval[1] - interval[0]) / 2 / middle

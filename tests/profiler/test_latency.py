@@ -5,7 +5,7 @@ import itertools
 import pytest
 import scipy.stats
 
-from profiler.latency import LatencyPolicy, is_steady, late_warmup_runs, measure_latency
+from profiler.latency import PROCESSES, LatencyPolicy, is_steady, late_warmup_runs, measure_latency
 
 
 class Script:
@@ -198,3 +198,98 @@ def test_an_error_in_a_run_is_the_callers():
 
     with pytest.raises(RuntimeError, match="shape"):
         measure_latency(fail, LatencyPolicy())
+
+
+def in_processes(budget_s=10.0, **options):
+    return LatencyPolicy(time_budget_s=budget_s, processes=PROCESSES, **options)
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "run_ms", "short"),
+    [
+        # Four runs in a third of 24 s: 2 s. That is over a second, so nothing else makes it short.
+        (24, 2000.0, True),
+        (24, 2001.0, False),
+        # A second, which is more than 10 s / 12 and less than 10 s / 3.
+        (10, 1000.0, True),
+        (10, 1001.0, False),
+        # A third of the budget.
+        (1.5, 500.0, True),
+        (1.5, 501.0, False),
+    ],
+)
+def test_short_runs(budget_s, run_ms, short):
+    assert in_processes(budget_s).is_short([run_ms]) is short
+    assert measure_latency(Script(run_ms), in_processes(budget_s)).further_processes == (2 if short else 0)
+    assert not LatencyPolicy(time_budget_s=budget_s).is_short([run_ms])
+
+
+@pytest.mark.parametrize("expected_ms", [None, 2300.0])
+@pytest.mark.parametrize(
+    "times_ms", [[2300.0], [9000.0], [1100.0], [5000.0, 1200.0], [1100.0, 2000.0, 1300.0, 1800.0], [30_000.0]]
+)
+def test_a_slow_network_is_measured_as_if_there_were_one_process(times_ms, expected_ms):
+    several, one = Script(*times_ms), Script(*times_ms)
+    got = measure_latency(several, in_processes(), expected_ms=expected_ms)
+    assert got == measure_latency(one, LatencyPolicy(), expected_ms=expected_ms)
+    assert (got.further_processes, several.runs) == (0, one.runs)
+
+
+def test_the_first_process_stops_at_its_share_of_the_time():
+    # A third of 2 s is 667 ms, a fifth of it 133 ms of warm-up: one run of 100; 567 ms are left for five.
+    got = measure_latency(Script(100.0), in_processes(2))
+    assert (len(got.warmup_ms), len(got.samples_ms)) == (1, 5)
+    assert (got.stop_reason, got.further_processes) == ("time_budget", 2)
+    # The command knows all runs and says that they are few.
+    assert not any("of 50 runs" in note for note in got.notes)
+
+
+def test_a_cold_first_run_takes_nothing_from_the_share_of_the_figures():
+    # The share's 667 ms less 600 of warm-up would leave one run of 130; four fifths of it, 533 ms, leave four.
+    got = measure_latency(Script(600.0, 130.0), in_processes(2))
+    assert (got.warmup_ms, got.samples_ms) == ([600.0], [130.0] * 4)
+
+
+def test_a_short_size_is_warmed_up_even_where_one_run_is_over_a_fifth_of_its_share():
+    got = measure_latency(Script(450.0), in_processes(2), expected_ms=450.0)
+    assert (got.warmup_ms, got.samples_ms, got.further_processes) == ([450.0], [450.0], 2)
+
+
+@pytest.mark.parametrize(
+    ("script", "runs", "reason"),
+    [
+        # A third of 50 runs, rounded up, and of 1000.
+        (Script(10.0), 17, "precise"),
+        (noisy(1.0, 1.5), 333, "max_runs"),
+    ],
+)
+def test_a_share_of_the_runs_too(script, runs, reason):
+    got = measure_latency(script, in_processes(100, warmup=0))
+    assert (len(got.samples_ms), got.stop_reason, got.further_processes) == (runs, reason, 2)
+
+
+def test_a_further_process_uses_its_share_and_asks_for_no_other():
+    share = in_processes(2).share()
+    got = measure_latency(Script(100.0), share)
+    assert (len(got.warmup_ms), len(got.samples_ms), got.further_processes) == (1, 5, 0)
+    assert not any("of 50 runs" in note for note in got.notes)
+
+
+def test_whether_a_size_is_short_is_decided_once():
+    # 700 ms are over a third of 2 s: slow. What follows is fast, and the process goes on alone to the whole 2 s.
+    got = measure_latency(Script(700.0, 100.0), in_processes(2, warmup=0))
+    assert (got.samples_ms, got.further_processes) == ([700.0] + [100.0] * 13, 0)
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "expected_ms"),
+    [
+        # One run of the warm-up shows how fast it is.
+        ([400.0, 9000.0], None),
+        # A smaller batch has shown it.
+        ([9000.0], 400.0),
+    ],
+)
+def test_a_process_that_the_machine_holds_up_is_not_left_alone(times_ms, expected_ms):
+    got = measure_latency(Script(*times_ms), in_processes(2), expected_ms=expected_ms)
+    assert (got.samples_ms, got.further_processes) == ([9000.0], 2)

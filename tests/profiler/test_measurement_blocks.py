@@ -151,3 +151,38 @@ def test_a_nan_names_its_module():
     (warning,) = measurement_warnings(measurement([10.0], first_nonfinite_module="layers.3.norm"), "cpu")
     assert warning.code == "nonfinite_output"
     assert warning.message.endswith("made first by module layers.3.norm")
+
+
+def in_three_processes(*series, **changes):
+    raw = measurement([sample for one in series for sample in one], **changes)
+    raw["latency"]["runs_by_process"] = [len(one) for one in series]
+    return raw
+
+
+def test_several_processes_are_told_apart_and_widen_the_interval():
+    got = timing_block(in_three_processes([99.0, 100.0, 101.0], [110.0] * 3, [90.0] * 3), "cpu")
+    assert (got["num_processes"], got["runs_by_process"], got["num_runs"]) == (3, [3, 3, 3], 9)
+    # 100 ± 4.303 x 10 / sqrt(3), half of it over the median of 100.
+    assert got["ci95_median_ms"] == pytest.approx([75.157, 124.843], abs=1e-3)
+    assert got["ci95_half_width_share"] == pytest.approx(0.24843, abs=1e-5)
+
+
+def test_one_process_says_so():
+    got = timing_block(measurement(), "cpu")
+    assert (got["num_processes"], got["runs_by_process"]) == (1, [3])
+
+
+def test_a_joint_between_processes_is_no_drift():
+    levels = [[100.0] * 20, [107.0] * 20, [114.0] * 20]
+    assert codes(in_three_processes(*levels), "cpu") == ["timing_processes_differ"]
+    assert codes(measurement([sample for one in levels for sample in one]), "cpu") == ["timing_drift"]
+
+
+def test_the_schema_takes_three_processes_of_one_run_each(profile_schema):
+    block = json.loads(json.dumps(timing_block(in_three_processes([190.0], [200.0], [210.0]), "cpu")))
+    schema = profile_schema.evolve(schema={"$ref": "#/$defs/timing", "$defs": profile_schema.schema["$defs"]})
+    block["stop_reason"] = "time_budget"
+    assert list(schema.iter_errors(block)) == []
+    # One process of three runs has no interval.
+    assert list(schema.iter_errors({**block, "num_processes": 1})) != []
+    assert list(schema.iter_errors({**block, "ci95_median_ms": None})) != []

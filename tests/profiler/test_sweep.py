@@ -17,7 +17,7 @@ POSSIBLY = Failure(FailureKind.EXCEPTION, "possibly out of memory: cuDNN", True,
 def measured(batch_size, samples_ms=(10.0,), before_bytes=100 * MIB, peak_bytes=200 * MIB):
     return {
         "batch_size": batch_size,
-        "latency": {"samples_ms": list(samples_ms), "warmup_ms": []},
+        "latency": {"samples_ms": list(samples_ms), "warmup_ms": [], "further_processes": 0},
         "before_bytes": before_bytes,
         "peak_bytes": peak_bytes,
     }
@@ -223,3 +223,32 @@ def test_the_start_is_announced_only_for_sizes_that_run():
 
 def test_small_sizes_first():
     assert ascending([8, 1, 4]) == [1, 4, 8]
+
+
+def test_what_the_first_processes_measured_is_given_before_the_last_one_does():
+    class ThreeProcesses(Session):
+        def measure(self, batch_size, policy, expected_ms, on_event):
+            found = super().measure(batch_size, policy, expected_ms, on_event)
+            further = policy.processes - 1
+            latency = {
+                **found["latency"],
+                "stop_reason": "precise",
+                "notes": [],
+                "further_processes": further,
+            }
+            return {**found, "latency": latency, "first_nonfinite_module": None}
+
+        def renew(self):
+            self.asked.append("renew")
+
+    session, parts = ThreeProcesses(), []
+    under_test = Sweep(
+        session, LatencyPolicy(processes=3), on_cpu=True, limit_s=None, available=lambda: 2**40
+    )
+    under_test.measure(1)
+    result = under_test.measure(2, on_part=parts.append)
+    assert [part.measurement["latency"]["runs_by_process"] for part in parts] == [[1], [1, 1]]
+    # Each knows what was expected of it, as the whole does.
+    assert {part.expectation for part in [*parts, result]} == {Expectation(10.0 * 2, 100 * MIB, 1)}
+    assert result.measurement["latency"]["runs_by_process"] == [1, 1, 1]
+    assert session.asked[5:] == [(2, 20.0), "renew", (2, None), "renew", (2, None)]

@@ -103,6 +103,25 @@ def hang_with_a_child():
     subprocess.run(["sleep", "600"], check=False)
 
 
+def in_later_process():
+    """Whether another process has run the batch of the fault before."""
+    first = Path(__file__).with_name("first_process")
+    if not first.exists():
+        first.write_text(str(os.getpid()))
+    return first.read_text() != str(os.getpid())
+
+
+def kill_later():
+    if in_later_process():
+        kill()
+
+
+def hang_later():
+    if in_later_process():
+        Path(__file__).with_name("hangs").touch()
+        hang()
+
+
 def not_a_number():
     return float("nan")
 

@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
+
 from tests.conftest import run_command
 
 
+@pytest.mark.slow  # short sizes start two more processes each
 def test_cost_is_printed(tiny_config, tmp_path):
     run = run_command(
         "scripts/benchmark_profile.py", "--config", tiny_config(), "--batch-sizes", "1,2", cwd=tmp_path
@@ -22,6 +25,7 @@ def test_cost_is_printed(tiny_config, tmp_path):
     assert 10 < peak < 600
 
 
+@pytest.mark.slow  # short sizes start two more processes each
 def test_repeats_compare_intervals(tiny_config, tmp_path):
     run = run_command(
         *("scripts/benchmark_profile.py", "--config", tiny_config(), "--batch-sizes", "1"),

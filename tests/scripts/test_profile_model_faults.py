@@ -19,10 +19,15 @@ HERE = Path(__file__).resolve().parent
 COMMAND = REPOSITORY / "scripts/profile_model.py"
 # The command itself takes some seconds; a hang of its own must not hang the tests.
 PATIENCE_S = 240
+TWO_RUNS = ("--num-runs", "2", "--warmup", "0")
+SHORT_RUNS = ("--time-budget", "0.6")
 
 
 class Command:
-    """`profile_model.py` on the faulty network, with batch sizes 1, 4 and 8 and two runs each."""
+    """`profile_model.py` on the faulty network, with batch sizes 1, 4 and 8 and two runs each.
+
+    Two requested runs are made in one process; `runs` in their place may let a size have three.
+    """
 
     def __init__(self, folder):
         self.folder = folder
@@ -32,7 +37,7 @@ class Command:
         shutil.copy(HERE / "faulty_network.py", folder)
         self.output = folder / "profile.json"
 
-    def start(self, *options, fault=None, moment="batch", batch=4, sizes="1,4,8", **popen):
+    def start(self, *options, fault=None, moment="batch", batch=4, sizes="1,4,8", runs=TWO_RUNS, **popen):
         model = {
             "net_type": "custom",
             "target": "faulty_network:Faulty",
@@ -45,7 +50,7 @@ class Command:
             self.environment["FAULTS"] = json.dumps({"repository": str(REPOSITORY), **self.faults})
             self.environment["PYTHONPATH"] = str(HERE / "fault_injection")
         arguments = ["--config", config, "--trust-config", "--device", "cpu", "--batch-sizes", sizes]
-        arguments += ["--num-runs", "2", "--warmup", "0", "--cross-check", "off", "--output", self.output]
+        arguments += [*runs, "--cross-check", "off", "--output", self.output]
         popen = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
         return subprocess.Popen(
             [sys.executable, COMMAND, *map(str, arguments), *options],
@@ -324,6 +329,47 @@ def test_resume_goes_on_where_a_signal_stopped(command, read_profile):
     assert after["status"] == "complete"
     assert after["environment"]["resumed_from_utc"] == before["environment"]["time_utc"]
     assert "Resumed: batch 1, 8" in run.stdout
+
+
+@pytest.mark.slow
+def test_a_killed_second_process_costs_neither_the_first_nor_the_next_size(command, read_profile):
+    run = command.run(fault="kill_later", sizes="4,8", runs=SHORT_RUNS)
+    assert run.returncode == 0, run.stderr
+    profile = read_profile(command.output)
+    timing = {size: block["timing"] for size, block in profile["batch_profiling"].items()}
+    note = "1 of 3 processes: the next one failed (killed: the measuring process ended by SIGKILL)"
+    assert timing["4"]["notes"][0] == note
+    assert timing["4"]["num_processes"] == 1
+    assert f"({note})" in run.stdout
+    for whole in (profile["single_image"]["timing"], timing["8"]):
+        assert whole["num_processes"] == 3
+        assert sum(whole["runs_by_process"]) == whole["num_runs"] == len(whole["samples_ms"])
+    assert run.stdout.count("(3 processes, ") == 2
+    assert profile["status"] == "complete"
+
+
+@pytest.mark.slow
+def test_an_interrupted_second_process_leaves_the_first_and_resume_takes_it_over(command, read_profile):
+    options = {"fault": "hang_later", "sizes": "4", "runs": SHORT_RUNS}
+    process = command.start(**options)
+    deadline = time.monotonic() + PATIENCE_S
+    while not (command.folder / "hangs").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 4
+    before = read_profile(command.output)
+    assert "SIGINT" in before["status_reason"]
+    timing = before["batch_profiling"]["4"]["timing"]
+    assert timing["notes"][0] == "1 of 3 processes: the run ended before the others"
+    assert timing["num_runs"] == timing["runs_by_process"][0] >= 1
+    run = command.run("--resume", **options)
+    assert run.returncode == 0, run.stderr
+    after = read_profile(command.output)
+    assert after["batch_profiling"] == before["batch_profiling"]
+    # Three processes of one image, taken over as they are.
+    assert after["single_image"] == before["single_image"]
+    assert after["single_image"]["timing"]["num_processes"] == 3
 
 
 def test_resume_refuses_another_config_and_another_file(command):

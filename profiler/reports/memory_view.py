@@ -21,7 +21,16 @@ CONTEXT = "CUDA context"
 OUTSIDE = "outside the allocator"
 RESERVED = "reserved by the allocator"
 BEFORE, ACTIVATIONS = "before the first forward: weights, libraries", "activations"
+# The order in which a bar is filled, and the only names its parts have.
+PART_ORDER = (BEFORE, ACTIVATIONS, RESERVED, UNSPLIT, *CATEGORIES, ALLOCATOR, OUTSIDE, WORKSPACES, CONTEXT)
+NOT_TENSORS = (ALLOCATOR, OUTSIDE, WORKSPACES, CONTEXT)
 MAX_BARS = 12
+
+
+def parts_of(bars: Sequence[MemoryBar]) -> list[str]:
+    """The parts that occur, from the bottom up."""
+    found = {name for bar in bars for name, _ in bar.parts}
+    return [name for name in PART_ORDER if name in found]
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,6 @@ class TrainingMemory:
     peak: str | None
     assumptions: tuple[str, ...]
     untested_rules: tuple[str, ...]
-    interval_share: tuple[float, float] | None
 
 
 def inference_memory(sizes: Sequence[SizeView], gpu: Fields | None) -> InferenceMemory | None:
@@ -111,7 +119,7 @@ def training_memory(
             return None
         first = training[min(measured)]
         setting = f"{first.precision}, checkpointing {first.checkpointing}"
-        return TrainingMemory(setting, bars, (), lines, recommended, None, (), (), None)
+        return TrainingMemory(setting, bars, (), lines, recommended, None, (), ())
     settings = model.blocks("settings")
     own = next((setting for setting in settings if setting.flag("is_config")), None)
     if own is None:
@@ -126,15 +134,7 @@ def training_memory(
         peak=None if peak is None else f"{peak.text('phase')}, {peak.text('operator')}",
         assumptions=tuple(model.texts("assumptions")),
         untested_rules=tuple(model.texts("untested_rules")),
-        interval_share=_interval_share(model),
     )
-
-
-def _interval_share(model: Fields) -> tuple[float, float] | None:
-    values = model.items("interval_share")
-    pair = Fields(dict(zip(("low", "high"), values, strict=False)), f"{model.path}.interval_share")
-    low, high = pair.number("low"), pair.number("high")
-    return None if low is None or high is None else (low, high)
 
 
 def _measured_bar(batch: int, block: TrainingSize) -> MemoryBar:

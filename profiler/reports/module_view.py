@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from profiler.profile_fields import Fields
 
@@ -13,8 +15,12 @@ MAX_DEPTH = 40
 
 @dataclass(frozen=True)
 class ModuleNode:
-    """A module and those inside it; `hidden` counts descendants that are left out."""
+    """A module and those inside it.
 
+    order: its place in the network's own order. hidden: descendants that are left out.
+    """
+
+    order: int
     name: str
     class_name: str
     macs: int | None
@@ -29,12 +35,12 @@ def read_tree(block: Fields | None) -> ModuleNode | None:
         return None
     levels = _nodes_by_level(block)
     depth, total = 0, 0
-    for count in levels[:MAX_DEPTH]:
-        if total + count > MAX_NODES:
+    for nodes in levels[:MAX_DEPTH]:
+        if total + nodes > MAX_NODES:
             break
-        total += count
+        total += nodes
         depth += 1
-    return _node(block, max(depth, 1))
+    return _node(block, max(depth, 1), count())
 
 
 def _nodes_by_level(block: Fields) -> list[int]:
@@ -45,14 +51,15 @@ def _nodes_by_level(block: Fields) -> list[int]:
     return levels
 
 
-def _node(block: Fields, depth: int) -> ModuleNode:
+def _node(block: Fields, depth: int, order: Iterator[int]) -> ModuleNode:
     children = block.blocks("children")
     shown = depth > 1
     return ModuleNode(
+        order=next(order),
         name=block.text("name") or "(the network)",
         class_name=block.text("class") or "",
         macs=block.integer("macs"),
         parameters=block.integer("parameters"),
-        children=tuple(_node(child, depth - 1) for child in children) if shown else (),
+        children=tuple(_node(child, depth - 1, order) for child in children) if shown else (),
         hidden=0 if shown or not children else sum(_nodes_by_level(block)) - 1,
     )

@@ -46,6 +46,7 @@ class Recommendation:
     workspace_bytes: int
     setting: str
     precision: str | None
+    patch: str
     batch_size: int | None
     largest_batch: int | None
     accumulate: int | None
@@ -60,9 +61,13 @@ class Recommendation:
 
 def setting_text(block: Fields) -> str:
     """ "fp32, checkpointing none, patch 96 x 96"."""
+    return f"{block.text('precision')}, checkpointing {block.text('checkpointing')}, {patch_text(block)}"
+
+
+def patch_text(block: Fields) -> str:
+    """ "patch 96 x 96" or "whole image"."""
     patch = block.shape("patch_size")
-    size = "whole image" if patch is None else f"patch {' x '.join(map(str, patch))}"
-    return f"{block.text('precision')}, checkpointing {block.text('checkpointing')}, {size}"
+    return "whole image" if patch is None else f"patch {' x '.join(map(str, patch))}"
 
 
 def read_training(block: Fields | None) -> TrainingSize | None:
@@ -99,6 +104,7 @@ def _recommendation(entry: Fields) -> Recommendation:
         workspace_bytes=budget.integer("workspace_bytes") or 0,
         setting=setting_text(entry),
         precision=entry.text("precision"),
+        patch=patch_text(entry),
         batch_size=entry.integer("batch_size"),
         largest_batch=entry.integer("largest_batch"),
         accumulate=entry.integer("accumulate"),

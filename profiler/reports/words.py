@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 MIB, GIB = 2**20, 2**30
 UNKNOWN = "not known"
-SETTING_OF_PATCH = "whole image"
 
 
 def count(value: float | int | None) -> str:
@@ -57,10 +56,6 @@ def ratio(value: float | None) -> str:
 def shape(values: Sequence[int] | None) -> str:
     """ "1 x 1 x 256 x 256"."""
     return UNKNOWN if values is None else " x ".join(map(str, values))
-
-
-def patch(values: Sequence[int] | None) -> str:
-    return SETTING_OF_PATCH if values is None else " x ".join(map(str, values))
 
 
 def shortened(text: str, limit: int) -> str:

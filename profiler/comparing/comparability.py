@@ -1,4 +1,4 @@
-"""What makes two figures figures of the same thing. Where it is missing they stand side by side and no ratio is given."""
+"""What makes two figures figures of the same thing; where it is missing no ratio is given."""
 
 from __future__ import annotations
 
@@ -80,6 +80,14 @@ def on_cpu(view: ProfileView) -> bool:
     return not view.device.startswith("cuda")
 
 
+# What makes a machine slower than it is, and any latency too high.
+DISTURBING = ("machine_busy", "power_saving", "gpu_throttled", "gpu_shared")
+
+
+def disturbed(view: ProfileView) -> bool:
+    return any(code in view.warning_codes for code in DISTURBING)
+
+
 def notable_differences(first: ProfileView, other: ProfileView) -> Reasons:
     """What else moves a figure and is still compared: it may be what the user wants to know."""
     found = [
@@ -93,4 +101,5 @@ def notable_differences(first: ProfileView, other: ProfileView) -> Reasons:
         for name in ("torch", "cores in use, threads", "driver", "cuda")
         if name in mine and name in others and mine[name] != others[name]
     ]
+    found += [f"warns of {code}" for code in DISTURBING if code in other.warning_codes]
     return tuple(found)

@@ -11,6 +11,7 @@ from profiler.comparing.comparability import (
     against_measurements,
     against_recommendations,
     against_training,
+    disturbed,
     notable_differences,
     on_cpu,
 )
@@ -158,7 +159,12 @@ def _latency_row(views: Sequence[ProfileView], batch: int) -> Row:
     for number, view in enumerate(views):
         cell = compared[number]
         if number and cell.ratio is not None:
-            difference = compare_latency(base, view.size(batch), on_cpu=on_cpu(view))
+            difference = compare_latency(
+                base,
+                view.size(batch),
+                on_cpu=on_cpu(view),
+                disturbed=(disturbed(views[0]), disturbed(view)),
+            )
             compared[number] = Cell(cell.value, cell.text, cell.source, cell.ratio, cell.against, difference)
     return Row(LATENCY, f"Latency (median), batch {batch}", "ms", tuple(compared), batch)
 

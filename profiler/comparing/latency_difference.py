@@ -28,12 +28,13 @@ class Verdict(str, Enum):
     SLOWER = "significantly slower"
     ONE_PROCESS = "no significant difference (one CPU process each: up to 15 % is noise)"
     BETWEEN_PROCESSES = "no significant difference (no more than processes differ among themselves)"
+    DISTURBED = "no verdict: the slower profile warns of a disturbed machine"
     TOO_FEW = "too few runs to tell from noise"
     NO_SAMPLES = "no raw samples: cannot be told from noise"
 
     @property
     def undecided(self) -> bool:
-        return self in (Verdict.TOO_FEW, Verdict.NO_SAMPLES)
+        return self in (Verdict.DISTURBED, Verdict.TOO_FEW, Verdict.NO_SAMPLES)
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,18 @@ class LatencyDifference:
     verdict: Verdict
 
 
-def compare_latency(first: SizeView, other: SizeView, *, on_cpu: bool) -> LatencyDifference:
+def compare_latency(
+    first: SizeView, other: SizeView, *, on_cpu: bool, disturbed: tuple[bool, bool] = (False, False)
+) -> LatencyDifference:
     """The difference of two measurements of the same batch size.
 
     It is significant where the ranks of the runs say so (Mann-Whitney, p < 0.05) and, on a CPU, the medians of the
     measuring processes do too (Student's t on their logarithms, 95 %): runs of one process are more alike than those
     of two, so that ranks alone would call every pair of processes different. GPUs repeat themselves from process to
     process.
+
+    disturbed: whether each was measured on a machine that other work or saved power made slower. Where that is the
+    slower of the two, the machine may be the reason.
     """
     ratio = other.median_ms / first.median_ms if first.median_ms else None
     if not first.samples_ms or not other.samples_ms or ratio is None or ratio <= 0:
@@ -62,8 +68,10 @@ def compare_latency(first: SizeView, other: SizeView, *, on_cpu: bool) -> Latenc
     verdict = Verdict.FASTER if ratio < 1 else Verdict.SLOWER
     if p_value >= SIGNIFICANCE or ratio == 1:
         verdict = Verdict.SAME
-    elif on_cpu:
-        verdict = _beyond_processes(process_medians(first), process_medians(other)) or verdict
+    elif on_cpu and (within := _within_processes(process_medians(first), process_medians(other))) is not None:
+        verdict = within
+    elif disturbed[1] if ratio > 1 else disturbed[0]:
+        verdict = Verdict.DISTURBED
     return LatencyDifference(ratio, p_value, verdict)
 
 
@@ -76,7 +84,7 @@ def process_medians(size: SizeView) -> list[float]:
     return [statistics.median(one) for one in series if one]
 
 
-def _beyond_processes(first: Sequence[float], other: Sequence[float]) -> Verdict | None:
+def _within_processes(first: Sequence[float], other: Sequence[float]) -> Verdict | None:
     """Why a difference is none beyond that of processes among themselves, or None where it is."""
     if min(*first, *other) <= 0:
         return Verdict.NO_SAMPLES

@@ -79,6 +79,7 @@ class ProfileView:
     status_reason: str | None
     missing: tuple[str, ...]
     warnings: tuple[str, ...]
+    warning_codes: tuple[str, ...]
     architecture: Architecture | None
     sizes: tuple[SizeView, ...]
     advice: InferenceAdvice | None
@@ -137,6 +138,9 @@ def _view(profile: Fields, loaded: LoadedProfile) -> ProfileView:
         missing=(),
         warnings=tuple(
             text for warning in profile.blocks("warnings") if (text := warning.text("message")) is not None
+        ),
+        warning_codes=tuple(
+            dict.fromkeys(code for w in profile.blocks("warnings") if (code := w.text("code")) is not None)
         ),
         architecture=architecture,
         sizes=sizes,

@@ -14,6 +14,7 @@ from configs.schema import SystemSection
 from profiler.exit_codes import EXIT_BAD_INPUT
 from profiler.gpus import MEMORY_HELP, GpuNameError, MemorySizeError, find_gpu, parse_bytes
 from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
+from profiler.report_options import add_report_options, conflict
 from profiler.run_context import Card, RunOptions, TrainingOptions
 from profiler.session import MeasureOptions
 from profiler.sweep import DEFAULT_BATCH_SIZES
@@ -275,11 +276,14 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         action="store_true",
         help="let the config import and run your own class (net_type custom)",
     )
+    add_report_options(add)
     add("--list-models", action="store_true", help="list the network types and exit")
     parsed = parser.parse_args(arguments, namespace=ProfileArguments())
     if parsed.predict_only and parsed.no_training:
         parser.error("--predict-only and --no-training leave nothing to do")
-    if parsed.config is None and not parsed.list_models and not parsed.list_gpus:
+    if (contradiction := conflict(parsed, DEFAULT_OUTPUT)) is not None:
+        parser.error(contradiction)
+    if parsed.config is None and parsed.configs is None and not parsed.list_models and not parsed.list_gpus:
         parser.error("--config is missing: which network? For example --config configs/train_config.json")
     return parsed
 

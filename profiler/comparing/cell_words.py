@@ -75,7 +75,7 @@ def not_compared(comparison: Comparison) -> list[str]:
 def other_differences(comparison: Comparison) -> list[str]:
     """What else is different and was compared all the same."""
     return [
-        f"{profile_name(comparison, number)} with #1: {'; '.join(notes)}."
+        f"{profile_name(comparison, number)}: {'; '.join(notes)}."
         for number, notes in enumerate(comparison.notes)
         if notes
     ]

@@ -101,5 +101,9 @@ def notable_differences(first: ProfileView, other: ProfileView) -> Reasons:
         for name in ("torch", "cores in use, threads", "driver", "cuda")
         if name in mine and name in others and mine[name] != others[name]
     ]
-    found += [f"warns of {code}" for code in DISTURBING if code in other.warning_codes]
     return tuple(found)
+
+
+def warned(view: ProfileView) -> Reasons:
+    """Of what disturbed machine a profile warns."""
+    return tuple(f"warns of {code}" for code in DISTURBING if code in view.warning_codes)

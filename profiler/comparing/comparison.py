@@ -14,6 +14,7 @@ from profiler.comparing.comparability import (
     disturbed,
     notable_differences,
     on_cpu,
+    warned,
 )
 from profiler.comparing.latency_difference import LatencyDifference, compare_latency
 from profiler.reports.training_view import Recommendation
@@ -80,9 +81,9 @@ def compare(views: Sequence[ProfileView]) -> Comparison:
 
 def _notes(views: Sequence[ProfileView], view: ProfileView) -> Reasons:
     if view is views[0]:
-        return ()
+        return warned(view)
     same = ("the same file as the first",) if view.file == views[0].file else ()
-    return (*same, *notable_differences(views[0], view))
+    return (*same, *notable_differences(views[0], view), *warned(view))
 
 
 def _ratios(cells: Sequence[Cell], reasons: Sequence[Reasons]) -> tuple[Cell, ...]:

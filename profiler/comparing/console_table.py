@@ -62,9 +62,9 @@ def _figure_by_figure(comparison: Comparison) -> Iterator[str]:
         yield row.label if len(row.label) <= WIDTH else shortened(row.label, WIDTH)
         for number, cell in enumerate(row.cells):
             value, ratio = shortened(value_text(row, cell), 28), ratio_text(cell)
-            line = f"  {profile_name(comparison, number):<6}{value:>28}{ratio:>16}"
-            verdict = verdict_text(cell)
-            yield from _wrapped(f"{line}  {verdict}".rstrip(), " " * 54) if verdict else [line.rstrip()]
+            yield f"  {profile_name(comparison, number):<6}{value:>28}{ratio:>16}".rstrip()
+            if verdict := verdict_text(cell):
+                yield from _wrapped(f"        {verdict}", " " * 10)
 
 
 def _verdicts(comparison: Comparison) -> Iterator[str]:

@@ -84,7 +84,7 @@ def from_original_script(content: dict[str, Any]) -> dict[str, Any]:
         "environment": {},
         "architecture": {
             "source": "measured",
-            "input_shape": None if single is None else single.shape("input_shape"),
+            "input_shape": None if single is None else _list(single.shape("input_shape")),
             "num_runs": 1,
             "total_parameters": parameters,
             "trainable_parameters": architecture.integer("trainable_parameters"),
@@ -118,7 +118,7 @@ def _sizes_of(batches: Fields | None) -> list[str]:
 
 
 def _original_block(block: Fields, batch_size: int) -> dict[str, Any]:
-    shape = block.shape("input_shape")
+    shape = _list(block.shape("input_shape"))
     error = block.text("error")
     if error is not None:
         known = ("OOM", "killed", "crashed", "exception", "skipped", "unsupported")
@@ -160,6 +160,10 @@ def _original_block(block: Fields, batch_size: int) -> dict[str, Any]:
             },
         }
     return converted
+
+
+def _list(values: tuple[int, ...] | None) -> list[int] | None:
+    return None if values is None else list(values)
 
 
 STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {ORIGINAL_SCRIPT: from_original_script}

@@ -144,7 +144,9 @@ def parse_bytes(text: str) -> int:
     match = MEMORY_SIZE.fullmatch(text)
     unit = UNIT_BYTES.get(match.group(2).upper()) if match else None
     if match is None or unit is None:
-        raise MemorySizeError(f'"{text}" is no amount of memory: give 24GiB, 80GB or 24564MiB ({MEMORY_HELP})')
+        raise MemorySizeError(
+            f'"{text}" is no amount of memory: give 24GiB, 80GB or 24564MiB ({MEMORY_HELP})'
+        )
     # A float has 53 bits: 24564.1 MiB would no longer be exact.
     return int(Fraction(match.group(1)) * unit)
 

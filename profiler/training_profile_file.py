@@ -87,13 +87,16 @@ def _checked(file: Path, content: dict[str, Any]) -> TrainingProfile:
         _positive(int(size), "a batch size")
         if training["source"] == "measured" and gpu is not None:
             measured = True
-            _need(training, ("error", "detail") if "error" in training else TRAINING_KEYS)
+            _check_measured(training)
     if memory_model is None and not measured:
         raise ProfileFileError(
             f"{file}: holds no training memory (memory_model is null): {_command(content)}"
         )
     if memory_model is not None:
         _check_model(memory_model)
+    if gpu is not None:
+        _positive(gpu["total_bytes"], "environment.gpu.total_bytes")
+        _need(gpu, ("name",))
     environment = content["environment"]
     return TrainingProfile(
         file=file,
@@ -105,12 +108,26 @@ def _checked(file: Path, content: dict[str, Any]) -> TrainingProfile:
     )
 
 
+def _check_measured(training: dict[str, Any]) -> None:
+    if "error" in training:
+        return _need(training, ("error", "detail"))
+    _need(training, TRAINING_KEYS)
+    _positive(training["peak_bytes"], "peak_bytes")
+    for key in ("peak_reserved_bytes", "process_bytes", "context_bytes", "ddp_bucket_bytes", "retries"):
+        if training[key] is not None:
+            _whole(training[key], key)
+
+
 def _check_model(memory_model: dict[str, Any]) -> None:
     _need(memory_model, MODEL_KEYS)
+    _positive(memory_model["accumulate"], "accumulate")
     if sum(bool(setting["is_config"]) for setting in memory_model["settings"]) != 1:
         raise ValueError("not one setting that is the config's")
     for setting in memory_model["settings"]:
         _need(setting, SETTING_KEYS)
+        _whole(setting["ddp_bucket_bytes"], "ddp_bucket_bytes")
+        for term in setting["terms"].values():
+            _need(term, ("fixed_bytes",))
         if not setting["sizes"]:
             raise ValueError("a setting without sizes")
         for size, entry in setting["sizes"].items():
@@ -128,7 +145,11 @@ def _need(block: dict[str, Any], keys: tuple[str, ...]) -> None:
 
 
 def _positive(value: Any, name: str) -> None:
-    if type(value) is not int or value < 1:
+    _whole(value, name, least=1)
+
+
+def _whole(value: Any, name: str, least: int = 0) -> None:
+    if type(value) is not int or value < least:
         raise ValueError(f"{name} is {value!r}")
 
 

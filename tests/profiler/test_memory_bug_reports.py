@@ -1,6 +1,6 @@
 """Public bug reports of batch-size tools: what happened there, and that it does not happen here.
 
-The numbers are those of the list in the guide. Of each the part that is pure arithmetic on a profile's blocks.
+Of each report the part that is pure arithmetic on a profile's blocks; the others are with the probes and the step.
 """
 
 import argparse

@@ -174,6 +174,12 @@ def test_bad_arguments(recommend, arguments, words):
         (profile(model=memory_model(settings=[setting({}, is_config=True)])), ["a setting without sizes"]),
         (profile(model=memory_model(settings=[setting({1: (0, 10)}, is_config=True)])), ["live_bytes is 0"]),
         (profile(model=[1]), ["damaged"]),
+        (profile(model=memory_model(accumulate="2")), ["accumulate is '2'"]),
+        (profile(model=roomy_model(), gpu={"name": "a card"}), ["total_bytes is missing"]),
+        (
+            profile(blocks={1: measured(1200, process_bytes="much")}, gpu=gpu_of(24124)),
+            ["process_bytes is 'much'"],
+        ),
         ("[" * 100000, ["nested too deeply"]),
     ],
 )

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from configs import LoadedConfig, config_from_dict
 from configs.schema import SystemSection
+from profiler.batch_limits import MAX_BATCH_SIZE
 from profiler.exit_codes import EXIT_BAD_INPUT
 from profiler.gpus import MEMORY_HELP, GpuNameError, MemorySizeError, find_gpu, parse_bytes
 from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
@@ -21,9 +22,6 @@ from profiler.sweep import DEFAULT_BATCH_SIZES
 from profiler.training_budget import DEFAULT_HEADROOM
 
 DEFAULT_OUTPUT = "results/profile_results.json"
-# The largest grid dimension of CUDA in y and z: kernels that put the batch there cannot run more, and no image
-# network gains anything near it. A larger number is a slip of the finger.
-MAX_BATCH_SIZE = 65535
 MAX_IMAGE_SIDE = 65536
 # system.mixed_precision; true means bf16 where supported, and where it is not the run says so.
 PRECISION_OF_CONFIG = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16"}

@@ -31,8 +31,15 @@ class SimulatedOutOfMemoryError(MemoryError):
         )
 
 
+# What an expandable segment can grow to; the allocator reserves more addresses than the device has memory.
+ADDRESS_SPACE_BYTES = 2**60
+
+
 class _Block:
-    """A stretch of a segment. Free blocks are ordered by (size, segment, offset), as the allocator orders them."""
+    """A stretch of a segment. Free blocks are ordered by (size, segment, offset), as the allocator orders them.
+
+    mapped: whether there is memory behind the addresses; only expandable segments have blocks without.
+    """
 
     __slots__ = ("free", "mapped", "next", "offset", "previous", "segment", "size", "small")
 
@@ -46,19 +53,38 @@ class _Block:
     def key(self) -> tuple[int, int, int]:
         return self.size, self.segment, self.offset
 
+    def room(self) -> int:
+        """Bytes that it can grow to: a block before unmapped addresses counts with them."""
+        return self.size + (self.next.size if self.next is not None and not self.next.mapped else 0)
+
+    def put_between(self, before: _Block | None, after: _Block | None) -> None:
+        self.previous, self.next = before, after
+        if before is not None:
+            before.next = self
+        if after is not None:
+            after.previous = self
+
 
 class _Pool:
-    """Free blocks of one pool, best fit first."""
+    """Free blocks of one pool, best fit first; and its unmapped ones, which are few, by address."""
 
     def __init__(self) -> None:
         self.keys: list[tuple[int, int, int]] = []
         self.blocks: dict[tuple[int, int], _Block] = {}
+        self.unmapped: list[_Block] = []
 
     def add(self, block: _Block) -> None:
+        block.free = True
+        if not block.mapped:
+            insort(self.unmapped, block, key=lambda other: other.offset)
+            return
         insort(self.keys, block.key())
         self.blocks[block.segment, block.offset] = block
 
     def remove(self, block: _Block) -> None:
+        if not block.mapped:
+            self.unmapped.remove(block)
+            return
         del self.keys[bisect_left(self.keys, block.key())]
         del self.blocks[block.segment, block.offset]
 
@@ -86,7 +112,7 @@ class CachingAllocator:
     """One device's allocator.
 
     limit_bytes: what segments may take together; None for no limit. expandable: the setting
-    `expandable_segments:True`, where each pool is one segment that grows page by page.
+    `expandable_segments:True`, where each pool is one segment that grows page by page (2 or 20 MiB).
     """
 
     def __init__(self, limit_bytes: int | None = None, expandable: bool = False) -> None:
@@ -97,8 +123,9 @@ class CachingAllocator:
         self._pools = {True: _Pool(), False: _Pool()}
         self._segment_bytes: dict[int, int] = {}
         self._next_segment = 0
-        # Expandable: the last mapped block and the end of what is mapped, by pool.
-        self._tails: dict[bool, _Block | None] = {True: None, False: None}
+        if expandable:
+            for small, pool in self._pools.items():
+                pool.add(_Block(0, 0, ADDRESS_SPACE_BYTES, small, mapped=False))
 
     def use(self) -> AllocatorUse:
         """The figures so far."""
@@ -116,7 +143,7 @@ class CachingAllocator:
         self.peak_reserved_bytes = self.reserved_bytes
 
     def allocate(self, requested_bytes: int) -> _Block:
-        """A block for a request. Raises SimulatedOutOfMemoryError, with the state as it was."""
+        """A block for a request. Raises SimulatedOutOfMemoryError; the blocks handed out stay valid."""
         size = max(-(-requested_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES, MIN_BLOCK_BYTES)
         small = size <= SMALL_REQUEST_BYTES
         pool = self._pools[small]
@@ -135,19 +162,15 @@ class CachingAllocator:
         """Gives a block back to its pool, joined with free neighbours."""
         self.allocated_bytes -= block.size
         pool = self._pools[block.small]
-        for neighbour in (block.previous, block.next):
-            if neighbour is not None and neighbour.free:
-                pool.remove(neighbour)
-                self._join(block, neighbour)
-        block.free = True
+        self._join_neighbours(pool, block)
         pool.add(block)
 
     def empty_cache(self) -> None:
         """Gives unused segments back to the device (torch.cuda.empty_cache); expandable ones page by page."""
-        for small, pool in self._pools.items():
+        for pool in self._pools.values():
             for block in list(pool.blocks.values()):
                 if self.expandable:
-                    self._unmap(small, pool, block)
+                    self._unmap(pool, block)
                 elif block.size == self._segment_bytes[block.segment]:
                     pool.remove(block)
                     self.reserved_bytes -= self._segment_bytes.pop(block.segment)
@@ -156,95 +179,126 @@ class CachingAllocator:
         position = pool.best_fit(size)
         if position == len(pool.keys):
             return None
-        if self.expandable:
-            # A block at the end counts with all that it could grow into: another that fits is taken first.
-            while pool.at(position) is self._tails[pool is self._pools[True]] and position + 1 < len(
-                pool.keys
-            ):
-                position += 1
         block = pool.at(position)
+        if self.expandable:
+            # A block that can grow counts with what it could grow to, so that another is taken before it.
+            while position + 1 < len(pool.keys) and pool.at(position + 1).room() < block.room():
+                position += 1
+                block = pool.at(position)
         pool.remove(block)
         return block
 
     def _split(self, pool: _Pool, block: _Block, size: int) -> None:
-        rest = _Block(block.segment, block.offset + size, block.size - size, block.small)
-        rest.previous, rest.next = block, block.next
-        if block.next is not None:
-            block.next.previous = rest
-        block.next = rest
+        """Shortens the block to `size`; what is behind becomes a free (or unmapped) block of its own."""
+        rest = _Block(block.segment, block.offset + size, block.size - size, block.small, block.mapped)
+        rest.put_between(block, block.next)
         block.size = size
-        rest.free = True
-        if self._tails[block.small] is block:
-            self._tails[block.small] = rest
         pool.add(rest)
 
-    def _join(self, block: _Block, neighbour: _Block) -> None:
-        """Makes `block` cover its free neighbour too."""
-        if neighbour is block.previous:
-            block.offset = neighbour.offset
-            block.previous = neighbour.previous
-            if block.previous is not None:
-                block.previous.next = block
-        else:
-            block.next = neighbour.next
-            if block.next is not None:
-                block.next.previous = block
-        block.size += neighbour.size
-        if self._tails[block.small] is neighbour:
-            self._tails[block.small] = block
+    def _join_neighbours(self, pool: _Pool, block: _Block) -> None:
+        """Makes `block`, which is in no pool, cover its free neighbours (unmapped ones, where it is unmapped)."""
+        before, after = block.previous, block.next
+        if before is not None and before.free and before.mapped == block.mapped:
+            pool.remove(before)
+            block.offset = before.offset
+            block.size += before.size
+            block.put_between(before.previous, after)
+        if after is not None and after.free and after.mapped == block.mapped:
+            pool.remove(after)
+            block.size += after.size
+            block.put_between(block.previous, after.next)
 
     def _grow(self, small: bool, size: int) -> _Block:
-        if self.expandable:
-            return self._expand(small, size)
         if small:
             segment_bytes = SMALL_SEGMENT_BYTES
         elif size < OWN_SEGMENT_BYTES:
             segment_bytes = LARGE_SEGMENT_BYTES
         else:
             segment_bytes = -(-size // SEGMENT_GRANULARITY_BYTES) * SEGMENT_GRANULARITY_BYTES
-        self._reserve(segment_bytes)
+        for attempt in range(2):
+            block = self._expand(small, size) if self.expandable else self._segment(small, segment_bytes)
+            if block is not None:
+                return block
+            if attempt == 0:
+                # At the limit cached memory is given back, and it is tried once more.
+                self.retries += 1
+                self.empty_cache()
+        raise SimulatedOutOfMemoryError(
+            size if self.expandable else segment_bytes, self.reserved_bytes, self.limit_bytes or 0
+        )
+
+    def _segment(self, small: bool, segment_bytes: int) -> _Block | None:
+        if not self._reserve(segment_bytes):
+            return None
         segment, self._next_segment = self._next_segment, self._next_segment + 1
         self._segment_bytes[segment] = segment_bytes
         return _Block(segment, 0, segment_bytes, small)
 
-    def _reserve(self, more_bytes: int) -> None:
-        """Takes memory from the device; at the limit, cached memory is given back first, as the allocator does."""
+    def _reserve(self, more_bytes: int) -> bool:
+        """Takes memory from the device; False where the limit does not allow it."""
         if self.limit_bytes is not None and self.reserved_bytes + more_bytes > self.limit_bytes:
-            self.retries += 1
-            self.empty_cache()
-            if self.reserved_bytes + more_bytes > self.limit_bytes:
-                raise SimulatedOutOfMemoryError(more_bytes, self.reserved_bytes, self.limit_bytes)
+            return False
         self.reserved_bytes += more_bytes
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+        return True
 
-    def _expand(self, small: bool, size: int) -> _Block:
-        """Maps pages behind the pool's last block until a block of `size` is there."""
-        pool, tail = self._pools[small], self._tails[small]
-        page = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES
-        free_tail = tail if tail is not None and tail.free else None
-        missing = size - (free_tail.size if free_tail else 0)
-        mapped = -(-missing // page) * page
-        self._reserve(mapped)
-        tail = self._tails[small]  # giving memory back may have taken it
-        free_tail = tail if tail is not None and tail.free else None
-        if free_tail is not None:
-            pool.remove(free_tail)
-            free_tail.size += mapped
-            return free_tail
-        start = 0 if tail is None else tail.offset + tail.size
-        block = _Block(-2 if small else -3, start, mapped, small)
-        block.previous = tail
-        if tail is not None:
-            tail.next = block
-        self._tails[small] = block
+    def _expand(self, small: bool, size: int) -> _Block | None:
+        """Maps pages where, from the lowest address on, `size` bytes are free or unmapped; None at the limit."""
+        pool = self._pools[small]
+        block = self._lowest_room(pool, size)
+        if not block.mapped and not self._map(pool, block, min(block.size, size)):
+            return None
+        while block.size < size:
+            # Free memory before unmapped addresses: what is mapped joins it.
+            behind = block.next
+            if not self._map(pool, behind, min(size - block.size, behind.size)):
+                return None
+            block = behind
+        pool.remove(block)
         return block
 
-    def _unmap(self, small: bool, pool: _Pool, block: _Block) -> None:
-        """Gives the pages at the end of the pool back; pages in the middle stay, which overstates what is kept."""
-        if block is not self._tails[small]:
+    @staticmethod
+    def _lowest_room(pool: _Pool, size: int) -> _Block:
+        for unmapped in pool.unmapped:
+            start = unmapped.previous if unmapped.previous and unmapped.previous.free else unmapped
+            found, block = 0, start
+            while found < size and block is not None and block.free:
+                found += block.size
+                block = block.next
+            if found >= size:
+                return start
+        raise OverflowError(f"{size} bytes are more than there are addresses")
+
+    def _map(self, pool: _Pool, block: _Block, size: int) -> bool:
+        """Puts memory behind the first pages of an unmapped block, `size` bytes rounded up, as a free block."""
+        page = SMALL_SEGMENT_BYTES if block.small else LARGE_SEGMENT_BYTES
+        mapped_bytes = -(-size // page) * page
+        if not self._reserve(mapped_bytes):
+            return False
+        pool.remove(block)
+        if mapped_bytes < block.size:
+            self._split(pool, block, mapped_bytes)
+        block.mapped = True
+        self._join_neighbours(pool, block)
+        pool.add(block)
+        return True
+
+    def _unmap(self, pool: _Pool, block: _Block) -> None:
+        """Gives back the pages that lie in a free block as a whole; its ends stay free blocks."""
+        page = SMALL_SEGMENT_BYTES if block.small else LARGE_SEGMENT_BYTES
+        first = -(-block.offset // page) * page
+        end = (block.offset + block.size) // page * page
+        if first >= end:
             return
         pool.remove(block)
+        if end < block.offset + block.size:
+            self._split(pool, block, end - block.offset)
+        if block.offset < first:
+            before = _Block(block.segment, block.offset, first - block.offset, block.small)
+            before.put_between(block.previous, block)
+            block.offset, block.size = first, end - first
+            pool.add(before)
         self.reserved_bytes -= block.size
-        self._tails[small] = block.previous
-        if block.previous is not None:
-            block.previous.next = None
+        block.mapped = False
+        self._join_neighbours(pool, block)
+        pool.add(block)

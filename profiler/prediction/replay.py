@@ -26,6 +26,7 @@ PRODUCTS = (
 )
 # Of these, the ones that cublasLt computes together with the bias.
 FUSED_BIAS = "aten.addmm."
+CONVOLUTIONS = ("aten.convolution.", "aten.convolution_backward.", "aten.convolution_overrideable.")
 NOTHING = Workspaces(0, 0, 0, "no workspaces")
 
 
@@ -46,7 +47,8 @@ class ReplayResult:
     """What the allocator would show.
 
     training, validation: peaks of the traced steps, and of the validation (None where none was traced).
-    workspace_bytes: of the peaks, what cuBLAS keeps. retries: how often cached memory was given back at the limit.
+    workspace_bytes: of the peaks, what cuBLAS and cublasLt keep. retries: how often cached memory was given back
+    at the limit.
     end_allocated_bytes: after the last event.
     """
 
@@ -86,20 +88,27 @@ def replay(
     workspaces: Workspaces = NOTHING,
     limit_bytes: int | None = None,
     expandable: bool = False,
+    cudnn_bytes: int = 0,
 ) -> ReplayResult:
-    """Replays all events in order. Raises SimulatedOutOfMemoryError where the limit is too small."""
+    """Replays all events in order. Raises SimulatedOutOfMemoryError where the limit is too small.
+
+    cudnn_bytes: what each convolution uses beside its results while it runs. It depends on the GPU, the version and the
+    algorithm: a question to ask ("and if it were 6 MiB?"), never a constant.
+    """
     allocator = CachingAllocator(limit_bytes, expandable)
     blocks: dict[int, object] = {}
     is_product = np.array([name.startswith(PRODUCTS) for name in trace.operator_names], dtype=bool)
     is_fused = np.array([name.startswith(FUSED_BIAS) for name in trace.operator_names], dtype=bool)
     product = is_product[trace.operators].tolist() if len(trace.operators) else []
     fused = is_fused[trace.operators].tolist() if len(trace.operators) else []
+    is_convolution = np.array([name.startswith(CONVOLUTIONS) for name in trace.operator_names], dtype=bool)
+    convolution = is_convolution[trace.operators].tolist() if len(trace.operators) else []
     backward = PHASES.index("backward")
     setup_end = trace.step_starts[0] if trace.step_starts else 0
     validation_start = _validation_start(trace)
     # The autograd engine has a thread of its own, and each thread its workspace.
-    threads: set[bool] = set()
-    workspace_bytes = 0
+    kept: set[tuple[str, bool]] = set()
+    taken = 0
     peaks: list[list[int]] = [[0, 0, 0], [0, 0, 0]]  # training, validation: allocated, event, reserved
     phases = trace.event_phases.tolist()
     sizes = trace.sizes.tolist()
@@ -112,13 +121,11 @@ def replay(
         number = event - 1
         blocks[number] = allocator.allocate(sizes[number])
         if product[number]:
-            thread = phases[position] == backward
-            if thread not in threads and workspaces.cublas_bytes:
-                threads.add(thread)
-                allocator.allocate(workspaces.cublas_bytes)
-                workspace_bytes += workspaces.cublas_bytes
-            if fused[number] and workspaces.cublaslt_bytes:
-                allocator.free(allocator.allocate(workspaces.cublaslt_bytes))
+            taken += _take_workspaces(
+                allocator, workspaces, kept, phases[position] == backward, fused=fused[number]
+            )
+        if cudnn_bytes and convolution[number]:
+            allocator.free(allocator.allocate(cudnn_bytes))
         if position >= setup_end:
             peak = peaks[validation_start is not None and position >= validation_start]
             if allocator.peak_allocated_bytes > peak[0]:
@@ -129,11 +136,36 @@ def replay(
     return ReplayResult(
         training=_peak(trace, *peaks[0]),
         validation=None if validation_start is None else _peak(trace, *peaks[1]),
-        workspace_bytes=workspace_bytes,
+        workspace_bytes=taken,
         retries=use.retries,
         end_allocated_bytes=use.allocated_bytes,
         peak_reserved_bytes=use.peak_reserved_bytes,
     )
+
+
+def _take_workspaces(
+    allocator: CachingAllocator,
+    workspaces: Workspaces,
+    kept: set[tuple[str, bool]],
+    thread: bool,
+    *,
+    fused: bool,
+) -> int:
+    """What a product's thread takes before it runs; bytes of that which it keeps. `kept` is what threads have."""
+    taken = 0
+    needs_cublas = workspaces.cublas_bytes and (not fused or workspaces.cublaslt_makes_cublas)
+    if needs_cublas and ("cublas", thread) not in kept:
+        kept.add(("cublas", thread))
+        allocator.allocate(workspaces.cublas_bytes)
+        taken += workspaces.cublas_bytes
+    if fused and workspaces.cublaslt_bytes and ("cublaslt", thread) not in kept:
+        block = allocator.allocate(workspaces.cublaslt_bytes)
+        if workspaces.cublaslt_kept:
+            kept.add(("cublaslt", thread))
+            taken += workspaces.cublaslt_bytes
+        else:
+            allocator.free(block)
+    return taken
 
 
 def fits(trace: Trace, limit_bytes: int, *, workspaces: Workspaces, expandable: bool = False) -> bool:

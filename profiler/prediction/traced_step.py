@@ -83,10 +83,17 @@ def copy_without_data(module: nn.Module) -> nn.Module:
     return copy_to(module, ())[0]
 
 
-def output_shape(built: BuiltModel, module: nn.Module, batch_size: int) -> tuple[int, ...]:
-    """Shape of the network's first result for a training batch, by one forward without data."""
+def copy_with_data(module: nn.Module) -> nn.Module:
+    """A real copy; the module itself is only read."""
+    return copy_to(module, (), None)[0]
+
+
+def output_shape(
+    built: BuiltModel, module: nn.Module, batch_size: int, device: str = "meta"
+) -> tuple[int, ...]:
+    """Shape of the network's first result for a training batch, by one forward."""
     with torch.no_grad():
-        return tuple(first_tensor(module(*built.example_inputs(batch_size, "meta", which="training"))).shape)
+        return tuple(first_tensor(module(*built.example_inputs(batch_size, device, which="training"))).shape)
 
 
 def trace_training(
@@ -97,25 +104,28 @@ def trace_training(
     as_on_cuda: bool = True,
     validation: bool = True,
     steps: int = TRACED_STEPS,
+    device: str = "meta",
 ) -> Trace:
     """Traces `steps` training steps of micro-batches of `batch_size`, then one validation batch.
 
-    as_on_cuda: decide as CUDA would (attention, autocast, foreach); else the plain operators of the meta device.
+    as_on_cuda: decide as CUDA would (attention, autocast, foreach); else the plain operators of the device.
+    device: "meta", or "cpu" for a real run, which is what a trace without data is held against.
     Raises whatever the network raises that needs values: it cannot be traced.
     """
     clear_cache()
     with cuda_on_meta() if as_on_cuda else nullcontext():
-        module = copy_without_data(built.module).train()
-        loss = copy_without_data(build_loss(config))
-        sample_shape = output_shape(built, module, batch_size)
+        copied = copy_without_data if device == "meta" else copy_with_data
+        module = copied(built.module).train()
+        loss = copied(build_loss(config))
+        sample_shape = output_shape(built, module, batch_size, device)
         clear_cache()
-        trace = StorageTrace()
+        trace = StorageTrace(device)
         # What is there already cannot be garbage of the traced steps: it need not be looked through each time.
         gc.collect()
         gc.freeze()
         with trace:
             state, settings = _set_up(trace, config, module, loss)
-            stream = _micro_batches(trace, built, batch_size, sample_shape)
+            stream = _micro_batches(trace, built, batch_size, sample_shape, device)
             outcome = None
             for _ in range(steps):
                 trace.start_step()
@@ -125,7 +135,7 @@ def trace_training(
             if validation:
                 trace.phase = "validation"
                 trace.start_step()
-                _validate(built, config, state, settings)
+                _validate(built, config, state, settings, device)
             traced = trace.finish(batch_size, [FINITE_ASSUMPTION])
             del outcome
     gc.unfreeze()
@@ -180,31 +190,31 @@ def _set_up(
 
 
 def _micro_batches(
-    trace: StorageTrace, built: BuiltModel, batch_size: int, sample_shape: tuple[int, ...]
+    trace: StorageTrace, built: BuiltModel, batch_size: int, sample_shape: tuple[int, ...], device: str
 ) -> Iterator[MicroBatch]:
     """As training/batch_stream.py hands them over: made when asked for, held by nobody else."""
     while True:
-        yield _batch(trace, built, batch_size, sample_shape)
+        yield _batch(trace, built, batch_size, sample_shape, device)
 
 
 def _batch(
-    trace: StorageTrace, built: BuiltModel, batch_size: int, sample_shape: tuple[int, ...]
+    trace: StorageTrace, built: BuiltModel, batch_size: int, sample_shape: tuple[int, ...], device: str
 ) -> MicroBatch:
     trace.phase, trace.category = "inputs", "inputs"
-    inputs = built.example_inputs(batch_size, "meta", which="training")
-    target = torch.empty(sample_shape, device="meta")
+    inputs = built.example_inputs(batch_size, device, which="training")
+    target = torch.zeros(sample_shape, device=device)
     trace.phase, trace.category = "forward", None
     return MicroBatch(inputs, target)
 
 
 def _validate(
-    built: BuiltModel, config: ExperimentConfig, state: TrainingState, settings: StepSettings
+    built: BuiltModel, config: ExperimentConfig, state: TrainingState, settings: StepSettings, device: str
 ) -> None:
     """One batch of training/validation.py: the averaged weights on whole images."""
     network = state.module if state.ema is None else state.ema.module
     network.eval()
     with torch.no_grad():
-        inputs = built.example_inputs(config.data.val_batch_size, "meta", which="inference")
+        inputs = built.example_inputs(config.data.val_batch_size, device, which="inference")
         enabled = settings.autocast_dtype is not None
         with torch.autocast("cuda", settings.autocast_dtype, enabled=enabled):
             output = first_tensor(network(*inputs))

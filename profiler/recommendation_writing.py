@@ -1,0 +1,61 @@
+"""Putting a recommended batch size into a config file, comments kept, if it is the config the profile is of."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from configs import config_from_dict, load_config
+from configs.commented_json import read_commented_json
+from configs.imports import is_option_file
+from configs.value_edit import edit_values
+from profiler.result_file import write_atomically
+from profiler.training_profile_file import TrainingProfile
+
+
+class RecommendationWritingError(ValueError):
+    """The config was left as it is; one line for the user."""
+
+
+def check_config_matches(config_file: str, profile: TrainingProfile) -> None:
+    """Refuses a config whose training takes other memory than the profile's.
+
+    How far it accumulates is not compared: that is what will be written.
+
+    Raises RecommendationWritingError, ConfigError.
+    """
+    from profiler.memory_fingerprint import memory_fingerprint
+
+    if profile.memory_model is None:
+        raise RecommendationWritingError(
+            f"--write {config_file}: {profile.file} has no memory_model, so that nobody can tell whether it is of this "
+            "config: set data.batch_size by hand"
+        )
+    if is_option_file(read_commented_json(config_file)[0]):
+        raise RecommendationWritingError(
+            f"--write {config_file}: is a SwinMR/KAIR option file, whose batch is a global one: set it by hand"
+        )
+    raw = load_config(config_file).config.model_dump(mode="json")
+    raw["training"]["accumulate"] = profile.memory_model["accumulate"]
+    if memory_fingerprint(config_from_dict(raw)) != profile.memory_model["memory_fingerprint"]:
+        raise RecommendationWritingError(
+            f"--write {config_file}: its training takes other memory than the one of {profile.file}: "
+            f"run scripts/profile_model.py --config {config_file} --predict-only"
+        )
+
+
+def write_recommendation(config_file: str, recommendation: dict[str, Any]) -> None:
+    """Sets `data.batch_size` and `training.accumulate`, atomically. Raises RecommendationWritingError, ConfigError."""
+    path = Path(os.path.realpath(config_file))
+    _, raw = read_commented_json(path)
+    values = {
+        "data.batch_size": recommendation["batch_size"],
+        "training.accumulate": recommendation["accumulate"],
+    }
+    text = edit_values(raw.decode("utf-8-sig"), values, config_file)
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RecommendationWritingError(f"--write {config_file}: cannot be written: {reason}") from error

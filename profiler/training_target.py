@@ -1,0 +1,36 @@
+"""From a target batch to what each device holds at once, and how many of these make one optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+class TargetBatchError(ValueError):
+    """A target batch that cannot be reached exactly; one line for the user."""
+
+
+def share_per_device(target_batch: int | None, devices: int) -> int | None:
+    """Samples of one optimizer step that fall to each device. Raises TargetBatchError."""
+    if target_batch is None:
+        return None
+    if target_batch < 1:
+        raise TargetBatchError(f"target batch {target_batch}: at least 1")
+    if target_batch % devices:
+        below, above = target_batch // devices * devices, -(-target_batch // devices) * devices
+        choices = f"{below} or {above}" if below else f"{above}"
+        raise TargetBatchError(
+            f"target batch {target_batch} is no multiple of {devices} devices: {choices} would be"
+        )
+    return target_batch // devices
+
+
+def split_share(share: int, limit: int, ran: Collection[int] | None = None) -> tuple[int, int] | None:
+    """(batch, accumulate) with batch x accumulate = share: the largest such batch up to `limit`.
+
+    ran: only these sizes are candidates. None where none of them divides the share; without `ran`, 1 always does.
+    """
+    candidates = range(min(share, limit), 0, -1) if ran is None else sorted(ran, reverse=True)
+    for batch in candidates:
+        if batch <= limit and share % batch == 0:
+            return batch, share // batch
+    return None

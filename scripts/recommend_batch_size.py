@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Recommends a training batch size from a saved profile, for any GPU, without measuring.
+
+    python scripts/recommend_batch_size.py results/profile_results.json --gpu "RTX 3090" --target-batch 64
+    python scripts/recommend_batch_size.py results/profile_results.json --gpu-memory 24GiB --gpu-memory 80GiB
+
+Exit status: 0 done, 2 bad file or arguments, 3 nothing fits any GPU named, 4 no batch can be recommended for another
+reason than memory, 1 unexpected.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from configs import ConfigError
+from profiler.console import Console
+from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_NOTHING_FITS, EXIT_PARTIAL
+from profiler.gpus import listed_gpus
+from profiler.recommendation_command_line import (
+    NoBudgetError,
+    RecommendationArguments,
+    parse_recommendation_arguments,
+)
+from profiler.recommendation_writing import (
+    RecommendationWritingError,
+    check_config_matches,
+    write_recommendation,
+)
+from profiler.training_console import print_training_recommendation
+from profiler.training_profile_file import ProfileFileError, read_training_profile
+from profiler.training_recommendation import TargetBatchError, needs_exit_3, recommend_training
+
+
+def recommend(parsed: RecommendationArguments, console: Console) -> int:
+    """Reads, recommends, prints, writes. Raises what `main` turns into one line."""
+    profile = read_training_profile(parsed.profile)
+    if parsed.write is not None:
+        check_config_matches(parsed.write, profile)
+    recommendations = recommend_training(
+        profile.memory_model,
+        parsed.budgets(profile),
+        target_batch=parsed.target_batch,
+        devices=parsed.devices,
+        measured=profile.batch_profiling,
+        training_samples=parsed.training_samples,
+    )
+    print_training_recommendation(console, profile.memory_model, recommendations)
+    if needs_exit_3(recommendations):
+        print("error: nothing fits any GPU named (see the reason above)", file=sys.stderr)
+        return EXIT_NOTHING_FITS
+    if all(entry["batch_size"] is None for entry in recommendations):
+        print("error: no batch size can be recommended (see the reason above)", file=sys.stderr)
+        return EXIT_PARTIAL
+    if parsed.write is not None:
+        entry = recommendations[0]
+        write_recommendation(parsed.write, entry)
+        values = f"data.batch_size {entry['batch_size']}, training.accumulate {entry['accumulate']}"
+        console.line()
+        console.good(f"{values} written to {parsed.write}", indent=0)
+    return EXIT_DONE
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parsed = parse_recommendation_arguments(sys.argv[1:] if arguments is None else arguments)
+    console = Console()
+    if parsed.list_gpus:
+        console.line(listed_gpus())
+        return EXIT_DONE
+    try:
+        return recommend(parsed, console)
+    except (
+        ConfigError,
+        NoBudgetError,
+        ProfileFileError,
+        RecommendationWritingError,
+        TargetBatchError,
+    ) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Traces without data against real runs on the CPU, against torch's MemTracker, and against synthesised ones."""
+
+import json
+from functools import cache
+
+import pytest
+import torch
+from diffusers import UNet2DModel
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from configs import load_config
+from models.inputs import BuiltModel, InputSpec
+from models.registry import build_model
+from profiler.prediction.affine_trace import align
+from profiler.prediction.replay import live_peak
+from profiler.prediction.traced_step import TRACED_STEPS, copy_with_data, output_shape, trace_training
+from training.losses import build_loss
+from training.step import MicroBatch, build_settings, build_state, training_step
+
+BATCH_SIZES = (1, 2, 4)
+SWINMR = {
+    "net_type": "swinmr",
+    "img_size": 32,
+    "depths": [2, 2],
+    "num_heads": [6, 6],
+    "embed_dim": 60,
+}
+VIT = {
+    "net_type": "timm",
+    "name": "vit_tiny_patch16_224",
+    "img_size": 64,
+    "num_classes": 10,
+    "kwargs": {"depth": 4},
+}
+UNET = {"net_type": "custom", "target": "diffusers:UNet2DModel", "input_shapes": [[3, 32, 32], []]}
+
+
+def unet():
+    network = UNet2DModel(
+        sample_size=32,
+        block_out_channels=(32, 64),
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        layers_per_block=1,
+        norm_num_groups=8,
+    )
+    inputs = (InputSpec((3, 32, 32)), InputSpec((), "int64"))
+    return BuiltModel("custom", network, {"inference": inputs, "training": inputs, "cross_check": inputs})
+
+
+@pytest.fixture(scope="module")
+def built_of(tmp_path_factory):
+    """Builds one of the three networks and its config, once."""
+
+    @cache
+    def build(name):
+        file = tmp_path_factory.mktemp(name) / "config.json"
+        content = {
+            "model": {"swinmr": SWINMR, "vit": VIT, "unet": UNET}[name],
+            "data": {"use_patches": False},
+        }
+        file.write_text(json.dumps(content))
+        config = load_config(file).config
+        built = unet() if name == "unet" else build_model(config)
+        if name == "swinmr":
+            # The CPU would take another way than the meta device.
+            built.module.attention = "matmul"
+        return built, config
+
+    return build
+
+
+@pytest.fixture(autouse=True)
+def _plain_attention():
+    """Scaled dot product attention as operators of their own: the CPU has a fused kernel, the meta device none."""
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+def peak_bytes(trace):
+    return int(trace.live_bytes().max())
+
+
+NETWORKS = ("swinmr", "unet", "vit")
+
+
+@pytest.mark.parametrize("batch_size", BATCH_SIZES)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_live_bytes_are_those_of_a_real_run(built_of, network, batch_size):
+    built, config = built_of(network)
+    predicted = trace_training(built, config, batch_size, as_on_cuda=False)
+    real = trace_training(built, config, batch_size, as_on_cuda=False, device="cpu")
+    assert peak_bytes(predicted) == pytest.approx(peak_bytes(real), rel=0.002)
+    # The same at the end of each step, where parameters, states and the average are left.
+    for trace_starts in zip(predicted.step_starts, real.step_starts, strict=True):
+        ends = [t.live_bytes()[start - 1] for t, start in zip((predicted, real), trace_starts, strict=True)]
+        assert ends[0] == pytest.approx(ends[1], rel=0.002)
+
+
+@pytest.mark.parametrize("batch_size", BATCH_SIZES)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_live_bytes_are_within_one_percent_of_torchs_own_tracker(built_of, network, batch_size):
+    built, config = built_of(network)
+    predicted = trace_training(built, config, batch_size, as_on_cuda=False, validation=False)
+    module = copy_with_data(built.module)
+    shape = output_shape(built, module, batch_size, "cpu")
+    tracker = MemTracker()
+    tracker.track_external(module)
+    with tracker:
+        state = build_state(config, module, build_loss(config), total_steps=TRACED_STEPS)
+        for _ in range(TRACED_STEPS):
+            tracker.reset_mod_stats()
+            outcome = training_step(state, build_settings(config, "cpu"), batches(built, batch_size, shape))
+    snapshot = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]
+    assert outcome.loss.isfinite()
+    assert peak_bytes(predicted) == pytest.approx(snapshot["Total"], rel=0.01)
+
+
+def batches(built, batch_size, target_shape):
+    while True:
+        yield MicroBatch(built.example_inputs(batch_size, which="training"), torch.zeros(target_shape))
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_synthesised_batch_size_is_the_directly_traced_one_to_the_byte(built_of, network):
+    built, config = built_of(network)
+    affine = align(trace_training(built, config, 2), trace_training(built, config, 3))
+    for batch_size in (4, 7, 16):
+        traced = trace_training(built, config, batch_size)
+        assert affine.explains(traced)
+        assert live_peak(affine.at(batch_size)) == live_peak(traced)

@@ -1,0 +1,87 @@
+"""The training recommendation on the terminal: every figure with its label, within 80 columns."""
+
+import io
+from fractions import Fraction
+
+from profiler.console import Console
+from profiler.training_budget import Budget
+from profiler.training_console import print_training_recommendation
+from profiler.training_recommendation import recommend_training
+from tests.training_profiles import MIB, batches, measured, memory_model
+
+
+def printed(budgets, model=None, **options):
+    model = memory_model() if model is None else model
+    stream = io.StringIO()
+    recommendation = recommend_training(model or None, budgets, **options)
+    print_training_recommendation(Console(stream), model or None, recommendation)
+    return stream.getvalue()
+
+
+def card(mib, name="card", **fields):
+    return Budget(name, mib * MIB, headroom_share=Fraction(0), **fields)
+
+
+def test_one_card():
+    text = printed([card(6300, context_bytes=512 * MIB, workspace_bytes=256 * MIB)])
+    # 6300 - 768 = 5532 leave room for 5 (5300), needing 6068 MiB = 5.93 GiB.
+    words = " ".join(text.split())
+    assert (
+        "card: 6.15 GiB in all, 0 % headroom: 6.15 GiB usable (of which context 0.50 GiB, workspaces 0.25 GiB)"
+        in words
+    )
+    assert "    ✓ batch 5 per device (predicted, not verified)" in text
+    assert "      global batch 5: 5 per device x 1 accumulated x 1 device(s)" in text
+    assert "      needs 5.93 GiB; largest that fits: 5" in text
+    assert "Prediction for torch 2.14.1 and adam: predicted, not yet verified on a GPU." in text
+    assert "Interval of the prediction: -1 % to +3 %." in text
+    assert "Assumes: every truth value asked of the data was true." in text
+    assert "Untested rules: workspaces of cuBLAS." in text
+
+
+def test_the_table_of_levers():
+    lines = printed([card(1120, "NVIDIA GeForce RTX 3090"), card(310, "b")]).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("Predicted largest batch"))
+    assert [line.split() for line in lines[start + 1 : start + 5]] == [
+        ["precision", "checkpoint", "patch", "RTX", "3090", "b"],
+        ["fp32*", "none", "96x96", "1", "none"],
+        ["bf16", "none", "96x96", "1", "none"],
+        ["fp32", "full", "96x96", "~9", "1"],
+    ]
+
+
+def test_nothing_fits_is_no_number():
+    text = printed([card(700)])
+    assert "✗ no batch size can be recommended" in text
+    assert "✓" not in text
+
+
+def test_many_cards_with_long_names_stay_within_80_columns():
+    budgets = [card(1000 * number, f"NVIDIA GeForce RTX 4070 Ti SUPER {number}") for number in range(1, 9)]
+    text = printed(budgets, target_batch=64)
+    assert max(map(len, text.splitlines())) <= 80
+    # Three cards a table: eight take three tables.
+    assert sum(line.split()[:2] == ["precision", "checkpoint"] for line in text.splitlines()) == 3
+
+
+def test_measured_and_timed():
+    here = card(5000, is_this_machine=True)
+    blocks = batches({4: measured(4500, 20.0)})
+    text = printed([here], measured=blocks, training_samples=1000)
+    assert "✓ batch 4 per device (measured, has run)" in text
+    # 4 / 20 = 0.2 s; 100,000 steps are 20,000 s = 5.6 h; 1000 / 20 = 50 s.
+    assert "time: 200.0 ms an optimizer step, 5.6 h per 100,000 steps" in text
+    assert "epoch of 1,000 samples: 50.0 s" in text
+
+
+def test_without_a_prediction_there_is_no_table():
+    text = printed([card(5000)], model={}, measured=batches({4: measured(4500)}))
+    assert "batch 4 per device (measured, not verified)" in text
+    assert "Predicted" not in text
+    assert "Prediction" not in text
+
+
+def test_nothing_to_print():
+    stream = io.StringIO()
+    print_training_recommendation(Console(stream), None, [])
+    assert stream.getvalue() == ""

@@ -1,0 +1,196 @@
+"""Hand-made training blocks of a profile, in round MiB, so that what follows from them is derived by hand."""
+
+import copy
+
+MIB = 2**20
+GIB = 2**30
+
+
+def size_entry(live_mib, reserved_mib):
+    return {
+        "live_bytes": live_mib * MIB,
+        "allocated_bytes": (live_mib + 1) * MIB,
+        "reserved_bytes": reserved_mib * MIB,
+        "reserved_expandable_bytes": reserved_mib * MIB,
+    }
+
+
+def setting(
+    sizes, precision="fp32", checkpointing="none", patch=(96, 96), is_config=False, validation_mib=300
+):
+    """A setting of `memory_model`; sizes: batch -> (live MiB, reserved MiB)."""
+    return {
+        "precision": precision,
+        "checkpointing": checkpointing,
+        "patch_size": None if patch is None else list(patch),
+        "is_config": is_config,
+        "traced_batches": [1, 2, 3, 5],
+        "affine_from_batch": 2,
+        "aligned": True,
+        "sizes": {str(batch): size_entry(*figures) for batch, figures in sizes.items()},
+        "peak": {
+            "phase": "backward",
+            "operator": "native_layer_norm_backward.default",
+            "by_category": {"parameters": 50 * MIB},
+        },
+        "terms": {
+            "parameters": {"fixed_bytes": 50 * MIB, "bytes_per_sample": 0},
+            "saved_activations": {"fixed_bytes": 0, "bytes_per_sample": 1000 * MIB},
+        },
+        "terms_hold": {"from_batch": 2, "to_batch": 8},
+        "validation": {
+            "input_shape": [1, 1, 256, 256],
+            "allocated_bytes": validation_mib * MIB,
+            "reserved_bytes": validation_mib * MIB,
+        },
+        "ddp_bucket_bytes": 60 * MIB,
+    }
+
+
+# fp32: live 100 + 1000 B MiB. Checkpointing makes a batch ten times cheaper, bf16 half as dear.
+FP32 = {1: (1100, 1120), 2: (2100, 2140), 4: (4100, 4160), 8: (8100, 8300)}
+BF16 = {1: (600, 620), 2: (1100, 1140), 4: (2100, 2160), 8: (4100, 4300)}
+CHECKPOINTED = {1: (200, 220), 2: (300, 320), 4: (500, 520), 8: (900, 920)}
+
+
+def memory_model(**changes):
+    """Three settings, the first of them the config's."""
+    model = {
+        "source": "predicted",
+        "memory_fingerprint": "a" * 64,
+        "torch_version": "2.14.1",
+        "optimizer": "adam",
+        "ema": True,
+        "accumulate": 1,
+        "settings": [
+            setting(FP32, is_config=True),
+            setting(BF16, precision="bf16"),
+            setting(CHECKPOINTED, checkpointing="full"),
+        ],
+        "inference": {"sizes": {"1": size_entry(10, 20), "8": size_entry(80, 100)}},
+        "interval_share": [-0.01, 0.03],
+        "assumptions": ["every truth value asked of the data was true"],
+        "untested_rules": ["workspaces of cuBLAS"],
+    }
+    return copy.deepcopy({**model, **changes})
+
+
+def measured(needed_mib, images_per_second=None, **changes):
+    """A measured `training` block that needs this much of the GPU."""
+    block = {
+        "source": "measured",
+        "input_shape": [1, 1, 96, 96],
+        "num_runs": 5,
+        "precision": "fp32",
+        "checkpointing": "none",
+        "patch_size": [96, 96],
+        "peak_bytes": (needed_mib - 40) * MIB,
+        "peak_reserved_bytes": (needed_mib - 20) * MIB,
+        "live_bytes": None,
+        "requested_peak_bytes": (needed_mib - 50) * MIB,
+        "process_bytes": needed_mib * MIB,
+        "device_used_bytes": needed_mib * MIB,
+        "interval_bytes": None,
+        "by_category": None,
+        "peak_phase": "backward",
+        "peak_operator": None,
+        "workspace_bytes": None,
+        "context_bytes": 20 * MIB,
+        "validation": {"input_shape": [1, 1, 256, 256], "allocated_bytes": MIB, "reserved_bytes": MIB},
+        "ddp_bucket_bytes": 60 * MIB,
+        "steps_run": 5,
+        "step_ms": [],
+        "images_per_second": images_per_second,
+        "retries": 0,
+        "cold_peak_bytes": (needed_mib - 30) * MIB,
+        "assumptions": [],
+    }
+    return {**block, **changes}
+
+
+def failed(kind="OOM", detail="CUDA out of memory"):
+    return {"error": kind, "detail": detail, "source": "measured"}
+
+
+def batches(blocks):
+    """`batch_profiling` with these training blocks; the inference side failed, which is no matter here."""
+    return {
+        str(size): {
+            "error": "skipped",
+            "detail": "inference was not asked for",
+            "batch_size": size,
+            "input_shape": [size, 1, 256, 256],
+            "training": block,
+        }
+        for size, block in blocks.items()
+    }
+
+
+def profile(model=None, blocks=None, gpu=None, recommendation=None, config_file="configs/own.json"):
+    """A whole profile that the schema accepts."""
+    return {
+        "schema_version": 1,
+        "status": "partial",
+        "status_reason": "made by hand",
+        "config": {
+            "model": "swinir",
+            "image_size": 256,
+            "device": "cpu",
+            "config_file": config_file,
+            "config_sha256": "b" * 64,
+            "experiment_name": "own",
+            "batch_sizes": [1],
+            "precision": "fp32",
+            "channels_last": False,
+            "compile": False,
+            "num_runs": None,
+            "warmup": None,
+            "time_budget_s": 10.0,
+            "timeout_s": None,
+            "seed": 0,
+            "threads": None,
+            "trust_config": False,
+            "resolved": {},
+        },
+        "environment": {
+            "time_utc": "2026-01-01T00:00:00+00:00",
+            "python": "3.11.0",
+            "platform": "Linux",
+            "cpu": {
+                "name": "a processor",
+                "physical_cores": 2,
+                "logical_cores": 2,
+                "usable_cores": 2,
+                "threads": 2,
+                "interop_threads": 1,
+                "capability": "AVX2",
+            },
+            "memory_total_bytes": 8 * GIB,
+            "memory_available_bytes_at_start": 4 * GIB,
+            "gpu": gpu,
+            "packages": {"torch": "2.14.1"},
+            "float32_matmul_precision": "highest",
+            "git": None,
+            "executable": "python",
+            "command_line": "profile_model.py",
+        },
+        "architecture": None,
+        "single_image": None,
+        "batch_profiling": batches(blocks or {}),
+        "perceptual_metric": None,
+        "memory_model": model,
+        "recommendation": recommendation,
+        "warnings": [],
+    }
+
+
+def gpu_of(total_mib, name="NVIDIA GeForce RTX 3090"):
+    """`environment.gpu` of a machine with a GPU."""
+    return {
+        "name": name,
+        "compute_capability": "8.6",
+        "total_bytes": total_mib * MIB,
+        "driver": "550",
+        "cuda": "12.8",
+        "cudnn": 91000,
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from configs import ConfigError, load_config
 from profiler.command_line import with_image_size
 from profiler.comparing.command import HTML_PACKAGES, compare_files, show_comparison, write_comparison
 from profiler.console import Console, QuietConsole
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL, EXIT_UNEXPECTED
 from profiler.profile_run import run_profile
 from profiler.report_options import exports_of
 from profiler.reports.console_details import print_details
@@ -98,6 +99,10 @@ def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: st
     except USER_ERRORS as error:
         print(f"error: {config}: {error}", file=sys.stderr)
         return Outcome(config, EXIT_BAD_INPUT, None, str(error))
+    except Exception:
+        # A network of the user's may raise anything: hours of the other configs' measuring are not to be lost to it.
+        traceback.print_exc()
+        return Outcome(config, EXIT_UNEXPECTED, None, "see the traceback above")
     # A disk that refused the file has been reported: there is nothing on it to compare.
     written = file if content is not None and file.is_file() else None
     return Outcome(config, code, written, None if content is None else content["status_reason"])

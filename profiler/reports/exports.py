@@ -66,7 +66,8 @@ class Exports:
                 written.append(file)
         if self.plots is not None:
             try:
-                written += map(str, write_plots(view, Path(self.plots)))
+                files = write_plots(view, Path(self.plots))
+                written.append(f"{self.plots} ({len(files)} charts)")
             except OSError as error:
                 raise ExportError(f"{self.plots}: cannot be written: {error.strerror or error}") from error
         return written

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 WIDTH_INCHES = 6.4
 MAX_ROWS = 16
+# Thinner parts cannot be seen in a bar: the table has them, the legend does not.
+VISIBLE_SHARE = 0.004
 NAME_LENGTH = 26
 PARAMETERS = {
     "font.family": ["DejaVu Sans", "sans-serif"],
@@ -258,12 +260,13 @@ def _draw_bars(
     colours = {part: SERIES[number % len(SERIES)] for number, part in enumerate(tensors)}
     # What is no tensor of the step is grey: the allocator, the libraries, the context.
     colours.update(zip((part for part in parts if part in NOT_TENSORS), NEUTRAL, strict=False))
+    largest = max(bar.total_bytes for bar in bars)
     tops = [0.0] * len(bars)
     for part in parts:
         heights = [dict(bar.parts).get(part, 0) / unit for bar in bars]
-        style = dict(
-            color=colours[part], label=part.replace("_", " "), edgecolor=palette.paper, linewidth=0.4
-        )
+        seen = max(heights) * unit > VISIBLE_SHARE * largest
+        label = part.replace("_", " ") if seen else "_"  # what starts with an underscore is in no legend
+        style = dict(color=colours[part], label=label, edgecolor=palette.paper, linewidth=0.4)
         axis.bar(range(len(bars)), heights, width=0.72, bottom=tops, **style)
         tops = [top + height for top, height in zip(tops, heights, strict=True)]
 

@@ -44,7 +44,7 @@ def markdown_text(view: ProfileView) -> str:
         ]
     cards = [("", "", "exact", "source", "of what")]
     cards += [(card.label, card.value, card.exact, card.source, card.detail) for card in cards_of(view)]
-    lines += [*table(cards), ""]
+    lines += [*table(cards, align_right_from=5), ""]
     if view.sizes:
         lines += ["## Batch sizes", "", *table(_size_rows(view)), ""]
     training = training_table(view.sizes)

@@ -199,8 +199,11 @@ def _terms(own: Fields) -> dict[str, tuple[int, int]] | None:
     return found
 
 
-def _split(batch: int, terms: dict[str, tuple[int, int]] | None) -> list[tuple[str, int]] | None:
-    if terms is None or not terms["hold"][0] <= batch <= terms["hold"][1]:
+def _split(
+    batch: int, terms: dict[str, tuple[int, int]] | None, *, beyond: bool = False
+) -> list[tuple[str, int]] | None:
+    """Bytes of each category; beyond: of a batch above the largest that the terms are known to hold for, too."""
+    if terms is None or batch < terms["hold"][0] or (batch > terms["hold"][1] and not beyond):
         return None
     sizes = [(name, terms[name][0] + terms[name][1] * batch) for name in CATEGORIES if name in terms]
     return None if any(size < 0 for _, size in sizes) else [part for part in sizes if part[1]]
@@ -224,7 +227,7 @@ def _recommended_bar(one: Recommendation, terms: dict[str, tuple[int, int]] | No
     """The bar of a batch between two rows of the table: its whole is what the recommendation says it needs."""
     extra = ((WORKSPACES, one.workspace_bytes), (CONTEXT, one.context_bytes))
     room = max(one.needed_bytes - one.workspace_bytes - one.context_bytes, 0)
-    parts = _split(one.batch_size, terms)
+    parts = _split(one.batch_size, terms, beyond=one.source == "extrapolated")
     if parts is None or sum(size for _, size in parts) > room:
         parts = [(UNSPLIT, room)]
     parts.append((ALLOCATOR, room - sum(size for _, size in parts)))

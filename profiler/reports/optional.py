@@ -1,9 +1,9 @@
-"""Packages that only reports need: found before hours are spent measuring, imported when something is drawn."""
+"""Packages that only reports need: tried before hours are spent measuring, asked for by name when missing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
+from importlib import import_module
 
 PACKAGES = {"jinja2": "Jinja2", "matplotlib": "matplotlib"}
 
@@ -14,9 +14,17 @@ class MissingPackageError(ValueError):
 
 def require(modules: Sequence[str], purpose: str) -> None:
     """Raises MissingPackageError, which says how to install them, unless all these modules can be imported."""
-    missing = [PACKAGES[module] for module in modules if find_spec(module) is None]
+    missing = [PACKAGES[module] for module in modules if not _can_be_imported(module)]
     if missing:
         names = " and ".join(missing)
         raise MissingPackageError(
             f'{purpose} needs {names}: pip install ".[report]", or pip install {" ".join(missing)}'
         )
+
+
+def _can_be_imported(module: str) -> bool:
+    try:
+        import_module(module)
+    except ImportError:
+        return False
+    return True

@@ -23,6 +23,7 @@ from profiler.resume import read_earlier, take_over
 from profiler.run_context import RunContext, RunOptions
 from profiler.session import MeasuringSession
 from profiler.sweep import DEFAULT_BATCH_SIZES, ascending
+from profiler.training_recommendation import needs_exit_3
 from profiler.worker_process import WorkerError
 
 
@@ -132,8 +133,9 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     if context.options.strict_flops and counting_gate_failed(profile.architecture):
         print("error: --strict-flops: not every operator was counted (see the warning)", file=sys.stderr)
         return EXIT_GATE_FAILED
-    if nothing_fits(profile.recommendation, asked=bool(context.options.training.cards)):
-        print(f"error: {nothing_fits_message(profile.recommendation)}", file=sys.stderr)
+    training = [] if profile.recommendation is None else profile.recommendation["training"]
+    if context.options.training.cards and needs_exit_3(training):
+        print("error: training fits none of these cards as the config has it (see above)", file=sys.stderr)
         return EXIT_NOTHING_FITS
     if context.options.training.predict_only:
         return EXIT_DONE

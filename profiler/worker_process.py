@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,8 @@ class RequestRefusedError(Exception):
 class WorkerProcess:
     """One measuring process. Use as a context manager: leaving it leaves no process behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """environment: variables beside this process's own, set before torch is imported there."""
         self._kills_before = kernel_kills()
         request_read, self._request_write = os.pipe()
         self._answer_read, answer_write = os.pipe()
@@ -54,6 +55,7 @@ class WorkerProcess:
                 # What a network prints must not mix with a JSON on standard output.
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
                 pass_fds=(request_read, answer_write),
+                env={**os.environ, **(environment or {})},
                 # A session of its own: the terminal's Ctrl-C reaches the command alone, and one killpg ends
                 # whatever the network started.
                 start_new_session=True,

@@ -15,6 +15,7 @@ from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP
 from profiler.run_context import RunOptions
 from profiler.session import MeasureOptions
 from profiler.sweep import DEFAULT_BATCH_SIZES
+from profiler.training_probes import DEFAULT_TRAINING_STEPS
 
 DEFAULT_OUTPUT = "results/profile_results.json"
 # The largest grid dimension of CUDA in y and z: kernels that put the batch there cannot run more, and no image
@@ -74,6 +75,11 @@ def positive_int(text: str) -> int:
     return _at_least(text, 1)
 
 
+def training_steps(text: str) -> int:
+    """A number of optimizer steps that shows the memory of training: at least 3."""
+    return _at_least(text, DEFAULT_TRAINING_STEPS)
+
+
 def non_negative_int(text: str) -> int:
     """A whole number of at least 0."""
     return _at_least(text, 0)
@@ -123,6 +129,8 @@ class ProfileArguments(argparse.Namespace):
             strict_flops=self.strict_flops,
             resume=self.resume,
             with_lpips=self.with_lpips,
+            measure_training=self.measure_training,
+            training_steps=self.training_steps,
             command_line=tuple(command_line),
         )
 
@@ -195,6 +203,23 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         action="store_true",
         help="also measure what the LPIPS metric costs at this image size",
     )
+    training = parser.add_mutually_exclusive_group()
+    training.add_argument(
+        "--no-training",
+        dest="measure_training",
+        action="store_false",
+        default=None,
+        help="leave out the training step, which a GPU is otherwise measured with at every size",
+    )
+    training.add_argument(
+        "--measure-training",
+        action="store_true",
+        default=None,
+        help="measure the training step on a CPU too (resident memory)",
+    )
+    add("--training-steps", type=training_steps, default=DEFAULT_TRAINING_STEPS, metavar="N", help=(
+        f"optimizer steps of each measured training ({DEFAULT_TRAINING_STEPS} at least, the default)"
+    ))  # fmt: skip
     add("--resume", action="store_true", help="go on from the partial profile that --output names")
     add(
         "--output",

@@ -21,6 +21,7 @@ from profiler.resume import read_earlier, take_over
 from profiler.run_context import RunContext, RunOptions
 from profiler.session import MeasuringSession
 from profiler.sweep import DEFAULT_BATCH_SIZES, ascending
+from profiler.training_steps import failed_training, measure_training, wants_training
 from profiler.worker_process import WorkerError
 
 
@@ -57,6 +58,8 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
                 _open(context, earlier)
                 analyse_architecture(context)
                 measure_batches(context, sizes)
+                if wants_training(context):
+                    measure_training(context, sizes)
                 if options.with_lpips:
                     measure_perceptual_metric(context)
             reason = _what_failed(profile)
@@ -94,6 +97,7 @@ def _open(context: RunContext, earlier: dict[str, Any] | None) -> None:
 def _what_failed(profile: Profile) -> str | None:
     """What a run that reached its end still lacks, or None."""
     failed = [f"batch {size}" for size in failed_sizes(profile.batch_profiling)]
+    failed += [f"training at batch {size}" for size in failed_training(profile.batch_profiling)]
     if profile.architecture is not None and "count_error" in profile.architecture:
         failed.insert(0, "the count of MACs")
     return f"failed: {', '.join(failed)}" if failed else None

@@ -11,6 +11,7 @@ from profiler.profile_record import Profile
 from profiler.profile_warnings import ProfileWarning
 from profiler.result_file import ResultFile
 from profiler.session import MeasureOptions, MeasuringSession
+from profiler.training_probes import DEFAULT_TRAINING_STEPS
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class RunOptions:
 
     cross_check: "off", "small" or "full", the input size at which other counters are asked.
     flops_counter: "fvcore" or "thop", whose own figure is to be quoted, or None.
+    measure_training: None for "where there is a GPU", else whether to. training_steps: optimizer steps of each size.
     depth: levels of the module tree to print, 0 for none.
     """
 
@@ -30,6 +32,8 @@ class RunOptions:
     strict_flops: bool = False
     resume: bool = False
     with_lpips: bool = False
+    measure_training: bool | None = None
+    training_steps: int = DEFAULT_TRAINING_STEPS
     command_line: Sequence[str] = ()
 
 
@@ -43,6 +47,7 @@ class RunContext:
     console: Console
     result: ResultFile
     input_shape: list[int] = field(default_factory=list)
+    training_input_shape: list[int] = field(default_factory=list)
     _disk_failed: bool = False
 
     @property

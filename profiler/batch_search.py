@@ -56,17 +56,19 @@ class BatchSearch:
         headroom_share: float = DEFAULT_HEADROOM_SHARE,
         requested: int | None = None,
         max_trials: int = MAX_TRIALS,
+        may_go_on: Callable[[], bool] = lambda: True,
         on_event: Callable[[str], None] = lambda line: None,
     ) -> None:
         """predict: bytes a batch takes from the device, never less for more; None where the network is unpredictable.
 
         requested: the batch that is wanted; no larger one is tried. on_event: told each trial and each reduction.
+        may_go_on: asked before each trial after the small sizes; the search ends with what it has.
         """
         if requested is not None and requested < 1:
             raise ValueError(f"a batch of {requested} was requested: it is at least 1")
         self.probe, self.predict, self.read_memory = probe, predict, read_memory
         self.headroom_share, self.requested = headroom_share, requested
-        self.max_trials, self.on_event = max_trials, on_event
+        self.max_trials, self.may_go_on, self.on_event = max_trials, may_go_on, on_event
         self.trials: list[Trial] = []
         self.reductions: list[dict[str, Any]] = []
         self.budget_changes: list[dict[str, int]] = []
@@ -100,7 +102,7 @@ class BatchSearch:
                 self._try(size)
             if self._largest_fit() != size:
                 break
-        while len(self.trials) < self.max_trials:
+        while len(self.trials) < self.max_trials and self.may_go_on():
             size = self._next()
             if size is None:
                 return
@@ -257,8 +259,8 @@ class BatchSearch:
             return f"batch {upper} does not fit"
         if upper is not None and upper in self._unsupported:
             return f"batch {upper} is more than the kernels take"
-        if len(self.trials) >= self.max_trials:
-            return f"the largest that ran and fits in {self.max_trials} trials"
+        if len(self.trials) >= self.max_trials or not self.may_go_on():
+            return f"the largest that ran and fits in {len(self.trials)} trials"
         return "the largest that ran and fits; what may fit beyond it is less than 5 % more"
 
     def _why_nothing_fits(self) -> str:

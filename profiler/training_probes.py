@@ -43,7 +43,7 @@ class ProbeOptions:
     steps: int = DEFAULT_TRAINING_STEPS
     timeout_s: float = PROBE_TIMEOUT_S
     trust_config: bool = False
-    environment: Mapping[str, str] | None = None
+    environment: Mapping[str, str | None] | None = None
     gpu_uuid: str | None = None
 
 
@@ -53,7 +53,7 @@ class TrainingProbes:
     def __init__(
         self,
         options: ProbeOptions,
-        start: Callable[[Mapping[str, str] | None], Asks] = WorkerProcess,
+        start: Callable[[Mapping[str, str | None] | None], Asks] = WorkerProcess,
         device_used_bytes: Callable[[str | None], int | None] = nvml_used_bytes,
     ) -> None:
         self.options = options

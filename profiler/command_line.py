@@ -12,10 +12,11 @@ from configs.schema import SystemSection
 from profiler.batch_limits import MAX_BATCH_SIZE
 from profiler.budget_options import add_budget_options
 from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
-from profiler.option_types import OneLineParser, non_negative_int, positive_int, positive_seconds
+from profiler.option_types import OneLineParser, at_least, non_negative_int, positive_int, positive_seconds
 from profiler.run_context import Card, RunOptions, TrainingOptions
 from profiler.session import MeasureOptions
 from profiler.sweep import DEFAULT_BATCH_SIZES
+from profiler.training_probes import DEFAULT_TRAINING_STEPS
 
 DEFAULT_OUTPUT = "results/profile_results.json"
 MAX_IMAGE_SIDE = 65536
@@ -60,6 +61,11 @@ def device(text: str) -> str:
     return text
 
 
+def training_steps(text: str) -> int:
+    """A number of optimizer steps that shows the memory of training: at least 3."""
+    return at_least(text, DEFAULT_TRAINING_STEPS)
+
+
 class ProfileArguments(argparse.Namespace):
     """The parsed options."""
 
@@ -101,6 +107,8 @@ class ProfileArguments(argparse.Namespace):
                 reserved_bytes=self.reserved,
                 target_batch=self.target_batch,
                 devices=self.devices,
+                measure=True if self.measure_training else None,
+                steps=self.training_steps,
             ),
             command_line=tuple(command_line),
         )
@@ -178,6 +186,12 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         "predict the memory of training in every setting, and stop before latency is measured"
     ))  # fmt: skip
     add("--no-training", action="store_true", help="neither predict nor measure the memory of training")
+    add("--measure-training", action="store_true", help=(
+        "measure the training step on a CPU too (resident memory); on a GPU it always is"
+    ))  # fmt: skip
+    add("--training-steps", type=training_steps, default=DEFAULT_TRAINING_STEPS, metavar="N", help=(
+        f"optimizer steps of each measured training ({DEFAULT_TRAINING_STEPS} at least, the default)"
+    ))  # fmt: skip
     add_budget_options(parser)
     add("--list-gpus", action="store_true", help="list the known GPUs and exit")
     add("--resume", action="store_true", help="go on from the partial profile that --output names")

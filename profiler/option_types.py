@@ -18,15 +18,16 @@ class OneLineParser(argparse.ArgumentParser):
 
 def positive_int(text: str) -> int:
     """A whole number of at least 1."""
-    return _at_least(text, 1)
+    return at_least(text, 1)
 
 
 def non_negative_int(text: str) -> int:
     """A whole number of at least 0."""
-    return _at_least(text, 0)
+    return at_least(text, 0)
 
 
-def _at_least(text: str, lowest: int) -> int:
+def at_least(text: str, lowest: int) -> int:
+    """A whole number of at least `lowest`."""
     if not re.fullmatch(r"[+-]?\d{1,18}", text) or int(text) < lowest:
         raise argparse.ArgumentTypeError(f"{text!r}: a whole number of at least {lowest}")
     return int(text)

@@ -24,6 +24,7 @@ def analyse_architecture(context: RunContext) -> None:
     console.good("Model created")
     console.step(2, "Analyzing model architecture...")
     context.input_shape = built["input_shape"]
+    context.training_input_shape = built["training_input_shape"]
     if context.profile.architecture is not None:  # of a resumed profile
         print_parameters(console, context.profile.architecture)
         console.step(3, "Measuring FLOPs...")

@@ -1,4 +1,4 @@
-"""From a profile to the batch size that `train.py` takes for `"batch_size": "auto"`: an integer, or a reason why not."""
+"""From a profile to the batch size that `train.py` takes for `"batch_size": "auto"`: an integer, or why not."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ def choose_batch_size(
     if not isinstance(model, dict) or not entries:
         raise BatchSizeError(f"{profile_file} says nothing about the memory of training: run {command}")
     entry = _entry_for(entries, device, profile_file, command)
-    accumulate = entry["accumulate"] if entry["accumulate"] is not None else config.training.accumulate
-    accumulate = max(accumulate, config.training.accumulate) if entry["global_batch"] is None else accumulate
+    # Without a target the accumulation is the config's own business.
+    targeted = entry["target_batch"] is not None
+    accumulate = entry["accumulate"] if targeted else config.training.accumulate
     stale = _what_is_stale(config, accumulate, model, entry, device, loss)
     if stale and not allow_stale:
         raise BatchSizeError(f"{profile_file} {stale}: run {command} (or --allow-stale-profile)")
@@ -120,8 +121,8 @@ def _what_is_stale(
         return "was made with another network, patch, precision, loss or optimizer than the config has now"
     if model.get("loss") not in (None, loss):
         return f"was made with the loss {model['loss']}, and here it is {loss}"
-    if entry["global_batch"] is not None and entry.get("devices", 1) != device.count:
-        return f"recommends for {entry.get('devices', 1)} devices and this run has {device.count} (--devices)"
+    if entry["target_batch"] is not None and entry["devices"] != device.count:
+        return f"recommends for {entry['devices']} devices and this run has {device.count} (--devices)"
     return None
 
 

@@ -6,20 +6,18 @@ import argparse
 import dataclasses
 import re
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import NoReturn
 
 from configs import LoadedConfig, config_from_dict
 from configs.schema import SystemSection
 from profiler.batch_limits import MAX_BATCH_SIZE
-from profiler.exit_codes import EXIT_BAD_INPUT
-from profiler.gpus import MEMORY_HELP, GpuNameError, MemorySizeError, find_gpu, parse_bytes
+from profiler.budget_options import add_budget_options
 from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
+from profiler.option_types import OneLineParser, at_least, non_negative_int, positive_int, positive_seconds
 from profiler.report_options import add_report_options, conflict
 from profiler.run_context import Card, RunOptions, TrainingOptions
 from profiler.session import MeasureOptions
 from profiler.sweep import DEFAULT_BATCH_SIZES
-from profiler.training_budget import DEFAULT_HEADROOM
+from profiler.training_probes import DEFAULT_TRAINING_STEPS
 
 DEFAULT_OUTPUT = "results/profile_results.json"
 MAX_IMAGE_SIDE = 65536
@@ -30,13 +28,6 @@ MODELS = {
     "timm": "any network of the timm package by name, with random weights",
     "custom": "your own torch.nn.Module class, imported with --trust-config",
 }
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Ends with one line on standard error and exit status 2, without the usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_BAD_INPUT, f"error: {message} (--help lists the options)\n")
 
 
 def batch_sizes(text: str) -> list[int]:
@@ -71,66 +62,18 @@ def device(text: str) -> str:
     return text
 
 
-def positive_int(text: str) -> int:
-    """A whole number of at least 1."""
-    return _at_least(text, 1)
-
-
-def non_negative_int(text: str) -> int:
-    """A whole number of at least 0."""
-    return _at_least(text, 0)
-
-
-def _at_least(text: str, lowest: int) -> int:
-    if not re.fullmatch(r"[+-]?\d{1,18}", text) or int(text) < lowest:
-        raise argparse.ArgumentTypeError(f"{text!r}: a whole number of at least {lowest}")
-    return int(text)
-
-
-def positive_seconds(text: str) -> float:
-    """A positive, finite number of seconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = float("nan")
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: a positive number of seconds")
-    return seconds
-
-
-def gpu_card(text: str) -> Card:
-    """A known GPU by name."""
-    try:
-        gpu = find_gpu(text)
-    except GpuNameError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return Card(gpu.name, gpu.total_bytes, gpu.compute_capability)
-
-
-def memory_card(text: str) -> Card:
-    """A GPU of which only the memory is known."""
-    return Card(text.strip(), memory_size(text))
-
-
-def memory_size(text: str) -> int:
-    """Bytes of "24GiB"."""
-    try:
-        return parse_bytes(text)
-    except MemorySizeError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def headroom(text: str) -> Fraction:
-    """ "10%" or "0.1" -> 1/10; at least 0, below 1."""
-    match = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,6})?)\s*(%?)\s*", text)
-    share = Fraction(match.group(1)) / (100 if match.group(2) else 1) if match else None
-    if share is None or share >= 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: a share such as 10% or 0.1, below 1")
-    return share
+def training_steps(text: str) -> int:
+    """A number of optimizer steps that shows the memory of training: at least 3."""
+    return at_least(text, DEFAULT_TRAINING_STEPS)
 
 
 class ProfileArguments(argparse.Namespace):
     """The parsed options."""
+
+    def cards(self) -> tuple[Card, ...]:
+        """The GPUs that were named."""
+        by_name = (Card(gpu.name, gpu.total_bytes, gpu.compute_capability) for gpu in self.gpu)
+        return (*by_name, *(Card(f"{text} GPU", size) for text, size in self.gpu_memory))
 
     def run_options(self, system: SystemSection, command_line: Sequence[str]) -> RunOptions:
         """What the run takes: the command's options, and the config's `system` section where one is not given."""
@@ -159,12 +102,14 @@ class ProfileArguments(argparse.Namespace):
             training=TrainingOptions(
                 enabled=not self.no_training,
                 predict_only=self.predict_only,
-                cards=(*self.gpu, *self.gpu_memory),
+                cards=self.cards(),
                 levers=bool(self.predict_only or self.gpu or self.gpu_memory),
                 headroom=self.headroom,
                 reserved_bytes=self.reserved,
                 target_batch=self.target_batch,
                 devices=self.devices,
+                measure=True if self.measure_training else None,
+                steps=self.training_steps,
             ),
             command_line=tuple(command_line),
         )
@@ -242,24 +187,13 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         "predict the memory of training in every setting, and stop before latency is measured"
     ))  # fmt: skip
     add("--no-training", action="store_true", help="neither predict nor measure the memory of training")
-    add("--gpu", type=gpu_card, action="append", default=[], metavar="NAME", help=(
-        'predict for this card, such as "RTX 3090"; may be given several times (--list-gpus lists them)'
+    add("--measure-training", action="store_true", help=(
+        "measure the training step on a CPU too (resident memory); on a GPU it always is"
     ))  # fmt: skip
-    add("--gpu-memory", type=memory_card, action="append", default=[], metavar="SIZE", help=(
-        f"predict for a card of this memory, such as 24GiB ({MEMORY_HELP}); may be given several times"
+    add("--training-steps", type=training_steps, default=DEFAULT_TRAINING_STEPS, metavar="N", help=(
+        f"optimizer steps of each measured training ({DEFAULT_TRAINING_STEPS} at least, the default)"
     ))  # fmt: skip
-    add("--reserved", type=memory_size, default=0, metavar="SIZE", help=(
-        "memory of the card that a desktop or other programs hold, such as 1GiB"
-    ))  # fmt: skip
-    add("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
-        "share of the card's memory that is to stay free (default 10%%)"
-    ))  # fmt: skip
-    add("--target-batch", type=positive_int, metavar="N", help=(
-        "samples per optimizer step over all devices: recommends the accumulation that makes it"
-    ))  # fmt: skip
-    add(
-        "--devices", type=positive_int, default=1, metavar="N", help="devices that train together (default 1)"
-    )
+    add_budget_options(parser)
     add("--list-gpus", action="store_true", help="list the known GPUs and exit")
     add("--resume", action="store_true", help="go on from the partial profile that --output names")
     add(

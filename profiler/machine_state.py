@@ -72,8 +72,11 @@ def nvml_device(uuid: str | None) -> Iterator[tuple[Any, Any] | None]:
     if uuid is None:
         yield None
         return
-    import pynvml
-
+    try:
+        import pynvml
+    except ImportError:
+        yield None
+        return
     try:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
@@ -108,3 +111,29 @@ def gpu_warnings(uuid: str | None, own_pids: set[int]) -> list[ProfileWarning]:
         except pynvml.NVMLError:
             return found  # this card or driver does not tell
     return found
+
+
+def nvml_process_bytes(uuid: str | None, pid: int) -> int | None:
+    """What NVML says this process holds on the GPU; None where it does not list it (containers, Windows, MIG)."""
+    with nvml_device(uuid) as opened:
+        if opened is None:
+            return None
+        pynvml, handle = opened
+        try:
+            running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        except pynvml.NVMLError:
+            return None
+        used = [process.usedGpuMemory for process in running if process.pid == pid]
+        return used[0] if used else None
+
+
+def nvml_used_bytes(uuid: str | None) -> int | None:
+    """What all processes together hold on the GPU, without making a CUDA context; None where NVML is not there."""
+    with nvml_device(uuid) as opened:
+        if opened is None:
+            return None
+        pynvml, handle = opened
+        try:
+            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        except pynvml.NVMLError:
+            return None

@@ -9,20 +9,20 @@ from profiler.gpus import find_gpu
 from profiler.memory_fingerprint import memory_fingerprint
 from profiler.prediction.session import MAX_PROCESSES, PredictionSession
 from profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
-from profiler.prediction.workspaces import Workspaces, workspaces_for
-from profiler.profile_warnings import ProfileWarning
+from profiler.prediction.workspaces import workspaces_for
 from profiler.profile_record import Profile
+from profiler.profile_warnings import ProfileWarning
 from profiler.run_context import Card, RunContext, RunOptions, TrainingOptions
-from profiler.training_console import print_training_recommendation
 from profiler.training_budget import Budget, has_bf16
+from profiler.training_console import print_training_recommendation
 from profiler.training_recommendation import recommend_training
 from profiler.worker_process import RequestRefusedError, WorkerError
 
 # What a network trained in the config's setting is told about where nobody names a card.
-DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB")
+DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB SXM")
 # Live bytes are exact; what the allocator makes of them has been within this of GPUs' own figures in the public
 # records, cuDNN's workspaces apart. No run of this project has been on a GPU yet.
-INTERVAL_SHARE = (0.99, 1.05)
+INTERVAL_SHARE = (-0.01, 0.05)
 UNTESTED_RULES = (
     "which attention kernel the GPU picks",
     "workspaces of cuDNN (not counted) and of cuBLAS (from a table)",
@@ -68,7 +68,7 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
             devices=options.training.devices,
         ),
     }
-    print_training_recommendation(console, profile.memory_model, profile.recommendation)
+    print_training_recommendation(console, profile.memory_model, profile.recommendation["training"])
     context.save()
 
 
@@ -93,14 +93,9 @@ def budget_of(card: Card, training: TrainingOptions, torch_version: str) -> Budg
         reserved_elsewhere_bytes=training.reserved_bytes,
         headroom_share=training.headroom,
         context_bytes=workspaces.context_bytes,
-        workspace_bytes=workspace_bytes(workspaces),
+        workspace_bytes=workspaces.process_bytes,
         bf16_hardware=has_bf16(card.compute_capability),
     )
-
-
-def workspace_bytes(workspaces: Workspaces) -> int:
-    """Of one process: cuBLAS keeps one in the forward and one in the backward thread, cublasLt one at a time."""
-    return 2 * workspaces.cublas_bytes + workspaces.cublaslt_bytes
 
 
 def _memory_model(
@@ -173,7 +168,7 @@ def predicted_block(context: RunContext, batch_size: int) -> dict[str, Any] | No
         "requested_peak_bytes": None,
         "process_bytes": reserved + cuda_context,
         "device_used_bytes": None,
-        "interval_bytes": [int(row["live_bytes"] * low), int(reserved * high)],
+        "interval_bytes": [int(row["live_bytes"] * (1 + low)), int(reserved * (1 + high))],
         "by_category": None if peak is None else peak["by_category"],
         "peak_phase": None if peak is None else peak["phase"],
         "peak_operator": None if peak is None else peak["operator"],

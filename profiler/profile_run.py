@@ -23,6 +23,8 @@ from profiler.resume import read_earlier, take_over
 from profiler.run_context import RunContext, RunOptions
 from profiler.session import MeasuringSession
 from profiler.sweep import DEFAULT_BATCH_SIZES, ascending
+from profiler.training_recommendation import needs_exit_3
+from profiler.training_steps import failed_training, measure_training, wants_training
 from profiler.worker_process import WorkerError
 
 
@@ -72,6 +74,8 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
                         predict_training(context, prediction, sizes)
                 if not options.training.predict_only:
                     measure_batches(context, sizes)
+                    if wants_training(context):
+                        measure_training(context, sizes)
                     if options.with_lpips:
                         measure_perceptual_metric(context)
             reason = _what_failed(profile)
@@ -109,6 +113,7 @@ def _open(context: RunContext, earlier: dict[str, Any] | None) -> None:
 def _what_failed(profile: Profile) -> str | None:
     """What a run that reached its end still lacks, or None."""
     failed = [f"batch {size}" for size in failed_sizes(profile.batch_profiling)]
+    failed += [f"training at batch {size}" for size in failed_training(profile.batch_profiling)]
     if profile.architecture is not None and "count_error" in profile.architecture:
         failed.insert(0, "the count of MACs")
     return f"failed: {', '.join(failed)}" if failed else None
@@ -132,8 +137,9 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     if context.options.strict_flops and counting_gate_failed(profile.architecture):
         print("error: --strict-flops: not every operator was counted (see the warning)", file=sys.stderr)
         return EXIT_GATE_FAILED
-    if nothing_fits(profile.recommendation, asked=bool(context.options.training.cards)):
-        print(f"error: {nothing_fits_message(profile.recommendation)}", file=sys.stderr)
+    training = [] if profile.recommendation is None else profile.recommendation["training"]
+    if context.options.training.cards and needs_exit_3(training):
+        print("error: training fits none of these cards as the config has it (see above)", file=sys.stderr)
         return EXIT_NOTHING_FITS
     if context.options.training.predict_only:
         return EXIT_DONE

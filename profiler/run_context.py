@@ -14,6 +14,7 @@ from profiler.profile_warnings import ProfileWarning
 from profiler.result_file import ResultFile
 from profiler.session import MeasureOptions, MeasuringSession
 from profiler.training_budget import DEFAULT_HEADROOM
+from profiler.training_probes import DEFAULT_TRAINING_STEPS
 
 
 class Card(NamedTuple):
@@ -30,7 +31,8 @@ class TrainingOptions:
 
     enabled: False with --no-training. predict_only: stop before latency is measured. cards: to answer for, () for
     the machine's own or the usual ones. levers: predict the other settings too. headroom: share of a card's memory
-    that is left free. reserved_bytes: what a desktop or other programs hold.
+    that is left free. reserved_bytes: what a desktop or other programs hold. measure: None, on a GPU alone. steps: of
+    each measured training.
     """
 
     enabled: bool = True
@@ -41,6 +43,8 @@ class TrainingOptions:
     reserved_bytes: int = 0
     target_batch: int | None = None
     devices: int = 1
+    measure: bool | None = None
+    steps: int = DEFAULT_TRAINING_STEPS
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class RunOptions:
 
     cross_check: "off", "small" or "full", the input size at which other counters are asked.
     flops_counter: "fvcore" or "thop", whose own figure is to be quoted, or None.
+    measure_training: None for "where there is a GPU", else whether to. training_steps: optimizer steps of each size.
     depth: levels of the module tree to print, 0 for none.
     """
 
@@ -74,6 +79,7 @@ class RunContext:
     console: Console
     result: ResultFile
     input_shape: list[int] = field(default_factory=list)
+    training_input_shape: list[int] = field(default_factory=list)
     _disk_failed: bool = False
 
     @property

@@ -71,7 +71,7 @@ class Worker:
         from profiler.parameters import describe_parameters
 
         torch.manual_seed(request["seed"])
-        config = config_from_dict(request["config"])
+        self.config = config = config_from_dict(request["config"])
         self.built = build_model(config, trust_config=request["trust_config"])
         self.built.module.eval()
         self.forward = None
@@ -79,6 +79,7 @@ class Worker:
             "net_type": self.built.net_type,
             "parameters": describe_parameters(self.built.module),
             "input_shape": self.built.input_shape(1),
+            "training_input_shape": self.built.input_shape(1, "training"),
         }
 
     def do_count(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -127,6 +128,30 @@ class Worker:
             expected_ms=request["expected_ms"],
             channels_last=self.channels_last,
             on_run=self.report_run,
+        )
+        return measurement.to_json()
+
+    def do_device_memory(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the device has left for this process."""
+        from dataclasses import asdict
+
+        from profiler.training_memory import open_training_memory
+
+        return asdict(open_training_memory(self.torch_device).device_memory())
+
+    def do_train(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Measures training at one batch size; once in the life of a process."""
+        from profiler.training_memory import open_training_memory
+        from profiler.training_probe import probe_training
+
+        measurement = probe_training(
+            self.built,
+            self.config,
+            self.torch_device,
+            request["batch_size"],
+            request["steps"],
+            open_training_memory(self.torch_device),
+            on_stage=lambda stage: self.send({"event": "stage", "stage": stage}),
         )
         return measurement.to_json()
 

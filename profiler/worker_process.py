@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,14 @@ class RequestRefusedError(Exception):
 class WorkerProcess:
     """One measuring process. Use as a context manager: leaving it leaves no process behind."""
 
-    def __init__(self, module: str = "profiler.worker") -> None:
-        """module: whose `main` is the process."""
+    def __init__(
+        self, module: str = "profiler.worker", environment: Mapping[str, str | None] | None = None
+    ) -> None:
+        """module: whose `main` is the process.
+
+        environment: variables beside this process's own, there before torch is imported; None takes one away.
+        """
+        variables = {**os.environ, **(environment or {})}
         self._kills_before = kernel_kills()
         request_read, self._request_write = os.pipe()
         self._answer_read, answer_write = os.pipe()
@@ -55,6 +61,7 @@ class WorkerProcess:
                 # What a network prints must not mix with a JSON on standard output.
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
                 pass_fds=(request_read, answer_write),
+                env={name: value for name, value in variables.items() if value is not None},
                 # A session of its own: the terminal's Ctrl-C reaches the command alone, and one killpg ends
                 # whatever the network started.
                 start_new_session=True,

@@ -64,6 +64,16 @@ def magnitudes(images: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
     return single * scale[:, None, None].to(single) + offset[:, None, None].to(single)
 
 
+def validate_batch(
+    network: nn.Module, loss: nn.Module, micro_batch: MicroBatch, settings: StepSettings
+) -> tuple[Tensor, float]:
+    """The network's output (B, C, H, W) and the loss of one batch, for a caller in evaluation and inference mode."""
+    enabled = settings.autocast_dtype is not None
+    with torch.autocast(settings.device_type, settings.autocast_dtype, enabled=enabled):
+        output = first_tensor(network(*micro_batch.inputs))
+    return output, float(loss(output, micro_batch.target).total)
+
+
 def validate(
     network: nn.Module,
     loss: nn.Module,
@@ -86,11 +96,8 @@ def validate(
         with torch.inference_mode():
             for batch in loader:
                 micro_batch = to_device(batch, world.device)
-                enabled = settings.autocast_dtype is not None
-                with torch.autocast(settings.device_type, settings.autocast_dtype, enabled=enabled):
-                    output = first_tensor(network(*micro_batch.inputs))
-                count = len(micro_batch.names)
-                losses += [float(loss(output, micro_batch.target).total)] * count
+                output, loss_value = validate_batch(network, loss, micro_batch, settings)
+                losses += [loss_value] * len(micro_batch.names)
                 fractions += batch["sampled_fraction"].tolist()
                 triple = [
                     magnitudes(x.cpu(), batch["offset"], batch["scale"])

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import NoReturn
 
-from profiler.exit_codes import EXIT_BAD_INPUT
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Ends with one line on standard error and exit status 2, without the usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_BAD_INPUT, f"error: {message} (--help lists the options)\n")
+from profiler.option_types import OneLineParser
 
 
 def share(text: str) -> float:

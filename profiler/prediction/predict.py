@@ -28,7 +28,9 @@ class TraceFamily:
     """Traces of one setting: traced where they were asked for directly, synthesised where that is exact."""
 
     def __init__(self, trace: Callable[[int], Trace], *, check: bool) -> None:
+        """check: trace a third size to check the other two with, and batch 1 by itself."""
         self._trace = trace
+        self._synthesised_from = ALIGNED_BATCHES[0] if check else 1
         self._direct: dict[int, Trace] = {}
         self.affine: AffineTrace | None = None
         self.problem: str | None = None
@@ -56,12 +58,15 @@ class TraceFamily:
         return self._direct[batch_size]
 
     def at(self, batch_size: int) -> Trace:
-        """The trace of a batch size: synthesised from 2 on where allocations are affine, else traced."""
+        """The trace of a batch size: synthesised where allocations are affine, else traced."""
         if batch_size in self._direct:
             return self._direct[batch_size]
-        if self.affine is None or batch_size < ALIGNED_BATCHES[0]:
+        if self.affine is None or batch_size < self._synthesised_from:
             return self.direct(batch_size)
-        return self.affine.at(batch_size)
+        try:
+            return self.affine.at(batch_size)
+        except NotAlignedError:
+            return self.direct(batch_size)
 
 
 def training_trace(built: BuiltModel, config: ExperimentConfig, loss_parts: str, batch_size: int) -> Trace:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 TABLE = Path(__file__).with_name("workspaces.json")
+# The thread of the forward pass, and autograd's.
+PRODUCT_THREADS = 2
 KERNELS_BYTES = 128 * 2**20
 KERNELS_SOURCE = "128 MiB for the kernels that a run loads (assumed)"
 
@@ -37,6 +39,11 @@ class Workspaces:
     source: str
     cublaslt_kept: bool = False
     cublaslt_makes_cublas: bool = True
+
+    @property
+    def process_bytes(self) -> int:
+        """Of a training process: cuBLAS's in the forward and the backward thread, cublasLt's one at a time."""
+        return PRODUCT_THREADS * self.cublas_bytes + self.cublaslt_bytes
 
 
 def workspaces_for(torch_version: str, compute_capability: str | None, backend: str = "cuda") -> Workspaces:

@@ -20,12 +20,12 @@ CONFIG = config_from_dict(
 )
 
 
-def entry(name, gibibytes, batch_size, accumulate=1, global_batch=None, devices=1):
+def entry(name, gibibytes, batch_size, accumulate=1, target_batch=None, devices=1):
     return {
         "budget": {"name": name, "total_bytes": gibibytes * GIB},
         "batch_size": batch_size,
         "accumulate": accumulate,
-        "global_batch": global_batch,
+        "target_batch": target_batch,
         "devices": devices,
         "source": "predicted",
         "reason": "a reason",

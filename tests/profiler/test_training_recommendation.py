@@ -43,7 +43,9 @@ def test_the_largest_predicted_batch():
     assert (entry["precision"], entry["checkpointing"], entry["patch_size"]) == ("fp32", "none", [96, 96])
     assert (entry["source"], entry["verified"], entry["failure"]) == ("predicted", False, None)
     assert entry["needed_bytes"] == 6300 * MIB
-    assert entry["reason"].startswith("6 is the largest that fits 6.15 GiB (0 % headroom): 7 would need 7.13 GiB")
+    assert entry["reason"].startswith(
+        "6 is the largest that fits 6.15 GiB (0 % headroom): 7 would need 7.13 GiB"
+    )
     assert entry["reason"].endswith("predicted, not yet verified on a GPU")
     # bf16 beyond its table: (4100 + 500 n) x 4300 / 4100 is 5873 for n = 3 and 6398 for n = 4.
     assert [row["largest_batch"] for row in entry["levers"]][:2] == [6, 11]

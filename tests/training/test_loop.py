@@ -194,3 +194,20 @@ def test_compiled_network_leaves_no_prefix(tiny_run, monkeypatch):
     content = read_checkpoint(result.checkpoint)
     assert "conv_first.weight" in content["params"]
     assert "conv_first.weight" in content["params_ema"]
+
+
+def test_report_18_micro_accumulation_and_global_batch_are_in_the_checkpoint(tiny_run, tmp_path):
+    """transformers 25956: resuming with another batch did not rescale the accumulation, silently.
+
+    Here 2 x 2 can go on as 4 x 1 or 1 x 4, the same global batch, and as nothing else.
+    """
+    result = tiny_run({"training.accumulate": 2, "training.total_steps": 2}).run()
+    was = read_checkpoint(result.checkpoint)["batch_sizes"]
+    assert (was["batch_size_per_device"], was["accumulate"], was["devices"]) == (2, 2, 1)
+    assert was["global_batch_size"] == 2 * 2 * 1
+    same = tiny_run({"training.accumulate": 1, "data.batch_size": 4, "training.total_steps": 3})
+    assert same.resume()
+    assert any("same global batch" in line for line in same.messages)
+    other = tiny_run({"training.accumulate": 2, "data.batch_size": 4, "training.total_steps": 3})
+    with pytest.raises(CheckpointError, match=r"a global batch of 4 \(2 x 2 accumulated x 1 devices\)"):
+        other.resume()

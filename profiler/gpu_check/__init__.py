@@ -1,0 +1,1 @@
+"""One run on a machine with a GPU that holds every prediction against a measurement."""

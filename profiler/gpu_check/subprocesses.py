@@ -1,0 +1,71 @@
+"""A module's `answer(request)` run in a process of its own: JSON in, JSON out, ended with all it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+ERROR_CHARACTERS = 300
+
+
+class PartFailedError(Exception):
+    """No answer came; one line of why."""
+
+
+def ask_module(
+    module: str,
+    request: dict[str, Any],
+    timeout_s: float,
+    environment: Mapping[str, str | None] | None = None,
+) -> dict[str, Any]:
+    """The answer of `module` to a request. environment: variables to set; None takes one away.
+
+    Raises PartFailedError.
+    """
+    variables = {**os.environ, **(environment or {})}
+    bootstrap = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from {module} import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", bootstrap],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={name: value for name, value in variables.items() if value is not None},
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(json.dumps(request), timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise PartFailedError(f"no answer within {timeout_s:.0f} s") from None
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    try:
+        answer = json.loads(out.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = (err.strip().splitlines() or ["no output"])[-1]
+        raise PartFailedError(
+            f"the process ended with status {process.returncode}: {last[:ERROR_CHARACTERS]}"
+        ) from None
+    if "failed" in answer:
+        raise PartFailedError(answer["failed"])
+    return answer
+
+
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """The other side: answers the one request on standard input."""
+    try:
+        result = answer(json.load(sys.stdin))
+    except Exception as error:  # whatever it was, it is the answer
+        text = " ".join(str(error).split())[:ERROR_CHARACTERS]
+        result = {"failed": f"{type(error).__name__}: {text}"}
+    print("\n" + json.dumps(result))

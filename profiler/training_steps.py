@@ -1,0 +1,166 @@
+"""Training measured at each batch size of the sweep, and the search for the largest that fits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tqdm import tqdm
+
+from profiler.batch_search import search_batch
+from profiler.failures import Failure, FailureKind, confirm_memory
+from profiler.measured_training_console import print_training
+from profiler.profile_warnings import ProfileWarning
+from profiler.run_context import RunContext
+from profiler.search_record import SearchResult, falling_memory
+from profiler.training_blocks import failed_training_block, training_block
+from profiler.training_probes import PROBE_TIMEOUT_S, ProbeOptions, TrainingProbes, needed_bytes
+from profiler.worker_process import WorkerError
+
+# Failures that answer the question; the others are a defect of the run.
+ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)
+MIB = 2**20
+# As for inference: a first step a tenth above the later ones is libraries trying algorithms.
+COLD_SPIKE_SHARE = 0.10
+
+
+def wants_training(context: RunContext) -> bool:
+    """Whether training is to be measured here: on a GPU, unless told not to; on a CPU, only when told to."""
+    training = context.options.training
+    if not training.enabled:
+        return False
+    wish = training.measure
+    return context.device_kind == "cuda" if wish is None else wish
+
+
+def measure_training(context: RunContext, sizes: list[int]) -> None:
+    """Fills `training` of each batch size, saved after each.
+
+    After out of memory the larger sizes are skipped; any other failure is its own size's.
+    """
+    profile, console = context.profile, context.console
+    # The network that inference was measured with, and its process, would take part of the memory.
+    context.session.close()
+    console.line()
+    console.line("  Training step (forward, backward, optimizer), then one validation batch")
+    sweep = _TrainingSweep(context)
+    with _open_probes(context) as probes:
+        bar = tqdm(sizes, unit="size", disable=None, file=sys.stderr, leave=False)
+        for size in bar:
+            bar.set_description(f"training, batch {size}")
+            block = profile.batch_profiling[str(size)]
+            if not _is_final(block.get("training")):
+                # A block of its own: the single image, which shares it, is of inference alone.
+                profile.batch_profiling[str(size)] = {**block, "training": sweep.measure(probes, size)}
+            training = profile.batch_profiling[str(size)]["training"]
+            sweep.note(size, training)
+            print_training(console, size, training)
+            context.save()
+
+
+def search_training_batch(
+    context: RunContext,
+    predict: Callable[[int], int] | None,
+    *,
+    headroom_share: float,
+    requested: int | None = None,
+) -> SearchResult:
+    """The largest batch that trains on this device; predict as `BatchSearch` takes it. Says each trial."""
+    context.session.close()
+    with _open_probes(context) as probes:
+        return search_batch(
+            probes.probe,
+            predict,
+            probes.memory,
+            headroom_share=headroom_share,
+            requested=requested,
+            on_event=lambda line: context.console.line(f"    {line}"),
+        )
+
+
+def failed_training(batch_profiling: dict[str, Any]) -> list[str]:
+    """Batch sizes whose training step failed for another reason than memory."""
+    blocks = {size: block.get("training") for size, block in batch_profiling.items()}
+    return [size for size, block in blocks.items() if block and block.get("error", "OOM") not in ANSWERS]
+
+
+class _TrainingSweep:
+    """What the sizes so far say about the next."""
+
+    def __init__(self, context: RunContext) -> None:
+        self.context = context
+        self.ran: dict[int, int] = {}  # batch -> bytes taken from the device
+        self.out_of_memory_at: int | None = None
+
+    def measure(self, probes: TrainingProbes, size: int) -> dict[str, Any]:
+        """The block of one size."""
+        shape = [size, *self.context.training_input_shape[1:]]
+        if self.out_of_memory_at is not None and size > self.out_of_memory_at:
+            detail = f"training at batch {self.out_of_memory_at} was out of memory"
+            return failed_training_block(Failure(FailureKind.SKIPPED, detail), shape)
+        if self.context.profile.batch_profiling[str(size)].get("error") == FailureKind.OOM.value:
+            detail = "inference at this batch was out of memory"
+            return failed_training_block(Failure(FailureKind.SKIPPED, detail), shape)
+        try:
+            measured = probes.measure(size)
+        except WorkerError as failed:
+            smaller = max((ran for ran in self.ran if ran < size), default=None)
+            failure = confirm_memory(failed.failure, smaller)
+            if failed.traceback is not None and failure.error is FailureKind.EXCEPTION:
+                print(failed.traceback, file=sys.stderr, end="")
+            return failed_training_block(failure, shape)
+        fall = falling_memory({**self.ran, size: needed_bytes(measured)})
+        if fall is not None:
+            failure = Failure(FailureKind.EXCEPTION, f"failed measurement: {fall}")
+            return failed_training_block(failure, shape)
+        self._warn(size, measured)
+        return training_block(measured)
+
+    def note(self, size: int, block: dict[str, Any]) -> None:
+        """Takes a block, of this run or of a resumed one, as known."""
+        if block.get("error") == FailureKind.OOM.value:
+            self.out_of_memory_at = min(size, self.out_of_memory_at or size)
+        elif "error" not in block:
+            peaks = (
+                block["peak_reserved_bytes"] or block["peak_bytes"],
+                block["validation"]["reserved_bytes"] or block["validation"]["allocated_bytes"],
+            )
+            self.ran[size] = max(peaks)
+
+    def _warn(self, size: int, measured: dict[str, Any]) -> None:
+        cold, warm = measured["cold"]["allocated_bytes"], measured["warm"]["allocated_bytes"]
+        if self.context.device_kind == "cuda" and cold > warm * (1 + COLD_SPIKE_SHARE):
+            text = (
+                f"batch {size}: the first training step peaked at {cold / MIB:,.0f} MiB, the later ones at "
+                f"{warm / MIB:,.0f}: cuDNN tried algorithms; the first figure must fit"
+            )
+            self.context.warn(ProfileWarning("training_cold_spike", text, size))
+        if measured["retries"]:
+            text = (
+                f"batch {size}: training ran only because cached memory was given back {measured['retries']} "
+                "times: it is slow there, and a little more would not fit"
+            )
+            self.context.warn(ProfileWarning("training_retries", text, size))
+
+
+def _is_final(block: dict[str, Any] | None) -> bool:
+    """Whether a resumed profile's block stays: measured, or out of memory."""
+    if block is None or block["source"] != "measured":
+        return False
+    return block.get("error") in (None, FailureKind.OOM.value)
+
+
+def _open_probes(context: RunContext) -> TrainingProbes:
+    measure, profile = context.options.measure, context.profile
+    gpu = profile.environment["gpu"]
+    timeout_s = PROBE_TIMEOUT_S if measure.timeout_s is None else measure.timeout_s
+    options = ProbeOptions(
+        config=profile.config["resolved"],
+        device=profile.config["device"],
+        steps=context.options.training.steps,
+        timeout_s=timeout_s,
+        trust_config=measure.trust_config,
+        gpu_uuid=None if gpu is None else gpu["uuid"],
+    )
+    return TrainingProbes(options)

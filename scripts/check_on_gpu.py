@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Holds the predicted memory of training against a GPU, in at most eight minutes: one JSON, one table.
+
+    python scripts/check_on_gpu.py
+    python scripts/check_on_gpu.py --time-budget 300 --output results/gpu_check.json
+    python scripts/check_on_gpu.py --dry-run
+
+Each combination has a process of its own; what does not fit into the time is recorded as not run. Exit status: 0 done,
+2 bad arguments or no GPU, 4 a combination failed that should not have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from profiler.command_line import OneLineParser, device, positive_seconds
+from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from profiler.gpu_check.check import GpuCheck
+from profiler.gpu_check.combinations import dry_combinations, gpu_combinations
+from profiler.gpu_check.measured import table
+from profiler.result_file import OutputError, ResultFile
+from profiler.worker_process import RequestRefusedError, WorkerError
+
+DEFAULT_OUTPUT = "results/gpu_check.json"
+DEFAULT_TIME_BUDGET_S = 480.0
+PUBLISHED = {"side": 256, "embed_dim": 180, "groups": 6, "batch_size": 1}
+TINY = {"side": 16, "embed_dim": 12, "groups": 1, "batch_size": 1}
+GOOD = ("measured", "not run")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = OneLineParser(prog="check_on_gpu.py", description=__doc__.splitlines()[0])
+    parser.add_argument("--device", type=device, default="cuda", help="the GPU (default cuda, the first)")
+    parser.add_argument(
+        "--time-budget", type=positive_seconds, default=DEFAULT_TIME_BUDGET_S, metavar="S", help="default 480"
+    )
+    parser.add_argument("--output", default=DEFAULT_OUTPUT, metavar="FILE", help=f"default {DEFAULT_OUTPUT}")
+    parser.add_argument("--only", metavar="TEXT", help="only the combinations whose name contains this")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="small networks on the CPU: the same code, figures of the host"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    combinations = dry_combinations() if options.dry_run else gpu_combinations()
+    if options.only is not None:
+        combinations = [c for c in combinations if options.only in c.name]
+    result = ResultFile(options.output)
+    said = sys.stderr if result.to_standard_output else sys.stdout
+    try:
+        if not combinations:
+            raise OutputError(f"--only {options.only}: no combination is called so")
+        result.prepare()
+        check = GpuCheck(
+            combinations,
+            device="cpu" if options.dry_run else options.device,
+            time_budget_s=options.time_budget,
+            reference=TINY if options.dry_run else PUBLISHED,
+            on_change=result.save,
+        )
+        content = check.run()
+    except (OutputError, RequestRefusedError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except WorkerError as error:
+        print(f"error: {error.failure.error.value}: {error.failure.detail}", file=sys.stderr)
+        return EXIT_PARTIAL
+    print(table(content), file=said)
+    if options.dry_run:
+        print("dry run: measured figures are the CPU process's resident memory", file=said)
+    elsewhere = result.finish(content)
+    if elsewhere is not None:
+        print(f"error: {elsewhere}", file=sys.stderr)
+        return EXIT_PARTIAL
+    print(f"Results saved to: {result.name}", file=said)
+    failed = [
+        row["name"]
+        for row in content["combinations"]
+        if row["status"] not in GOOD and not row.get("as_expected", False)
+    ]
+    if failed:
+        print(f"error: failed: {', '.join(failed)}", file=sys.stderr)
+    return EXIT_PARTIAL if failed else EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""`check_on_gpu.py --dry-run`: the real command, small networks, a CPU."""
+
+import json
+
+import pytest
+
+from tests.conftest import run_command
+
+
+def run(*options, cwd):
+    return run_command("scripts/check_on_gpu.py", *options, cwd=cwd)
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_one_network(tmp_path):
+    """Training, inference, the batch that must fail, the search: each with its own process and its prediction."""
+    done = run("--dry-run", "--only", "tiny fp32", "--output", "check.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    content = json.loads((tmp_path / "check.json").read_text())
+    rows = {row["name"]: row for row in content["combinations"]}
+    training = rows["tiny fp32, training"]
+    assert (training["status"], training["measured"]["steps_run"]) == ("measured", 3)
+    assert "resident memory" in training["measured"]["kind"]
+    # No workspaces without a GPU: the live bytes of a trace and whole blocks of the allocator.
+    assert training["predicted"]["allocated_bytes"] >= training["predicted"]["live_bytes"] > 0
+    assert training["ratios"]["allocated"] > 1
+    failed = rows["tiny fp32, must fail"]
+    assert (failed["status"], failed["as_expected"]) == ("OOM", True)
+    assert rows["tiny fp32, inference"]["measured"]["num_runs"] == 10
+    search = rows["tiny fp32, search"]["search"]
+    assert (search["outcome"], search["batch_size"], search["steps_run"]) == ("found", 2, 6)
+    assert content["workspaces"] == {"status": "not run", "reason": "there is no GPU"}
+    assert content["dry_run"] is True
+    assert "dry run" in done.stdout
+    assert "tiny fp32, training" in done.stdout
+
+
+def test_no_time_is_recorded_as_not_run(tmp_path):
+    options = ("--dry-run", "--only", "bf16", "--time-budget", "0.001", "--output", "check.json")
+    done = run(*options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    content = json.loads((tmp_path / "check.json").read_text())
+    assert [row["status"] for row in content["combinations"]] == ["not run"]
+    assert "0 s are left" in content["combinations"][0]["reason"]
+
+
+def test_bad_use(tmp_path):
+    for options, words in (
+        (["--dry-run", "--only", "no such name"], "no combination is called so"),
+        (["--time-budget", "-1"], "a positive number of seconds"),
+    ):
+        done = run(*options, cwd=tmp_path)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr

@@ -61,10 +61,9 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
             profile.batch_profiling[str(size)] = {**profile.batch_profiling[str(size)], "training": predicted}
         print_batch(console, profile.batch_profiling[str(size)])
         warn_about_gpu(context)
-        training = [] if profile.recommendation is None else profile.recommendation["training"]
         profile.recommendation = {
+            **(profile.recommendation or {"training": []}),
             "inference": recommend_inference(profile.batch_profiling),
-            "training": training,
         }
         context.save()
 

@@ -35,7 +35,9 @@ def write_config(tmp_path, monkeypatch):
 def test_train_then_sample(write_config, tmp_path, capsys):
     config = write_config({"evaluation.sampling.sampler": "ancestral"})
     assert command_of("train").main(["--config", str(config), "--device", "cpu"]) == 0
-    assert "loss: mse of v, min-SNR weights (gamma 5)" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "loss: mse of v, min-SNR weights (gamma 5)" in out
+    assert "\nvalidation: loss 0." in out
     assert (tmp_path / "runs/tiny/checkpoints/best.pth").exists()
     assert command_of("test").main(["--config", str(config), "--device", "cpu"]) == 0
     out = capsys.readouterr().out

@@ -130,6 +130,8 @@ def train(config, parsed: argparse.Namespace) -> int:
                 f"validation: PSNR {gained:.2f} dB, zero-filled {zero_filled:.2f} dB ({gained - zero_filled:+.2f} dB); "
                 f"sampled fraction {values['sampled_fraction']:.3f}"
             )
+        elif gained is None:  # a denoiser whose validation samples no images
+            print(f"validation: loss {values['val_loss']:.4g}")
     if result.stopped_by is not None:
         print(f"stopped by {result.stopped_by}; the same command goes on from there")
     return EXIT_DONE if result.stopped_by in (None, "early stopping") else EXIT_PARTIAL

@@ -19,8 +19,6 @@ from configs.field_types import Expected, Section
 from configs.model_sections import MODEL_SECTIONS
 from configs.schema import ExperimentConfig
 
-# Network types that the project plans and does not build yet: named apart, so that nobody hunts for a typo.
-PLANNED_NET_TYPES = ("unet_denoiser", "dit_denoiser", "diffusers")
 _SHOWN_CHARS = 60
 # A section with more unknown keys than this is no config: the rest is counted, not listed.
 _SHOWN_UNKNOWN = 50
@@ -218,8 +216,6 @@ def _net_type_text(model: Any) -> str:
     if not isinstance(model, dict) or "net_type" not in model:
         return f"missing: one of {known} is required"
     net_type = model["net_type"]
-    if net_type in PLANNED_NET_TYPES:
-        return f'"{net_type}" is not built yet; known: {known}'
     suggestion = nearest(net_type, list(MODEL_SECTIONS)) if isinstance(net_type, str) else None
     hint = f"; did you mean {suggestion}?" if suggestion else ""
     return f"expected one of {known}, got {shown(net_type)}{hint}"

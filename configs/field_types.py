@@ -6,7 +6,7 @@ Those words are the only ones a user sees: in error lines and in the guide (conf
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -49,6 +49,8 @@ CountOrNull = Annotated[_Count | None, Expected("whole number, 1 to 10^9, or nul
 WholeNumber = Annotated[_WholeNumber, Expected("whole number, 0 to 10^9")]
 Seed = Annotated[Annotated[int, Field(ge=0, le=2**32 - 1)], Expected("whole number, 0 to 2^32 - 1")]
 ImageSize = Annotated[_Size | _Pair, Expected("whole number of pixels, 1 to 65536, or [height, width]")]
+InputShape = Annotated[list[Annotated[int, Field(ge=1, le=2**31)]], Field(max_length=8)]
+Kwargs = Annotated[dict[str, Any], Expected("object of keyword arguments")]
 ImageSizeOrNull = Annotated[
     _Size | _Pair | None, Expected("whole number of pixels, 1 to 65536, or [height, width], or null")
 ]
@@ -78,3 +80,8 @@ Text = Annotated[Annotated[str, Field(min_length=1, max_length=500)], Expected("
 _Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 FilePath = Annotated[_Path, Expected("path"), RelativeToConfig()]
 FilePathOrNull = Annotated[_Path | None, Expected("path or null"), RelativeToConfig()]
+
+
+def image_hw(size: int | list[int]) -> tuple[int, int]:
+    """(height, width) in pixels of an image size given as one number or as [height, width]."""
+    return (size, size) if isinstance(size, int) else (size[0], size[1])

@@ -6,6 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from configs.denoiser_sections import (
+    DiffusersModelConfig,
+    DiTDenoiserModelConfig,
+    UNetDenoiserModelConfig,
+)
 from configs.errors import CrossFieldError
 from configs.field_types import (
     BlockCounts,
@@ -13,18 +18,19 @@ from configs.field_types import (
     Flag,
     ImageSize,
     ImageSizeOrNull,
+    InputShape,
+    Kwargs,
     Positive,
     Rate,
     Section,
     Size,
     SizeOrNull,
+    image_hw,
 )
 from configs.swinir_limits import swinir_problems
 
-InputShape = Annotated[list[Annotated[int, Field(ge=1, le=2**31)]], Field(max_length=8)]
 Shapes = Annotated[list[InputShape], Field(min_length=1)]
 ShapesText = "list of shapes without the batch, such as [[1, 256, 256]]"
-Kwargs = Annotated[dict[str, Any], Expected("object of keyword arguments")]
 
 # What KAIR's initialiser knows, and the two names under which it leaves the network's own initialisation.
 InitType = Literal[
@@ -42,11 +48,6 @@ InitType = Literal[
 
 def _no_upsampler_is_none(value: Any) -> Any:
     return None if value in ("", "none") else value
-
-
-def image_hw(size: int | list[int]) -> tuple[int, int]:
-    """(height, width) in pixels of an image size given as one number or as [height, width]."""
-    return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
 class SwinIRModelConfig(Section):
@@ -179,11 +180,21 @@ class CustomModelConfig(Section):
         return self
 
 
-ModelConfig = SwinIRModelConfig | TimmModelConfig | CustomModelConfig
+ModelConfig = (
+    SwinIRModelConfig
+    | UNetDenoiserModelConfig
+    | DiTDenoiserModelConfig
+    | DiffusersModelConfig
+    | TimmModelConfig
+    | CustomModelConfig
+)
 # net_type -> section class; `swinmr` is an alias.
 MODEL_SECTIONS: dict[str, type[Section]] = {
     "swinir": SwinIRModelConfig,
     "swinmr": SwinIRModelConfig,
+    "unet_denoiser": UNetDenoiserModelConfig,
+    "dit_denoiser": DiTDenoiserModelConfig,
+    "diffusers": DiffusersModelConfig,
     "timm": TimmModelConfig,
     "custom": CustomModelConfig,
 }

@@ -7,14 +7,26 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from configs.data_sections import DataSection, PathsSection
+from configs.denoiser_limits import experiment_problems
+from configs.denoiser_sections import DENOISER_TYPES
+from configs.diffusion_sections import SamplingSection
 from configs.errors import CrossFieldError
-from configs.field_types import Count, CountOrNull, Expected, FilePathOrNull, Flag, Section, Seed, WholeNumber
+from configs.field_types import (
+    Count,
+    CountOrNull,
+    Expected,
+    FilePathOrNull,
+    Flag,
+    Section,
+    Seed,
+    WholeNumber,
+    image_hw,
+)
 from configs.model_sections import (
     CustomModelConfig,
     ModelConfig,
     SwinIRModelConfig,
     TimmModelConfig,
-    image_hw,
 )
 from configs.training_sections import TrainingSection
 
@@ -49,6 +61,7 @@ class EvaluationSection(Section):
         None,
         description="AlexNet backbone for LPIPS. null: looked for in the torch hub cache, never fetched.",
     )
+    sampling: SamplingSection = Field(SamplingSection(), description="How a denoiser makes images.")
 
 
 class LoggingSection(Section):
@@ -96,6 +109,26 @@ class ExperimentConfig(Section):
     system: SystemSection = Field(SystemSection(), description="Precision, seeds and devices.")
 
     @property
+    def is_denoiser(self) -> bool:
+        """Whether the network removes noise, and images are sampled with it."""
+        return self.model.net_type in DENOISER_TYPES
+
+    @property
+    def image_hw(self) -> tuple[int, int] | None:
+        """(height, width) in pixels of a whole image, None where the network decides."""
+        size = getattr(self.model, "img_size", None)
+        return None if size is None else image_hw(size)
+
+    @property
+    def early_stopping_metric(self) -> str:
+        """`training.early_stopping.metric`, with "auto" replaced by what it means for this network."""
+        metric = self.training.early_stopping.metric
+        if metric != "auto":
+            return metric
+        no_images = self.is_denoiser and not self.evaluation.sampling.validation_steps
+        return "val_loss" if no_images else "val_psnr"
+
+    @property
     def training_patch_hw(self) -> tuple[int, int] | None:
         """(height, width) in pixels of the network's input in training.
 
@@ -104,8 +137,14 @@ class ExperimentConfig(Section):
         """
         if self.data.use_patches and self.data.patch_size is not None:
             return image_hw(self.data.patch_size)
-        size = getattr(self.model, "img_size", None)
-        return None if size is None else image_hw(size)
+        return self.image_hw
+
+    @model_validator(mode="after")
+    def _denoiser_suits_its_data(self) -> ExperimentConfig:
+        problems = experiment_problems(self) if self.is_denoiser else []
+        if problems:
+            raise CrossFieldError(problems)
+        return self
 
     @model_validator(mode="after")
     def _patch_suits_the_network(self) -> ExperimentConfig:

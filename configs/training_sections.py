@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from configs.diffusion_sections import DiffusionSection
 from configs.errors import CrossFieldError
 from configs.field_types import (
     Betas,
@@ -103,7 +104,8 @@ class LossSection(Section):
         Expected('"auto", "multi_component", "l1", "mse" or "cross_entropy"'),
     ] = Field(
         "auto",
-        description="`auto`: `multi_component` for `swinir`; for `timm` and `custom` a labelled stand-in.",
+        description="`auto`: `multi_component` for `swinir`, `mse` for denoisers (of what `diffusion` predicts); for "
+        "`timm` and `custom` a labelled stand-in.",
     )
     components: LossComponentsSection = Field(
         LossComponentsSection(), description="The parts of `multi_component`."
@@ -165,9 +167,13 @@ class EarlyStoppingSection(Section):
     enabled: Flag = Field(False, description="Whether to stop early at all.")
     patience: Count = Field(10, description="Validations without improvement before the stop.")
     metric: Annotated[
-        Literal["val_psnr", "val_ssim", "val_nmse", "val_loss"],
-        Expected('"val_psnr", "val_ssim", "val_nmse" or "val_loss"'),
-    ] = Field("val_psnr", description="What must improve: the first two rise, the others fall.")
+        Literal["auto", "val_psnr", "val_ssim", "val_nmse", "val_loss"],
+        Expected('"auto", "val_psnr", "val_ssim", "val_nmse" or "val_loss"'),
+    ] = Field(
+        "auto",
+        description="What must improve, and picks the best checkpoint: PSNR and SSIM rise, the others fall. "
+        "`auto`: PSNR, or the loss of a denoiser whose validation samples no images.",
+    )
     min_delta: NotNegative = Field(0.0, description="Least change that counts, in the metric's unit.")
 
 
@@ -181,6 +187,7 @@ class TrainingSection(Section):
         None, description="Optimizer steps. With `epochs`, whichever ends first. Both null: 120,000 steps."
     )
     loss: LossSection = Field(LossSection(), description="What is minimised.")
+    diffusion: DiffusionSection = Field(DiffusionSection(), description="What a denoiser learns.")
     optimizer: OptimizerSection = Field(OptimizerSection(), description="The optimizer.")
     scheduler: SchedulerSection = Field(SchedulerSection(), description="The learning rate over the steps.")
     gradient: GradientSection = Field(GradientSection(), description="Treatment of gradients.")
@@ -189,7 +196,8 @@ class TrainingSection(Section):
         Literal["none", "light", "full"], Expected('"none", "light" or "full"')
     ] = Field(
         "none",
-        description="Recompute activations to save memory: nothing, the cheap ones, whole block groups.",
+        description="Recompute activations to save memory: nothing, the cheap ones, whole block groups. For "
+        "denoisers `light` is `full`.",
     )
     ema_decay: Probability = Field(0.999, description="Moving average of the weights, per step. 0: none.")
     accumulate: Count = Field(1, description="Batches per optimizer step.")

@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 from configs import ExperimentConfig
 from models.custom_network import build_custom
+from models.diffusers_network import build_diffusers
+from models.dit_denoiser import build_dit_denoiser
 from models.errors import ModelError
 from models.initialisation import initialise
 from models.inputs import BuiltModel, InputSpec
 from models.swinir import SwinIR
 from models.timm_network import build_timm
+from models.unet_denoiser import build_unet_denoiser
 
 # Large enough for every kind of shifted window to occur (2 x 2 windows of 8 and more), small enough for the
 # counters that need a real forward: 1/16 of the work of a 256 x 256 image.
@@ -66,7 +69,13 @@ def build_swinir(config: ExperimentConfig) -> BuiltModel:
     )
 
 
-BUILDERS: dict[str, Callable[[ExperimentConfig], BuiltModel]] = {"swinir": build_swinir, "timm": build_timm}
+BUILDERS: dict[str, Callable[[ExperimentConfig], BuiltModel]] = {
+    "swinir": build_swinir,
+    "unet_denoiser": build_unet_denoiser,
+    "dit_denoiser": build_dit_denoiser,
+    "diffusers": build_diffusers,
+    "timm": build_timm,
+}
 
 
 def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> BuiltModel:

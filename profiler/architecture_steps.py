@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.console import print_counters, print_counts, print_module_tree, print_parameters
+from configs import config_from_dict
+from profiler.console import (
+    print_counters,
+    print_counts,
+    print_module_tree,
+    print_parameters,
+    print_reconstruction,
+)
 from profiler.profile_warnings import ProfileWarning
+from profiler.reconstruction_cost import reconstruction_cost
 from profiler.run_context import RunContext
 from profiler.worker_process import WorkerError
 
@@ -26,9 +34,11 @@ def analyse_architecture(context: RunContext) -> None:
     context.input_shape = built["input_shape"]
     context.training_input_shape = built["training_input_shape"]
     if context.profile.architecture is not None:  # of a resumed profile
+        context.profile.architecture.setdefault("reconstruction", None)
         print_parameters(console, context.profile.architecture)
         console.step(3, "Measuring FLOPs...")
         print_counts(console, context.profile.architecture)
+        print_reconstruction(console, context.profile.architecture)
         print_counters(console, context.profile.architecture["counters"])
         return
     unknown = dict.fromkeys(("macs", "flops", "gmacs", "gflops", "flops_per_parameter"))
@@ -38,6 +48,7 @@ def analyse_architecture(context: RunContext) -> None:
         "num_runs": 1,
         **built["parameters"],
         **unknown,
+        "reconstruction": None,
         "counters": [],
     }
     context.profile.architecture = architecture
@@ -45,6 +56,9 @@ def analyse_architecture(context: RunContext) -> None:
     context.save()
     console.step(3, "Measuring FLOPs...")
     _count(context, architecture)
+    config = config_from_dict(context.profile.config["resolved"])
+    architecture["reconstruction"] = reconstruction_cost(config, architecture["macs"])
+    print_reconstruction(console, architecture)
     context.save()
     _ask_other_counters(context, architecture)
     context.save()

@@ -115,10 +115,16 @@ def _what_is_stale(
     device: Device,
     loss: str,
 ) -> str | None:
-    """Why the profile does not speak of this run, or None. One made with accumulation covers a run without."""
-    covered = {memory_fingerprint(_accumulating(config, steps)) for steps in {accumulate, 2}}
-    if model.get("memory_fingerprint") not in covered:
+    """Why the profile does not speak of this run, or None.
+
+    A recommendation for a target counts the gradients that accumulation keeps; one without a target speaks of the
+    accumulation that the profile was made with, or less.
+    """
+    predicted_for = model.get("accumulate", 1)
+    if model.get("memory_fingerprint") != memory_fingerprint(_accumulating(config, predicted_for)):
         return "was made with another network, patch, precision, loss or optimizer than the config has now"
+    if entry["target_batch"] is None and accumulate > 1 and predicted_for == 1:
+        return f"was made without accumulation, and the config has {accumulate}"
     if model.get("loss") not in (None, loss):
         return f"was made with the loss {model['loss']}, and here it is {loss}"
     if entry["target_batch"] is not None and entry["devices"] != device.count:

@@ -23,6 +23,7 @@ from profiler.measurement_blocks import (
 from profiler.prediction_steps import predicted_block
 from profiler.profile_warnings import ProfileWarning
 from profiler.recommendation import recommend_inference
+from profiler.reconstruction_cost import add_latency
 from profiler.run_context import RunContext
 from profiler.sweep import DEFAULT_SWEEP_LIMIT_S, Expectation, SizeResult, Sweep
 from profiler.worker_process import WorkerError
@@ -43,6 +44,7 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
 
         _measure(context, sweep, 1, keep_single)
     print_single_image(console, profile.single_image)
+    add_latency(profile.architecture, profile.single_image)
     context.save()
     console.step(5, "Profiling batch sizes...")
     bar = tqdm(sizes, unit="size", disable=None, file=sys.stderr, leave=False)
@@ -61,10 +63,9 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
             profile.batch_profiling[str(size)] = {**profile.batch_profiling[str(size)], "training": predicted}
         print_batch(console, profile.batch_profiling[str(size)])
         warn_about_gpu(context)
-        training = [] if profile.recommendation is None else profile.recommendation["training"]
         profile.recommendation = {
+            **(profile.recommendation or {"training": []}),
             "inference": recommend_inference(profile.batch_profiling),
-            "training": training,
         }
         context.save()
 

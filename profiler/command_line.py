@@ -25,6 +25,9 @@ MAX_IMAGE_SIDE = 65536
 PRECISION_OF_CONFIG = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16"}
 MODELS = {
     "swinir": "SwinIR and SwinMR (Liang et al. 2021, Huang et al. 2022); alias swinmr",
+    "unet_denoiser": "diffusion U-Net of DDPM and ADM (Ho et al. 2020, Dhariwal and Nichol 2021)",
+    "dit_denoiser": "diffusion transformer with adaLN-zero (Peebles and Xie 2023)",
+    "diffusers": "any model class of the diffusers package by name and config, with random weights",
     "timm": "any network of the timm package by name, with random weights",
     "custom": "your own torch.nn.Module class, imported with --trust-config",
 }
@@ -222,7 +225,7 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
 
 def listed_models() -> str:
     """The network types a config can name, one a line."""
-    return "\n".join(f"{name:8} {text}" for name, text in MODELS.items())
+    return "\n".join(f"{name:13} {text}" for name, text in MODELS.items())
 
 
 def with_image_size(loaded: LoadedConfig, image_hw: list[int] | None) -> LoadedConfig:

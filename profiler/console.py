@@ -157,6 +157,21 @@ def print_counts(console: Console, architecture: dict[str, Any]) -> None:
         console.note(architecture["note"])
 
 
+def print_reconstruction(console: Console, architecture: dict[str, Any]) -> None:
+    """What a denoiser's reconstruction is made of, beside the one call above; nothing for other networks."""
+    block = architecture["reconstruction"]
+    if block is None:
+        return
+    guided = f" x 2 (guidance {block['guidance']:g})" if block["calls_per_step"] == 2 else ""
+    made_of = (
+        f"{block['sampling_steps']} steps of {block['sampler']}{guided}, {block['denoiser_calls']} calls"
+    )
+    cost = "" if block["gmacs"] is None else f": {block['gmacs']:,.2f} GMACs, {block['gflops']:,.2f} GFLOPs"
+    console.good(f"One reconstruction: {made_of}{cost}")
+    if block["samples_per_slice"] > 1:
+        console.note(f"test.py makes {block['samples_per_slice']} of them for each slice")
+
+
 def print_counters(console: Console, checks: list[dict[str, Any]]) -> None:
     """What fvcore and thop say, and what their difference from ours is made of."""
     for check in checks:
@@ -241,6 +256,8 @@ def print_summary(console: Console, profile: dict[str, Any]) -> None:
         console.line(f"  - Parameters: {parameters:,} ({size:.2f} MB)")
         if architecture["macs"] is not None:
             console.line(f"  - GFLOPs: {architecture['gflops']:,.2f} (GMACs: {architecture['gmacs']:,.2f})")
+        if architecture.get("reconstruction") is not None:
+            console.line(f"  - One reconstruction: {_reconstruction_line(architecture['reconstruction'])}")
     if single is not None and "timing" in single:
         console.line()
         console.line("Single Image Performance:")
@@ -256,6 +273,15 @@ def print_summary(console: Console, profile: dict[str, Any]) -> None:
         advice = profile["recommendation"]["inference"]
         console.line(f"  For inference: batch {advice['batch_size']}, {advice['reason']}.")
         console.line(f"  This is for {advice['purpose']}.")
+
+
+def _reconstruction_line(block: dict[str, Any]) -> str:
+    parts = [f"{block['denoiser_calls']} calls"]
+    if block["gmacs"] is not None:
+        parts.append(f"{block['gflops']:,.2f} GFLOPs")
+    if block["latency_ms"] is not None:
+        parts.append(f"about {block['latency_ms'] / 1000:,.2f} s (calls x time of one image)")
+    return ", ".join(parts)
 
 
 def _summary_line(block: dict[str, Any], codes: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from configs import ExperimentConfig, config_from_dict
+from profiler.batch_limits import MAX_BATCH_SIZE
 from profiler.gpus import find_gpu
 from profiler.memory_fingerprint import memory_fingerprint
 from profiler.prediction.session import MAX_PROCESSES, PredictionSession
@@ -33,12 +34,9 @@ UNTESTED_RULES = (
 
 
 def config_of_training(profile: Profile, options: RunOptions) -> ExperimentConfig:
-    """The config as it will be trained: the command line's precision, and gradients that add up for a target batch."""
+    """The config as it will be trained: with the command line's precision."""
     raw = {**profile.config["resolved"]}
     raw["system"] = {**raw["system"], "mixed_precision": PRECISION_VALUES[options.measure.precision]}
-    if options.training.target_batch is not None and raw["training"]["accumulate"] == 1:
-        # Accumulation keeps the gradients through the next forward pass: what is not needed is not harmful.
-        raw["training"] = {**raw["training"], "accumulate": 2}
     return config_from_dict(raw)
 
 
@@ -59,17 +57,30 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
             return
     version = profile.memory_model["torch_version"]
     budgets = [budget_of(card, options.training, version) for card in cards(context)]
+    wish = {"target_batch": options.training.target_batch, "devices": options.training.devices}
+    first = recommend_training(profile.memory_model, budgets, **wish)
+    _replay_the_chosen(profile.memory_model, session, first)
     profile.recommendation = {
         "inference": None,
-        "training": recommend_training(
-            profile.memory_model,
-            budgets,
-            target_batch=options.training.target_batch,
-            devices=options.training.devices,
-        ),
+        "training": recommend_training(profile.memory_model, budgets, **wish),
     }
     print_training_recommendation(console, profile.memory_model, profile.recommendation["training"])
     context.save()
+
+
+def _replay_the_chosen(
+    model: dict[str, Any], session: PredictionSession, recommended: list[dict[str, Any]]
+) -> None:
+    """Puts the sizes around each recommendation into the table, so that the final word is not an interpolation."""
+    own = model["settings"][0]
+    wanted = {entry["largest_batch"] for entry in recommended if entry["largest_batch"]}
+    wanted |= {batch + 1 for batch in wanted}
+    missing = sorted(batch for batch in wanted if str(batch) not in own["sizes"] and batch <= MAX_BATCH_SIZE)
+    if not missing or not own["aligned"]:
+        return
+    fields = {name: own[name] for name in ("precision", "checkpointing", "patch_size", "is_config")}
+    rows = session.sizes(fields, missing)
+    own["sizes"] = dict(sorted({**own["sizes"], **rows}.items(), key=lambda item: int(item[0])))
 
 
 def cards(context: RunContext) -> list[Card]:

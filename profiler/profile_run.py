@@ -23,6 +23,7 @@ from profiler.resume import read_earlier, take_over
 from profiler.run_context import RunContext, RunOptions
 from profiler.session import MeasuringSession
 from profiler.sweep import DEFAULT_BATCH_SIZES, ascending
+from profiler.training_choice import choose_training_batch
 from profiler.training_recommendation import needs_exit_3
 from profiler.training_steps import failed_training, measure_training, wants_training
 from profiler.worker_process import WorkerError
@@ -76,6 +77,8 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
                     measure_batches(context, sizes)
                     if wants_training(context):
                         measure_training(context, sizes)
+                        if context.device_kind == "cuda":
+                            choose_training_batch(context)
                     if options.with_lpips:
                         measure_perceptual_metric(context)
             reason = _what_failed(profile)

@@ -11,6 +11,7 @@ from tqdm import tqdm
 from profiler.batch_search import search_batch
 from profiler.failures import Failure, FailureKind, confirm_memory
 from profiler.measured_training_console import print_training
+from profiler.prediction_steps import config_of_training
 from profiler.profile_warnings import ProfileWarning
 from profiler.run_context import RunContext
 from profiler.search_record import SearchResult, falling_memory
@@ -156,7 +157,7 @@ def _open_probes(context: RunContext) -> TrainingProbes:
     gpu = profile.environment["gpu"]
     timeout_s = PROBE_TIMEOUT_S if measure.timeout_s is None else measure.timeout_s
     options = ProbeOptions(
-        config=profile.config["resolved"],
+        config=config_of_training(profile, context.options).model_dump(mode="json"),
         device=profile.config["device"],
         steps=context.options.training.steps,
         timeout_s=timeout_s,

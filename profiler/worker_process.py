@@ -44,7 +44,7 @@ class WorkerProcess:
     """One measuring process. Use as a context manager: leaving it leaves no process behind."""
 
     def __init__(
-        self, module: str = "profiler.worker", environment: Mapping[str, str | None] | None = None
+        self, environment: Mapping[str, str | None] | None = None, module: str = "profiler.worker"
     ) -> None:
         """module: whose `main` is the process.
 

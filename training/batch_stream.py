@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data import DataLoader
 
+from training.denoising import Preparation
 from training.step import MicroBatch
-from training.validation import to_device
 
 
 class BatchStream:
@@ -19,19 +19,23 @@ class BatchStream:
     needs no other bookkeeping. `waited_s` adds up the seconds that steps waited for their data.
     """
 
-    def __init__(self, loader: DataLoader, device: torch.device, step: int, accumulate: int) -> None:
-        """loader: of a training split, whose batch_sampler can seek."""
+    def __init__(
+        self, loader: DataLoader, device: torch.device, step: int, accumulate: int, prepare: Preparation
+    ) -> None:
+        """loader: of a training split, whose batch_sampler can seek. prepare: makes its batches a step's."""
         self.waited_s = 0.0
-        self._batches = self._generate(loader, device, step * accumulate)
+        self._batches = self._generate(loader, device, step * accumulate, prepare)
 
     @staticmethod
-    def _generate(loader: DataLoader, device: torch.device, consumed: int) -> Iterator[MicroBatch]:
+    def _generate(
+        loader: DataLoader, device: torch.device, consumed: int, prepare: Preparation
+    ) -> Iterator[MicroBatch]:
         sampler = loader.batch_sampler
         epoch, batch = divmod(consumed, sampler.batches_per_epoch)
         while True:
             sampler.seek(epoch, batch)
-            for raw in loader:
-                yield to_device(raw, device)
+            for number, raw in enumerate(loader, start=batch):
+                yield prepare(raw, device, epoch, number)
             epoch, batch = epoch + 1, 0
 
     def __iter__(self) -> BatchStream:

@@ -229,11 +229,17 @@ class ReconstructionDataset(Dataset):
 
 
 def input_channels(config: ExperimentConfig) -> int:
-    """Channels of the network's input: 1 magnitude, 2 real and imaginary, more the magnitude repeated."""
+    """Channels of the image that a network is given: 1 magnitude, 2 real and imaginary, more magnitude repeated.
+
+    Raises DataError for a class of diffusers whose channels the config leaves to it.
+    """
     shapes = getattr(config.model, "input_shapes", None)
     if shapes is not None:
         return shapes[0][0] if len(shapes[0]) == 3 else 1
-    return getattr(config.model, "in_chans", 1)
+    channels = getattr(config.model, "in_chans", 1)
+    if channels is None:
+        raise DataError("model.config.in_channels: give it, so that data is prepared with as many channels")
+    return channels
 
 
 def build_dataset(config: ExperimentConfig, split: Split) -> ReconstructionDataset:

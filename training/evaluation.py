@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from training.data_consistency import consistent
+from training.data_consistency import consistent, sampled_error
 from training.dataset import ReconstructionDataset
+from training.diffusion_reconstruction import DiffusionSampler
 from training.errors import DataError
 from training.losses import first_tensor
 from training.metrics import nmse, psnr, ssim
@@ -21,6 +22,8 @@ from training.ssim import WINDOW
 from training.validation import magnitudes
 
 IMAGE_METRICS = ("psnr_db", "ssim", "nmse")
+# Of sampled reconstructions: |M (F x - k0)| / |M k0|.
+SAMPLED_ERROR = "sampled_kspace_error"
 
 
 class ReconstructionError(ValueError):
@@ -38,6 +41,7 @@ class Measured:
         data_range: the range of PSNR and SSIM: the maximum of the ground truth of this slice or volume.
         sampled_fraction: mean share of k-space that the masks sampled.
         reconstruction, zero_filled: name of a metric to its value.
+        spread: of the samples of a slice, None where there is one reconstruction and nothing to spread.
     """
 
     volume: str
@@ -48,17 +52,34 @@ class Measured:
     sampled_fraction: float
     reconstruction: dict[str, float]
     zero_filled: dict[str, float]
+    spread: SampleSpread | None = None
+
+
+@dataclass(frozen=True)
+class SampleSpread:
+    """How far the samples of one slice are apart; their mean is the reconstruction.
+
+    Attributes:
+        samples: how many, at least 2.
+        pixel_std: standard deviation over samples (n - 1), mean over pixels, as a share of the slice's maximum.
+        psnr_db: of each sample alone.
+    """
+
+    samples: int
+    pixel_std: float
+    psnr_db: list[float]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Magnitudes (H, W) of one slice, for the picture grid."""
+    """Magnitudes (H, W) of one slice, for the picture grid, and the deviation of its samples where there is one."""
 
     name: str
     target: np.ndarray
     zero_filled: np.ndarray
     reconstruction: np.ndarray
     measured: Measured
+    deviation: np.ndarray | None = None
 
 
 @dataclass
@@ -103,6 +124,7 @@ class EvaluationOptions:
         data_consistency: whether measured k-space replaces the network's.
         limit: only so many slices, None for all.
         pictures: how many slices to keep for the picture grid, spread evenly.
+        sampler: how a denoiser makes images (data consistency is in it), None for networks that make them at once.
     """
 
     autocast_dtype: torch.dtype | None = None
@@ -110,6 +132,7 @@ class EvaluationOptions:
     data_consistency: bool = False
     limit: int | None = None
     pictures: int = 0
+    sampler: DiffusionSampler | None = None
 
 
 def evaluate(
@@ -156,7 +179,7 @@ def evaluate(
                 result.slices.append(measured)
                 if one.index in shown:
                     arrays = (one.target, one.zero_filled, one.output)
-                    result.pictures.append(Picture(one.name, *arrays, measured))
+                    result.pictures.append(Picture(one.name, *arrays, measured, one.deviation))
                 done += 1
             on_slices(done)
     finally:
@@ -179,6 +202,14 @@ class _OpenSlice:
     output: np.ndarray
     zero_filled: np.ndarray
     target: np.ndarray
+    samples: np.ndarray | None = None
+    sampled_errors: tuple[float, float] | None = None
+
+    @property
+    def deviation(self) -> np.ndarray | None:
+        """Standard deviation over samples of each pixel, None for fewer than 2."""
+        several = self.samples is not None and len(self.samples) > 1
+        return self.samples.std(axis=0, ddof=1) if several else None
 
 
 def _slices_of(
@@ -192,9 +223,15 @@ def _slices_of(
     height, width = batch["target"].shape[-2:]
     if min(height, width) < WINDOW:
         raise DataError(f"{batch['name'][0]}: is {height} x {width}; SSIM needs at least {WINDOW} x {WINDOW}")
-    inputs = batch["input"].to(device, non_blocking=True)
-    output = reconstruct(network, inputs, options.autocast_dtype).cpu()
-    if options.data_consistency:
+    samples = None
+    if options.sampler is not None:
+        all_samples = options.sampler.reconstruct(network, batch, device, dataset)
+        output = all_samples.mean(0)
+        samples = torch.stack([magnitudes(x, batch["offset"], batch["scale"]) for x in all_samples], 1)
+    else:
+        inputs = batch["input"].to(device, non_blocking=True)
+        output = reconstruct(network, inputs, options.autocast_dtype).cpu()
+    if options.data_consistency and options.sampler is None:
         indices = batch["index"].tolist()
         output = torch.stack([_made_consistent(dataset, i, x) for i, x in zip(indices, output, strict=True)])
     triple = [
@@ -203,6 +240,9 @@ def _slices_of(
     ]
     for position, index in enumerate(batch["index"].tolist()):
         volume, number = dataset.locate(index)
+        errors = None
+        if options.sampler is not None:
+            errors = _sampled_errors(dataset, index, output[position], batch["input"][position])
         yield _OpenSlice(
             index,
             batch["name"][position],
@@ -211,7 +251,20 @@ def _slices_of(
             number,
             float(batch["sampled_fraction"][position]),
             *(images[position] for images in triple),
+            samples=None if samples is None else samples[position].numpy(),
+            sampled_errors=errors,
         )
+
+
+def _sampled_errors(
+    dataset: ReconstructionDataset, index: int, output: Tensor, zero_filled: Tensor
+) -> tuple[float, float]:
+    """Relative k-space error at the sampled points, of the reconstruction and of the zero-filled image."""
+    degraded, mask = dataset.degraded(index)
+    magnitude_only = dataset.volumes[dataset.locate(index)[0]].magnitude_only
+    return tuple(
+        sampled_error(image, degraded, mask, magnitude_only=magnitude_only) for image in (output, zero_filled)
+    )
 
 
 def _made_consistent(dataset: ReconstructionDataset, index: int, output: Tensor) -> Tensor:
@@ -233,6 +286,9 @@ def _measure_slice(one: _OpenSlice, options: EvaluationOptions, result: Evaluati
         else:
             for metrics, distance in zip(values, distances, strict=True):
                 metrics[metric.name] = distance
+    if one.sampled_errors is not None:
+        for metrics, error in zip(values, one.sampled_errors, strict=True):
+            metrics[SAMPLED_ERROR] = error
     return Measured(
         volume=one.volume,
         slice=one.slice,
@@ -242,6 +298,19 @@ def _measure_slice(one: _OpenSlice, options: EvaluationOptions, result: Evaluati
         sampled_fraction=one.sampled_fraction,
         reconstruction=values[0],
         zero_filled=values[1],
+        spread=_spread(one),
+    )
+
+
+def _spread(one: _OpenSlice) -> SampleSpread | None:
+    deviation = one.deviation
+    if deviation is None:
+        return None
+    top = float(one.target.max())
+    return SampleSpread(
+        samples=len(one.samples),
+        pixel_std=float(deviation.mean()) / top if top > 0 else float("nan"),
+        psnr_db=[psnr(one.target, sample) for sample in one.samples],
     )
 
 

@@ -36,6 +36,8 @@ def summary_lines(summary: dict[str, Any], shown: list[str]) -> Iterator[str]:
             yield f"  {_figures(*label, perceptual[name])}"
     if perceptual["reason"] is not None and (perceptual["st_lpips"] is None or "lpips" in shown):
         yield f"LPIPS: null ({perceptual['reason']})"
+    if summary["sampling"] is not None:
+        yield from _sampling_lines(summary["sampling"])
     yield f"intervals: {'; '.join(summary['bootstrap']['notes'])}"
     latency = summary["latency"]
     if latency is not None:
@@ -46,6 +48,24 @@ def summary_lines(summary: dict[str, Any], shown: list[str]) -> Iterator[str]:
         )
     if summary["pictures"]["reason"] is not None:
         yield f"no pictures: {summary['pictures']['reason']}"
+
+
+def _sampling_lines(sampling: dict[str, Any]) -> Iterator[str]:
+    yield (
+        f"sampling: {sampling['sampler']}, {sampling['sampling_steps']} steps, guidance {sampling['guidance']:g}, "
+        f"{sampling['samples_per_slice']} samples a slice of {sampling['denoiser_calls_per_sample']} calls each, "
+        f"seed {sampling['seed']}; data consistency {'at every step' if sampling['data_consistency'] else 'off'}"
+    )
+    error = sampling["sampled_kspace_error"]
+    means = [error[name]["mean"] for name in ("reconstruction", "zero_filled")]
+    if None not in means:
+        yield f"  k-space error at sampled points {means[0]:.2e}; zero-filled {means[1]:.2e}"
+    if sampling["sample_psnr_db"] is not None:
+        alone, deviation = sampling["sample_psnr_db"], sampling["pixel_std"]
+        yield (
+            f"  PSNR of single samples {alone['mean']:.2f} ± {alone['std']:.2f} dB; standard deviation of a pixel "
+            f"{deviation['mean']:.2%} of the slice's maximum"
+        )
 
 
 def _figures(label: str, unit: str, digits: int, block: dict[str, Any]) -> str:

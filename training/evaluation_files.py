@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from training.atomic_files import replacing
 from training.evaluation import IMAGE_METRICS, Measured
 from training.run_log import finite_or_none
 
+# Of several samples a slice: the deviation of pixels as a share of the maximum, PSNR of the samples alone.
+SPREAD_COLUMNS = ["samples", "pixel_std", "sample_psnr_db_mean", "sample_psnr_db_std"]
 SLICES_NAME, SUMMARY_NAME, PICTURES_NAME = "slices.csv", "summary.json", "pictures.png"
 
 
@@ -23,6 +27,8 @@ def write_slices(slices: Sequence[Measured], file: Path, perceptual: str | None)
     metrics = [*IMAGE_METRICS, *([] if perceptual is None else [perceptual])]
     header = ["volume", "slice", "height", "width", "sampled_fraction", "data_range"]
     header += [name for metric in metrics for name in (metric, f"zero_filled_{metric}")]
+    with_spread = any(one.spread is not None for one in slices)
+    header += SPREAD_COLUMNS if with_spread else []
     with replacing(file) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(header)
@@ -33,7 +39,17 @@ def write_slices(slices: Sequence[Measured], file: Path, perceptual: str | None)
                     finite_or_none(values.get(metric, float("nan")))
                     for values in (one.reconstruction, one.zero_filled)
                 ]
-            writer.writerow(row)
+            writer.writerow(row + (_spread(one) if with_spread else []))
+
+
+def _spread(one: Measured) -> list[Any]:
+    if one.spread is None:
+        return [None] * len(SPREAD_COLUMNS)
+    psnr_db = one.spread.psnr_db
+    finite = all(map(math.isfinite, psnr_db))
+    deviation = statistics.stdev(psnr_db) if finite else math.nan
+    figures = (one.spread.pixel_std, statistics.fmean(psnr_db), deviation)
+    return [one.spread.samples, *map(finite_or_none, figures)]
 
 
 def write_summary(summary: dict[str, Any], file: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import tempfile
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import default_collate
 from tqdm import tqdm
 
 from configs import ExperimentConfig, LoadedConfig
 from models.registry import build_model
 from training.bootstrap import describe
 from training.dataset import build_dataset
+from training.diffusion_reconstruction import DiffusionSampler, build_sampler
 from training.errors import DataError
 from training.evaluated_checkpoint import default_checkpoint, load_evaluated
 from training.evaluation import Evaluation, EvaluationOptions, evaluate
@@ -28,7 +31,13 @@ from training.evaluation_files import (
     write_slices,
     write_summary,
 )
-from training.evaluation_summary import compare, sampled_fractions, summarise_evaluation, volume_table
+from training.evaluation_summary import (
+    compare,
+    sampled_fractions,
+    summarise_evaluation,
+    summarise_sampling,
+    volume_table,
+)
 from training.loader import build_loader
 from training.loop import run_folders
 from training.perceptual_metric import PerceptualChoice, choose_perceptual_metric
@@ -78,7 +87,8 @@ def run_evaluation(
     A file that could not be written is told in the summary's `not_written`; the figures are there all the same.
 
     Raises:
-        ModelError, DataError, CheckpointError, PerceptualMetricError, ReconstructionError: for what cannot be used.
+        ModelError, DataError, LossError, CheckpointError, PerceptualMetricError, ReconstructionError: for what
+            cannot be used.
         OSError: for a folder that cannot be written, before anything is measured.
     """
     config = loaded.config
@@ -104,6 +114,7 @@ def run_evaluation(
         data_consistency=request.data_consistency,
         limit=request.limit,
         pictures=config.evaluation.num_samples_to_save if config.evaluation.save_images else 0,
+        sampler=_sampler(config, request, precision),
     )
     total = len(dataset) if request.limit is None else min(request.limit, len(dataset))
     with tqdm(total=total, unit="slice", disable=None, file=sys.stderr) as bar:
@@ -129,14 +140,12 @@ def run_evaluation(
             "limit": request.limit,
             "sampled_fraction": sampled_fractions(result),
         },
-        "data_consistency": {
-            "applied": request.data_consistency,
-            "method": CONSISTENCY if request.data_consistency else None,
-        },
+        "data_consistency": _consistency_block(options),
+        "sampling": summarise_sampling(options.sampler, result),
         "metrics": {**summarise_evaluation(result), "perceptual": _perceptual_block(choice, result)},
         "bootstrap": describe(len(result.volumes), *_notes_on_volumes(config)),
         "volumes": volume_table(result),
-        "latency": None if result.stopped_by else _latency(network, dataset, request, precision),
+        "latency": None if result.stopped_by else _latency(network, dataset, request, options),
         "environment": {
             "device": str(request.device),
             "device_name": torch.cuda.get_device_name(request.device)
@@ -188,9 +197,35 @@ def _perceptual_block(choice: PerceptualChoice, result: Evaluation) -> dict[str,
     return block
 
 
-def _latency(network: nn.Module, dataset, request: EvaluationRequest, precision) -> dict[str, Any]:
-    image = dataset[0]["input"][None].to(request.device)
-    return measure_latency(network, image, precision)
+def _sampler(
+    config: ExperimentConfig, request: EvaluationRequest, precision: torch.dtype | None
+) -> DiffusionSampler | None:
+    if not config.is_denoiser:
+        return None
+    sampler = build_sampler(config, precision)
+    return dataclasses.replace(sampler, data_consistency=True) if request.data_consistency else sampler
+
+
+def _consistency_block(options: EvaluationOptions) -> dict[str, Any]:
+    sampler = options.sampler
+    if sampler is None:
+        applied, method = options.data_consistency, CONSISTENCY
+    else:
+        applied, method = sampler.data_consistency, f"at every step of sampling; {CONSISTENCY}"
+    return {"applied": applied, "method": method if applied else None}
+
+
+def _latency(network: nn.Module, dataset, request: EvaluationRequest, options: EvaluationOptions):
+    one = default_collate([dataset[0]])
+    image, sampler = one["input"].to(request.device), options.sampler
+    if sampler is None:
+        return measure_latency(network, image, options.autocast_dtype)
+    single = dataclasses.replace(sampler, samples=1)
+    block = measure_latency(
+        network, image, sampler.autocast_dtype, lambda: single.reconstruct(network, one, request.device)
+    )
+    what = f"one sample of one image, {sampler.calls} calls of the denoiser"
+    return {**block, "what": f"{what}; no loading, data consistency or metrics"}
 
 
 def _write(summary: dict[str, Any], result: Evaluation, choice: PerceptualChoice, folder: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from training.bootstrap import volume_interval
-from training.evaluation import IMAGE_METRICS, Evaluation, Measured
+from training.diffusion_reconstruction import DiffusionSampler
+from training.evaluation import IMAGE_METRICS, SAMPLED_ERROR, Evaluation, Measured
 from training.metrics import DEFINITIONS
 from training.run_log import finite_or_none
 
@@ -96,3 +98,39 @@ def sampled_fractions(evaluation: Evaluation) -> dict[str, float] | None:
     if not shares:
         return None
     return {"mean": sum(shares) / len(shares), "min": min(shares), "max": max(shares)}
+
+
+def summarise_sampling(sampler: DiffusionSampler | None, evaluation: Evaluation) -> dict[str, Any] | None:
+    """The `sampling` block of a summary: how a denoiser's images were sampled and how far samples are apart.
+
+    `sampled_kspace_error` is that of the reconstruction and of the zero-filled image. `pixel_std` and
+    `sample_psnr_db` are None with one sample a slice; of the latter, `mean` is over all samples, `std` the deviation
+    among the samples of a slice (n - 1), mean over slices.
+    """
+    if sampler is None:
+        return None
+    spreads = [one.spread for one in evaluation.slices if one.spread is not None]
+    block: dict[str, Any] = {
+        **sampler.describe(),
+        "reconstruction": "mean of the samples" if sampler.samples > 1 else "the sample",
+        SAMPLED_ERROR: {
+            "definition": "|M (F x - k0)| / |M k0|, mean over slices",
+            **compare(evaluation.slices, SAMPLED_ERROR),
+        },
+        "pixel_std": None,
+        "sample_psnr_db": None,
+    }
+    finite = [spread for spread in spreads if all(map(math.isfinite, (spread.pixel_std, *spread.psnr_db)))]
+    if finite:
+        everything = [value for spread in finite for value in spread.psnr_db]
+        block["pixel_std"] = {
+            "definition": "deviation over samples, mean over pixels and slices, share of the slice's maximum",
+            "mean": statistics.fmean(spread.pixel_std for spread in finite),
+            "count": len(finite),
+        }
+        block["sample_psnr_db"] = {
+            "mean": statistics.fmean(everything),
+            "std": statistics.fmean(statistics.stdev(spread.psnr_db) for spread in finite),
+            "count": len(everything),
+        }
+    return block

@@ -26,6 +26,8 @@ from training.checkpoints import (
     state_content,
 )
 from training.dataset import build_dataset
+from training.denoising import build_preparation
+from training.denoising_validation import denoising_result
 from training.distributed import World
 from training.loader import build_loader
 from training.losses import build_loss
@@ -33,7 +35,7 @@ from training.run_log import RunLog
 from training.sources import has_split
 from training.step import build_settings, build_state, training_step
 from training.stopping import Progress, StopRequest
-from training.validation import ValidationResult, validate
+from training.validation import BatchResult, ValidationResult, direct_result, validate
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class TrainingRun:
         dataset = build_dataset(config, "train")
         place = {"rank": world.rank, "world_size": world.size}
         self.train_loader = build_loader(config, "train", dataset=dataset, **place)
+        self.prepare = build_preparation(config, **place)
         self.val_loader: DataLoader | None = None
         if has_split(config, "val"):
             self.val_loader = build_loader(config, "val", **place)
@@ -101,6 +104,10 @@ class TrainingRun:
         self.batches_per_epoch = self.train_loader.batch_sampler.batches_per_epoch
         self.total_steps = self._total_steps()
         self.settings = build_settings(config, world.device.type)
+        self.result_of = self._batch_result(loss)
+        self.early_stopping = config.training.early_stopping.model_copy(
+            update={"metric": config.early_stopping_metric}
+        )
         module = built.module.to(world.device)
         if config.system.channels_last:
             module.to(memory_format=torch.channels_last)
@@ -109,6 +116,13 @@ class TrainingRun:
         self.checkpoints = CheckpointFolder(self.folders.checkpoints, config.training.keep_checkpoints)
         self.progress = Progress()
         torch.manual_seed(config.system.seed + world.rank)
+
+    def _batch_result(self, loss: torch.nn.Module) -> BatchResult:
+        """How a validation batch becomes a loss and images."""
+        if not self.config.is_denoiser:
+            return direct_result(loss, self.settings, self.world.device)
+        dataset = None if self.val_loader is None else self.val_loader.dataset
+        return denoising_result(self.config, loss, dataset, self.settings, self.world.device)
 
     def _wrap(self, module: torch.nn.Module) -> torch.nn.Module:
         network = self.world.wrap(module)
@@ -210,10 +224,10 @@ class TrainingRun:
                     )
                 if self._validation_is_due():
                     validation, better = self._validate(log)
-                    bar.set_description(f"PSNR {validation.network.psnr_db or float('nan'):.2f} dB")
+                    bar.set_description(_in_short(validation))
                     if better:
                         self._save_best()
-                    if self.progress.is_exhausted(config.training.early_stopping):
+                    if self.progress.is_exhausted(self.early_stopping):
                         stopped_by = "early stopping"
                         break
                 if self._is_due(config.training.checkpoint_every_steps):
@@ -236,7 +250,9 @@ class TrainingRun:
         )
 
     def _stream(self) -> BatchStream:
-        return BatchStream(self.train_loader, self.world.device, self.state.step, self.accumulate)
+        return BatchStream(
+            self.train_loader, self.world.device, self.state.step, self.accumulate, self.prepare
+        )
 
     def _is_due(self, every: int) -> bool:
         return self.state.step % every == 0
@@ -258,13 +274,12 @@ class TrainingRun:
         network = self.state.module if self.state.ema is None else self.state.ema.module
         result = validate(
             network,
-            self.state.loss,
+            self.result_of,
             self.val_loader,
-            self.settings,
             self.world,
             self.config.evaluation.convention,
         )
-        section = self.config.training.early_stopping
+        section = self.early_stopping
         values = result.values()
         better = self.progress.update(values[section.metric], self.state.step, section)
         if log is not None:
@@ -291,6 +306,11 @@ class TrainingRun:
         content = self._content()
         if self.world.is_first:
             self.checkpoints.save_best(content)
+
+
+def _in_short(validation: ValidationResult) -> str:
+    psnr_db = validation.network.psnr_db
+    return f"loss {validation.loss:.4g}" if psnr_db is None else f"PSNR {psnr_db:.2f} dB"
 
 
 def _progress_bar(run: TrainingRun) -> tqdm:

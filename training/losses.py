@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from configs import ExperimentConfig
+from configs.denoiser_sections import DENOISER_TYPES
 from configs.training_sections import LossComponentsSection
 from training.errors import LossError
 from training.kspace import fft2c
@@ -93,9 +94,7 @@ class MultiComponentLoss(nn.Module):
     def forward(self, output: Any, target: Tensor) -> LossValue:
         """Raises LossError when the output has another shape than the target."""
         prediction = first_tensor(output)
-        if prediction.shape != target.shape:
-            shapes = f"{tuple(prediction.shape)}, its target {tuple(target.shape)}"
-            raise LossError(f"the network's output has the shape {shapes}: this loss compares equal shapes")
+        _check_shapes(prediction, target)
         with _without_autocast(prediction.device.type):
             prediction, target = prediction.float(), target.float()
             values = {
@@ -103,6 +102,44 @@ class MultiComponentLoss(nn.Module):
             }
             total = torch.stack(list(values.values())).sum()
         return LossValue(total, {name: value.detach() for name, value in values.items()})
+
+
+class WeightedTarget(NamedTuple):
+    """A denoiser's target (B, C, H, W), and the weight of each sample's error (B,)."""
+
+    value: Tensor
+    weight: Tensor
+
+
+class DenoisingLoss(nn.Module):
+    """Mean over samples of weight x mean error, squared or absolute, of what a denoiser predicts.
+
+    The weights (min-SNR) are the time steps', so they come with the target; a plain tensor has weights of 1.
+    """
+
+    skipped: tuple[str, ...] = ()
+
+    def __init__(self, kind: str, predicted: str) -> None:
+        """kind: "mse" or "l1". predicted: "epsilon", "v" or "x0", for the label."""
+        super().__init__()
+        self.name, self.label = kind, f"{kind} of {predicted}"
+        self.error = {"mse": torch.square, "l1": torch.abs}[kind]
+
+    def forward(self, output: Any, target: WeightedTarget | Tensor) -> LossValue:
+        """Raises LossError when the output has another shape than the target."""
+        prediction = first_tensor(output)
+        wanted, weight = (target, None) if isinstance(target, Tensor) else target
+        _check_shapes(prediction, wanted)
+        with _without_autocast(prediction.device.type):
+            errors = self.error(prediction.float() - wanted.float()).flatten(1).mean(1)
+            total = errors.mean() if weight is None else (weight * errors).mean()
+        return LossValue(total, {self.name: total.detach()})
+
+
+def _check_shapes(prediction: Tensor, target: Tensor) -> None:
+    if prediction.shape != target.shape:
+        shapes = f"{tuple(prediction.shape)}, its target {tuple(target.shape)}"
+        raise LossError(f"the network's output has the shape {shapes}: this loss compares equal shapes")
 
 
 class CrossEntropyLoss(nn.Module):
@@ -160,16 +197,23 @@ def build_loss(config: ExperimentConfig, net_type: str | None = None) -> nn.Modu
 
     Args:
         config: the experiment.
-        net_type: the network, None for the config's. "auto" is `multi_component` for "swinir" and the stand-in
-            for others.
+        net_type: the network, None for the config's. "auto" is `multi_component` for "swinir", the squared error
+            of the prediction for denoisers, and the stand-in for others.
 
     Raises:
         LossError: for weights that are named but not usable, or when no part is left.
     """
     options = config.training.loss
     kind = options.type
+    net_type = net_type or config.model.net_type
+    if net_type in DENOISER_TYPES:
+        diffusion = config.training.diffusion
+        loss = DenoisingLoss("mse" if kind == "auto" else kind, diffusion.objective)
+        if diffusion.min_snr_gamma is not None:
+            loss.label += f", min-SNR weights (gamma {diffusion.min_snr_gamma:g})"
+        return loss
     if kind == "auto":
-        swinir = (net_type or config.model.net_type) in ("swinir", "swinmr")
+        swinir = net_type in ("swinir", "swinmr")
         kind = "multi_component" if swinir else "stand_in"
     if kind == "stand_in":
         return StandInLoss()

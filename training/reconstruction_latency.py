@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,18 +18,25 @@ TIME_BUDGET_S = 20.0
 LEAST_TIMED_RUNS = 2
 
 
-def measure_latency(network: nn.Module, image: Tensor, autocast_dtype: torch.dtype | None) -> dict[str, Any]:
+def measure_latency(
+    network: nn.Module,
+    image: Tensor,
+    autocast_dtype: torch.dtype | None,
+    run: Callable[[], object] | None = None,
+) -> dict[str, Any]:
     """The `latency` block of a summary, of one image (1, C, H, W) on the network's device.
 
     3 warm-up runs that are not counted, then 20 timed ones, all within 20 seconds where that leaves at least 1
-    and 2. Loading, data consistency and metrics are not in it.
+    and 2. Loading, data consistency and metrics are not in it. run: what is timed in place of one call of the
+    network, such as the sampling of one image.
     """
+    run = run or (lambda: reconstruct(network, image, autocast_dtype))
     started = time.perf_counter()
 
     def timed_ms() -> float:
         _wait(image.device)
         begun = time.perf_counter()
-        reconstruct(network, image, autocast_dtype)
+        run()
         _wait(image.device)
         return 1000 * (time.perf_counter() - begun)
 

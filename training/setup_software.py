@@ -38,7 +38,14 @@ def _reads(*sources: str) -> Callable[[Any], bool]:
 OPTIONAL = (
     OptionalPackage("torchvision", "LPIPS and the VGG19 loss cannot be built"),
     OptionalPackage(
-        "timm", "networks of net_type timm cannot be built", lambda config: config.model.net_type == "timm"
+        "timm",
+        "networks of net_type timm and dit_denoiser cannot be built",
+        lambda config: config.model.net_type in ("timm", "dit_denoiser"),
+    ),
+    OptionalPackage(
+        "diffusers",
+        "networks of net_type diffusers cannot be built",
+        lambda config: config.model.net_type == "diffusers",
     ),
     OptionalPackage("fvcore", "profiles lack fvcore's second opinion on MACs"),
     OptionalPackage("thop", "profiles lack thop's second opinion on MACs"),

@@ -128,16 +128,18 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
 
 def _one_sample(config, built, device, real: bool):
     import torch
+    from torch.utils.data import default_collate
 
     from training.dataset import build_dataset
+    from training.denoising import build_preparation
     from training.step import MicroBatch
 
     if real:
-        sample = build_dataset(config, "train")[0]
-        inputs = sample["input"][None].to(device)
-        return MicroBatch((inputs,), sample["target"][None].to(device), [sample["name"]])
+        batch = default_collate([build_dataset(config, "train")[0]])
+        return build_preparation(config)(batch, device, 0, 0)
     inputs = built.example_inputs(1, device, which="training")
-    return MicroBatch(inputs, torch.zeros_like(inputs[0]), ["random values"])
+    channels = config.model.in_chans if config.is_denoiser else inputs[0].shape[1]
+    return MicroBatch(inputs, torch.zeros_like(inputs[0][:, :channels]), ["random values"])
 
 
 def _peak(device) -> tuple[int, str]:

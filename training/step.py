@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from configs import ExperimentConfig
+from training.losses import WeightedTarget
 from training.optimisation import build_optimizer, build_scheduler
 
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -35,12 +36,12 @@ class NonFiniteLossError(ArithmeticError):
 class MicroBatch:
     """What one forward and backward takes, on the device of the network.
 
-    inputs: positional arguments of the network, each (B, ...). target: (B, C, H, W).
-    names: what to call the samples when something is wrong with them.
+    inputs: positional arguments of the network, each (B, ...). target: what the loss takes beside the output,
+    (B, C, H, W), for a denoiser with weights. names: what to call the samples when something is wrong with them.
     """
 
     inputs: tuple[Tensor, ...]
-    target: Tensor
+    target: Tensor | WeightedTarget
     names: list[str] = field(default_factory=list)
 
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from configs import ExperimentConfig
 from models.inputs import BuiltModel
-from training.losses import build_loss
+from training.losses import build_loss, first_tensor
 
 # Copies of the parameters that the optimizer keeps beside them.
 OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "sgd": 1}
@@ -94,6 +94,7 @@ def estimate_step(built: BuiltModel, config: ExperimentConfig) -> StepEstimate:
     mode = LiveBytes()
     with mode:
         output = module(*inputs)
-        target = torch.empty_like(inputs[0])
+        # Of an image network that is the input's shape too; a denoiser's input holds the condition as well.
+        target = torch.empty_like(first_tensor(output))
         loss(output, target).total.backward()
     return StepEstimate(own_bytes, copies * trained_bytes, mode.peak_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,8 @@ class ValidationResult:
     """Means over the validation set, in every process the same.
 
     sampled_fraction is the share of k-space that the masks really sampled. example: (zero-filled, output, target)
-    magnitudes of the first slice, (3, H, W), scaled to the target's maximum; None in the other processes.
+    magnitudes of the first slice, (3, H, W), scaled to the target's maximum; None in the other processes, and where
+    no images were made. `network` is then without values.
     """
 
     network: MetricResult
@@ -74,15 +76,31 @@ def validate_batch(
     return output, float(loss(output, micro_batch.target).total)
 
 
+# (network, collated batch) to the loss, a mean over its samples, and images (B, C, H, W), None where none are made.
+BatchResult = Callable[[nn.Module, dict[str, Any]], tuple[float, Tensor | None]]
+
+
+def direct_result(loss: nn.Module, settings: StepSettings, device: torch.device) -> BatchResult:
+    """The images that the network makes of its inputs, and their loss."""
+
+    def run(network: nn.Module, batch: dict[str, Any]) -> tuple[float, Tensor]:
+        output, value = validate_batch(network, loss, to_device(batch, device), settings)
+        return value, output
+
+    return run
+
+
 def validate(
     network: nn.Module,
-    loss: nn.Module,
+    result_of: BatchResult,
     loader: DataLoader,
-    settings: StepSettings,
     world: World,
     convention: Convention,
 ) -> ValidationResult:
-    """Runs the network over the loader in evaluation mode; its training flag is given back."""
+    """Runs the network over the loader in evaluation mode; its training flag is given back.
+
+    result_of: `direct_result`, or what a denoiser has instead of it.
+    """
     dataset: ReconstructionDataset = loader.dataset
     slices = Counter(str(dataset.locate(index)[0]) for index in range(len(dataset)))
     outputs = MetricAccumulator(convention, slices)
@@ -95,21 +113,21 @@ def validate(
     try:
         with torch.inference_mode():
             for batch in loader:
-                micro_batch = to_device(batch, world.device)
-                output, loss_value = validate_batch(network, loss, micro_batch, settings)
-                losses += [loss_value] * len(micro_batch.names)
+                value, output = result_of(network, batch)
+                losses += [value] * len(batch["name"])
                 fractions += batch["sampled_fraction"].tolist()
-                triple = [
-                    magnitudes(x.cpu(), batch["offset"], batch["scale"])
+                zero_filled, got, target = (
+                    None if x is None else magnitudes(x.cpu(), batch["offset"], batch["scale"])
                     for x in (batch["input"], output, batch["target"])
-                ]
+                )
                 for position, index in enumerate(batch["index"].tolist()):
                     volume = str(dataset.locate(index)[0])
-                    zero_filled, got, target = (x[position].numpy() for x in triple)
-                    outputs.add(volume, got, target)
-                    inputs.add(volume, zero_filled, target)
-                if example is None and world.is_first:
-                    example = torch.stack([x[0] for x in triple])
+                    true = target[position].numpy()
+                    inputs.add(volume, zero_filled[position].numpy(), true)
+                    if got is not None:
+                        outputs.add(volume, got[position].numpy(), true)
+                if example is None and got is not None and world.is_first:
+                    example = torch.stack([x[0] for x in (zero_filled, got, target)])
                     example = example / example[2].max().clamp_min(torch.finfo(torch.float32).tiny)
     finally:
         network.train(was_training)

@@ -10,6 +10,7 @@ import numpy as np
 
 from configs import ExperimentConfig
 from models.inputs import BuiltModel
+from profiler.batch_limits import MAX_BATCH_SIZE
 from profiler.memory_fingerprint import memory_fingerprint
 from profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
 from profiler.prediction.replay import ReplayResult, live_peak, replay
@@ -21,7 +22,6 @@ from profiler.prediction.traced_step import trace_inference, trace_training
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
 TABLE_END_BYTES = 288 * 10**9
 TABLE_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
-MAX_BATCH_SIZE = 65535
 
 
 class TraceFamily:
@@ -133,6 +133,12 @@ def predict_sizes(
         full = full or result.peak_reserved_bytes > TABLE_END_BYTES
         on_progress()
     return found
+
+
+def size_rows(family: TraceFamily, batch_sizes: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Rows of these very sizes."""
+    traces = {batch: family.at(batch) for batch in batch_sizes}
+    return {str(batch): size_entry(trace, replay(trace), None) for batch, trace in traces.items()}
 
 
 def predict_setting(

@@ -81,6 +81,11 @@ class PredictionSession:
                 answers[number] = next((a for a in answers if isinstance(a, Exception)), WorkerError(failed))
         return answers
 
+    def sizes(self, setting: dict[str, Any], batch_sizes: Sequence[int]) -> dict[str, dict[str, Any]]:
+        """Rows of a setting's table of sizes; setting: as Setting.to_json."""
+        [process] = self._running(1)
+        return process.ask("sizes", timeout_s=self.timeout_s, setting=setting, batch_sizes=list(batch_sizes))
+
     def predict_inference(self, precision: str, batch_sizes: Sequence[int]) -> dict[str, Any]:
         """`memory_model.inference`."""
         [process] = self._running(1)
@@ -91,7 +96,7 @@ class PredictionSession:
     def _running(self, count: int) -> list[WorkerProcess]:
         """That many live processes. Started by the main thread: each dies with the thread that started it."""
         alive = [process for process in self._processes if process.alive]
-        started = [WorkerProcess("profiler.prediction.server") for _ in range(count - len(alive))]
+        started = [WorkerProcess(module="profiler.prediction.server") for _ in range(count - len(alive))]
         self._processes += started
         for process in started:
             self.opened = process.ask("open", config=self.config, trust_config=self.trust_config)

@@ -36,7 +36,7 @@ def schema_rows() -> dict[tuple[str, str], tuple[str, str, str]]:
     def walk(section: type[Section], heading: str, prefix: str) -> None:
         for key, info in section.model_fields.items():
             if info.discriminator:
-                for net_type in ("swinir", "timm", "custom"):
+                for net_type in MODEL_SECTIONS.keys() - {"swinmr"}:
                     walk(MODEL_SECTIONS[net_type], f"model with net_type {net_type}", "model.")
             elif isinstance(info.annotation, type) and issubclass(info.annotation, Section):
                 walk(info.annotation, prefix + key, f"{prefix}{key}.")

@@ -33,7 +33,7 @@ def entry(name, gibibytes, batch_size, accumulate=1, target_batch=None, devices=
 
 
 PROFILE = {
-    "memory_model": {"memory_fingerprint": memory_fingerprint(CONFIG), "loss": "parts"},
+    "memory_model": {"memory_fingerprint": memory_fingerprint(CONFIG), "loss": "parts", "accumulate": 1},
     "recommendation": {
         "training": [entry("RTX 3060", 12, 10), entry("RTX 3090", 23, 21), entry("Other", 23, 20)]
     },
@@ -67,9 +67,6 @@ def test_the_card_itself_or_the_largest_with_no_more_memory(tmp_path, device, ex
 def test_the_config_gets_integers(tmp_path):
     profile = copy.deepcopy(PROFILE)
     profile["recommendation"]["training"] = [entry("RTX 3090", 23, 16, 4, 64)]
-    profile["memory_model"]["memory_fingerprint"] = memory_fingerprint(
-        CONFIG.model_copy(update={"training": CONFIG.training.model_copy(update={"accumulate": 2})})
-    )
     chosen = choose(tmp_path, profile)
     config = with_choice(CONFIG, chosen)
     assert (config.data.batch_size, config.training.accumulate) == (16, 4)
@@ -81,9 +78,9 @@ def test_a_profile_made_with_accumulation_covers_a_run_without_but_not_the_other
         update={"training": CONFIG.training.model_copy(update={"accumulate": 4})}
     )
     profile = copy.deepcopy(PROFILE)
-    with pytest.raises(BatchSizeError, match="another network"):
+    with pytest.raises(BatchSizeError, match="without accumulation, and the config has 4"):
         choose(tmp_path, config=accumulating)
-    profile["memory_model"]["memory_fingerprint"] = memory_fingerprint(accumulating)
+    profile["memory_model"].update(memory_fingerprint=memory_fingerprint(accumulating), accumulate=4)
     assert choose(tmp_path, profile, config=accumulating).accumulate == 4
     assert choose(tmp_path, profile).accumulate == 1
 

@@ -1,0 +1,205 @@
+"""The `model` sections of diffusion denoisers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, create_model, model_validator
+
+from configs.denoiser_limits import diffusers_problems, dit_problems, unet_problems
+from configs.errors import CrossFieldError
+from configs.field_types import (
+    BlockCounts,
+    Counts,
+    Expected,
+    Flag,
+    ImageSize,
+    ImageSizeOrNull,
+    InputShape,
+    Kwargs,
+    Positive,
+    Rate,
+    Section,
+    Size,
+    SizeOrNull,
+    image_hw,
+)
+
+CONDITIONAL_TEXT = "The zero-filled image is an input too, concatenated to the noisy image."
+IMAGE_CHANNELS_TEXT = "Channels of an image: 1 for magnitude, 2 for real and imaginary."
+
+
+class UNetDenoiserModelConfig(Section):
+    """The convolutional denoiser of DDPM (Ho et al. 2020) and ADM (Dhariwal and Nichol 2021)."""
+
+    net_type: Annotated[Literal["unet_denoiser"], Expected('"unet_denoiser"')] = Field(
+        description="The network."
+    )
+    img_size: ImageSize = Field(
+        256, description="Size of a whole image in pixels: what is profiled and sampled."
+    )
+    in_chans: Size = Field(1, description=IMAGE_CHANNELS_TEXT)
+    conditional: Flag = Field(True, description=CONDITIONAL_TEXT)
+    base_channels: Size = Field(64, description="Feature channels that `channel_multipliers` multiply.")
+    channel_multipliers: BlockCounts = Field(
+        [1, 2, 2, 4, 4], description="Channels of each level. From one level to the next, sides are halved."
+    )
+    num_res_blocks: Annotated[int, Field(ge=1, le=64), Expected("whole number, 1 to 64")] = Field(
+        2, description="Residual blocks per level on the way down; one more on the way up."
+    )
+    attention_resolutions: Counts = Field(
+        [16],
+        description="Levels with attention, by the shorter side of their features (of `img_size`), in pixels.",
+    )
+    head_channels: Size = Field(
+        64, description="Channels of an attention head. Divides the channels of every level with attention."
+    )
+    scale_shift: Flag = Field(
+        True,
+        description="The time step scales and shifts normed features (ADM). false: it is added (DDPM).",
+    )
+    num_groups: Size = Field(32, description="Groups of the group norms. Divides every level's channels.")
+    drop_rate: Rate = Field(0.0, description="Dropout in the residual blocks.")
+
+    @property
+    def image_hw(self) -> tuple[int, int]:
+        """(height, width) of a whole image in pixels."""
+        return image_hw(self.img_size)
+
+    @property
+    def side_multiple(self) -> int:
+        """What divides the sides of every image: they are halved between levels."""
+        return 2 ** (len(self.channel_multipliers) - 1)
+
+    @property
+    def network_input_channels(self) -> int:
+        """Channels of the network's first input: the noisy image, and the condition behind it."""
+        return self.in_chans * (1 + self.conditional)
+
+    @model_validator(mode="after")
+    def _refuse_what_the_network_would_refuse(self) -> UNetDenoiserModelConfig:
+        problems = unet_problems(self)
+        if problems:
+            raise CrossFieldError(problems)
+        return self
+
+
+class DiTDenoiserModelConfig(Section):
+    """The diffusion transformer with adaLN-zero (Peebles and Xie 2023). The defaults are DiT-S/8."""
+
+    net_type: Annotated[Literal["dit_denoiser"], Expected('"dit_denoiser"')] = Field(
+        description="The network."
+    )
+    img_size: ImageSize = Field(
+        256, description="Size of a whole image (or latent) in pixels: what is profiled and sampled."
+    )
+    in_chans: Size = Field(1, description=IMAGE_CHANNELS_TEXT)
+    out_chans: SizeOrNull = Field(
+        None,
+        description="Channels of the output. null: `in_chans`. Others are only profiled (8 of 4 in the paper).",
+    )
+    conditional: Flag = Field(True, description=CONDITIONAL_TEXT)
+    patch_size: Annotated[Literal[2, 4, 8], Expected("2, 4 or 8")] = Field(
+        8, description="Side in pixels of the square that becomes one token."
+    )
+    embed_dim: Size = Field(384, description="Width of a token. Divisible by `num_heads` and by 4.")
+    depth: Annotated[int, Field(ge=1, le=1024), Expected("whole number, 1 to 1024")] = Field(
+        12, description="Transformer blocks."
+    )
+    num_heads: Annotated[int, Field(ge=1, le=1024), Expected("whole number, 1 to 1024")] = Field(
+        6, description="Attention heads of a block."
+    )
+    mlp_ratio: Positive = Field(4.0, description="Hidden channels of the MLP over `embed_dim`.")
+    num_classes: Annotated[
+        Annotated[int, Field(ge=1, le=10**6)] | None, Expected("whole number, 1 to 10^6, or null")
+    ] = Field(
+        None,
+        description="A class number is a third input, as in the paper (profiled only). null: there is none.",
+    )
+
+    @property
+    def image_hw(self) -> tuple[int, int]:
+        """(height, width) of a whole image in pixels."""
+        return image_hw(self.img_size)
+
+    @property
+    def side_multiple(self) -> int:
+        """What divides the sides of every image."""
+        return self.patch_size
+
+    @property
+    def network_input_channels(self) -> int:
+        """Channels of the network's first input: the noisy image, and the condition behind it."""
+        return self.in_chans * (1 + self.conditional)
+
+    @property
+    def output_channels(self) -> int:
+        """Channels of the output: `out_chans`, or `in_chans` where that is null."""
+        return self.in_chans if self.out_chans is None else self.out_chans
+
+    @model_validator(mode="after")
+    def _refuse_what_the_network_would_refuse(self) -> DiTDenoiserModelConfig:
+        problems = dit_problems(self)
+        if problems:
+            raise CrossFieldError(problems)
+        return self
+
+
+class _DiffusersFields(Section):
+    net_type: Annotated[Literal["diffusers"], Expected('"diffusers"')] = Field(
+        description="A model class of the diffusers package."
+    )
+
+
+# `class` is the field's name in the file, and a word that Python keeps for itself.
+_DiffusersClass = create_model(
+    "_DiffusersClass",
+    __base__=_DiffusersFields,
+    **{
+        "class": (
+            Annotated[
+                str,
+                Field(pattern=r"^[A-Za-z_]\w*$", max_length=200),
+                Expected("name of a class of diffusers"),
+            ],
+            Field(description="Name of the class, such as `UNet2DModel`."),
+        )
+    },
+)
+
+
+class DiffusersModelConfig(_DiffusersClass):
+    """Any model class of the diffusers package, with random weights: nothing is downloaded."""
+
+    config: Kwargs = Field({}, description="Arguments of the class, such as `in_channels`, `sample_size`.")
+    img_size: ImageSizeOrNull = Field(
+        None, description="Size of a whole image in pixels. null: `sample_size` of `config` or of the class."
+    )
+    conditional: Flag = Field(
+        False,
+        description="As for the others: half of `in_channels` is then the zero-filled image.",
+    )
+    inputs: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=100)], InputShape],
+        Expected('object of shapes without the batch, such as {"encoder_hidden_states": [77, 1024]}'),
+    ] = Field({}, description="Further inputs of `forward` by name, behind the image and the time step.")
+    int64_inputs: Annotated[list[str], Expected("list of names")] = Field(
+        [], description="Those of `inputs` that are whole numbers, such as `class_labels`. Others: float."
+    )
+
+    @property
+    def in_chans(self) -> int | None:
+        """Channels of an image, None where `config` leaves `in_channels` to the class."""
+        channels = self.config.get("in_channels")
+        return channels // (1 + self.conditional) if isinstance(channels, int) else None
+
+    @model_validator(mode="after")
+    def _inputs_fit(self) -> DiffusersModelConfig:
+        problems = diffusers_problems(self)
+        if problems:
+            raise CrossFieldError(problems)
+        return self
+
+
+DenoiserConfig = UNetDenoiserModelConfig | DiTDenoiserModelConfig | DiffusersModelConfig
+DENOISER_TYPES = ("unet_denoiser", "dit_denoiser", "diffusers")

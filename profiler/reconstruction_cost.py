@@ -1,0 +1,49 @@
+"""What a denoiser's reconstruction costs: its calls, times what one call was counted and measured to cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from configs import ExperimentConfig
+
+GIGA = 1e9
+WHAT = (
+    "one sample of one image: calls of the denoiser alone; the sampler's own arithmetic, data consistency and further "
+    "samples of the slice come on top"
+)
+
+
+def reconstruction_cost(config: ExperimentConfig, macs: int | None) -> dict[str, Any] | None:
+    """The `reconstruction` block of `architecture`; None for a network that makes its image in one call.
+
+    macs: of one call for one image. Guidance asks the network with and without condition, so each step is two calls
+    (of one batch, twice as large). `latency_ms` is filled in by `add_latency`.
+    """
+    if not config.is_denoiser:
+        return None
+    sampling = config.evaluation.sampling
+    calls_per_step = 1 if sampling.guidance == 1 else 2
+    calls = sampling.sampling_steps * calls_per_step
+    total = None if macs is None else calls * macs
+    return {
+        "source": "extrapolated",
+        "what": WHAT,
+        "sampler": sampling.sampler,
+        "sampling_steps": sampling.sampling_steps,
+        "guidance": sampling.guidance,
+        "calls_per_step": calls_per_step,
+        "denoiser_calls": calls,
+        "samples_per_slice": sampling.samples_per_slice,
+        "macs": total,
+        "flops": None if total is None else 2 * total,
+        "gmacs": None if total is None else total / GIGA,
+        "gflops": None if total is None else 2 * total / GIGA,
+        "latency_ms": None,
+    }
+
+
+def add_latency(architecture: dict[str, Any] | None, single_image: dict[str, Any] | None) -> None:
+    """Calls x mean latency of one image, into the `reconstruction` block where there is one."""
+    block = None if architecture is None else architecture.get("reconstruction")
+    if block is not None and single_image is not None and "timing" in single_image:
+        block["latency_ms"] = block["denoiser_calls"] * single_image["timing"]["mean_ms"]

@@ -1,0 +1,154 @@
+"""Any class of diffusers by name and config, and every way in which that can go wrong."""
+
+import sys
+
+import pytest
+import torch
+
+from configs import config_from_dict
+from models.errors import ModelError
+from models.inputs import InputSpec
+from models.registry import build_model
+
+UNET = {
+    "sample_size": 16,
+    "in_channels": 1,
+    "out_channels": 1,
+    "block_out_channels": [8, 16],
+    "layers_per_block": 1,
+    "down_block_types": ["DownBlock2D", "DownBlock2D"],
+    "up_block_types": ["UpBlock2D", "UpBlock2D"],
+    "attention_head_dim": 8,
+    "norm_num_groups": 4,
+}
+CROSS_ATTENTION = {
+    "sample_size": 16,
+    "in_channels": 4,
+    "block_out_channels": [8, 16],
+    "layers_per_block": 1,
+    "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+    "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
+    "cross_attention_dim": 12,
+    "attention_head_dim": 8,
+    "norm_num_groups": 4,
+}
+
+
+def build(class_name="UNet2DModel", config=None, training=None, data=None, **model):
+    raw = {
+        "net_type": "diffusers",
+        "class": class_name,
+        "config": UNET if config is None else config,
+        **model,
+    }
+    return build_model(config_from_dict({"model": raw, "training": training or {}, "data": data or {}}))
+
+
+def refusal(*arguments, **options):
+    with pytest.raises(ModelError) as caught:
+        build(*arguments, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_unet_by_name_and_config():
+    built = build(config={**UNET, "in_channels": 2}, conditional=True, data={"patch_size": 8})
+    assert built.inputs["inference"] == (InputSpec((2, 16, 16)), InputSpec((), "int64"))
+    assert built.inputs["training"][0].shape == (2, 8, 8)
+    with torch.no_grad():
+        assert built.module(*built.example_inputs(3)).shape == (3, 1, 16, 16)
+
+
+def test_further_inputs_are_described_by_name():
+    built = build("UNet2DConditionModel", CROSS_ATTENTION, inputs={"encoder_hidden_states": [7, 12]})
+    assert built.inputs["inference"][2] == InputSpec((7, 12))
+    with torch.no_grad():
+        assert built.module(*built.example_inputs(2)).shape == (2, 4, 16, 16)
+
+
+def test_whole_numbers_among_the_inputs():
+    built = build(
+        config={**UNET, "num_class_embeds": 5}, inputs={"class_labels": []}, int64_inputs=["class_labels"]
+    )
+    assert built.inputs["inference"][2] == InputSpec((), "int64")
+    with torch.no_grad():
+        assert built.module(*built.example_inputs(2)).shape == (2, 1, 16, 16)
+
+
+def test_a_size_of_its_own_and_the_small_one_for_other_counters():
+    built = build(img_size=[128, 96])
+    assert built.inputs["inference"][0].shape == (1, 128, 96)
+    assert built.inputs["cross_check"][0].shape == (1, 64, 64)
+
+
+def test_checkpointing_is_handed_on():
+    built = build(training={"gradient_checkpointing": "full"})
+    assert built.module.model.is_gradient_checkpointing
+    built.module.to("meta").train()(*built.example_inputs(2, "meta")).square().mean().backward()
+
+
+def test_an_unknown_class_is_refused_with_the_nearest():
+    message = refusal("UNet2DModul")
+    assert message.startswith("model.class: diffusers ")
+    assert "has no class 'UNet2DModul'" in message
+    assert "UNet2DModel" in message
+
+
+@pytest.mark.parametrize("name", ["DDIMScheduler", "DDPMPipeline", "logging"])
+def test_what_is_no_network_is_refused(name):
+    assert refusal(name) == (
+        f"model.class: {name} of diffusers is no network: name a model class, such as UNet2DModel"
+    )
+
+
+def test_inputs_that_the_config_does_not_describe():
+    assert refusal("UNet2DConditionModel", CROSS_ATTENTION) == (
+        "model.inputs: UNet2DConditionModel.forward needs encoder_hidden_states beside sample and timestep: describe "
+        'the shape without the batch, {"encoder_hidden_states": [...]}'
+    )
+
+
+def test_inputs_that_the_config_makes_necessary():
+    """By its signature the class can do without; with this config it cannot."""
+    message = refusal(config={**UNET, "num_class_embeds": 5})
+    assert message.startswith("model: UNet2DModel does not take an image [1, 16, 16], a time step []: ")
+    assert "class_labels" in message
+
+
+def test_inputs_that_do_not_exist():
+    message = refusal(inputs={"words": [7]})
+    assert (
+        message == "model.inputs: UNet2DModel.forward takes no further input 'words'; it takes class_labels"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({**UNET, "channels": 3}, "channels"),
+        ({**UNET, "down_block_types": ["DownBlock2D"]}, "down_block_types"),
+        ({**UNET, "norm_num_groups": 3}, "divisible"),
+    ],
+)
+def test_a_config_that_the_class_refuses(config, said):
+    message = refusal(config=config)
+    assert message.startswith("model.config: UNet2DModel refuses it: ")
+    assert said in message
+
+
+def test_sides_that_the_levels_do_not_divide():
+    message = refusal(img_size=15)
+    assert message.startswith("model: UNet2DModel does not take an image [1, 15, 15], a time step []: ")
+
+
+def test_without_a_size_anywhere():
+    config = {key: value for key, value in UNET.items() if key != "sample_size"}
+    assert refusal(config=config) == "model.img_size: UNet2DModel has none of its own: give it"
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    assert refusal() == (
+        'model.net_type: "diffusers" needs the package diffusers: pip install ".[diffusion]"'
+    )

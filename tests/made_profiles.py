@@ -131,6 +131,7 @@ def architecture(macs=4_000_000_000, parameters=903_121, image=64):
         "by_operator": {},
         "by_module": tree,
         "uncounted_operators": {},
+        "reconstruction": None,
     }
 
 
@@ -266,7 +267,15 @@ def memory_model():
             "16": size_row(16100, 16400),
             "32": size_row(32100, 32800),
         },
-        "peak": {"phase": "backward", "operator": "native_layer_norm_backward.default", "by_category": {}},
+        "memory_fingerprint": "a" * 64,
+        "checked": True,
+        "not_aligned_because": None,
+        "peak": {
+            "batch_size": 8,
+            "phase": "backward",
+            "operator": "native_layer_norm_backward",
+            "by_category": {},
+        },
         "terms": {
             "parameters": {"fixed_bytes": 50 * MIB, "bytes_per_sample": 0},
             "gradients": {"fixed_bytes": 50 * MIB, "bytes_per_sample": 0},
@@ -280,6 +289,7 @@ def memory_model():
         "source": "predicted",
         "memory_fingerprint": "a" * 64,
         "torch_version": "2.14.1",
+        "loss": "15 spatial + 0.1 frequency",
         "optimizer": "adam",
         "ema": True,
         "accumulate": 1,
@@ -293,7 +303,7 @@ def memory_model():
 
 def recommended(name, total_gib, batch_size, needed_mib, largest=None, **changes):
     """An entry of `recommendation.training`: context 300 MiB, workspaces 17 MiB."""
-    lever = {"precision": "fp32", "checkpointing": "full", "patch_size": [96, 96], "largest_batch": 40}
+    lever = {"precision": "fp32", "checkpointing": "full", "patch_size": [96, 96], "is_config": False}
     entry = {
         "budget": {
             "name": name,
@@ -316,7 +326,10 @@ def recommended(name, total_gib, batch_size, needed_mib, largest=None, **changes
         "source": "predicted",
         "verified": False,
         "reason": "the largest that fits",
-        "levers": [{**lever, "needed_bytes": GIB, "source": "predicted"}],
+        "levers": [{**lever, "largest_batch": 40, "needed_bytes": GIB, "source": "predicted"}],
+        "target_batch": None,
+        "failure": None,
+        "time": None,
     }
     return {**entry, **changes}
 
@@ -335,6 +348,20 @@ def predicted_training(batch_size, peak_mib):
         "interval_bytes": [peak_mib * MIB, (peak_mib + 400) * MIB],
         "images_per_second": None,
         "steps_run": 0,
+        "live_bytes": peak_mib * MIB,
+        "requested_peak_bytes": None,
+        "device_used_bytes": None,
+        "by_category": None,
+        "peak_phase": "backward",
+        "peak_operator": None,
+        "workspace_bytes": 17 * MIB,
+        "context_bytes": 300 * MIB,
+        "validation": None,
+        "ddp_bucket_bytes": 0,
+        "step_ms": [],
+        "retries": None,
+        "cold_peak_bytes": None,
+        "assumptions": [],
     }
 
 

@@ -44,6 +44,13 @@ def _architecture_cards(view: ProfileView) -> list[Card]:
         found.append(Card("MACs", words.giga(one.macs), words.count(one.macs), "imported", detail))
     if one.flops is not None:
         found.append(Card("FLOPs", words.giga(one.flops), words.count(one.flops), one.source, "2 x MACs"))
+    if one.reconstruction is not None:
+        sample = one.reconstruction
+        detail = (
+            f"{sample.sampler}: {words.count(sample.calls)} calls, {words.milliseconds(sample.latency_ms)}"
+        )
+        macs = f"{words.giga(sample.macs)} MACs"
+        found.append(Card("One sampled image", macs, words.count(sample.macs), sample.source, detail))
     return found
 
 

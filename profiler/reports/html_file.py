@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from profiler.reports.cards import cards_of
 from profiler.reports.chart_texts import training_table
 from profiler.reports.charts import Chart, charts_of
+from profiler.reports.missing import what_is_missing
 from profiler.reports.module_view import ModuleNode
 from profiler.reports.page import render
 from profiler.reports.svg_markup import inline_svg
@@ -39,6 +40,7 @@ def html_text(view: ProfileView) -> str:
         "report.html.j2",
         view=view,
         cards=cards_of(view),
+        missing=what_is_missing(view),
         figures=figures,
         not_drawn=[title for name, title in EXPLAINED if name not in drawn],
         tree=tree,

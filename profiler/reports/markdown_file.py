@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from profiler.reports import words
 from profiler.reports.cards import cards_of
 from profiler.reports.chart_texts import interval, runs, training_table
+from profiler.reports.missing import what_is_missing
 from profiler.reports.view import ProfileView
 
 # What Markdown or the HTML in it would take for more than a letter.
@@ -35,13 +36,8 @@ def markdown_text(view: ProfileView) -> str:
         f"{escaped(view.model)}, image size {escaped(view.image_size)}, {escaped(where)}; {escaped(view.config_file)}",
         "",
     ]
-    if view.missing:
-        lines += [
-            "What this profile does not hold:",
-            "",
-            *(f"- {escaped(line)}" for line in view.missing),
-            "",
-        ]
+    if missing := what_is_missing(view):
+        lines += ["What this profile does not hold:", "", *(f"- {escaped(line)}" for line in missing), ""]
     cards = [("", "", "exact", "source", "of what")]
     cards += [(card.label, card.value, card.exact, card.source, card.detail) for card in cards_of(view)]
     lines += [*table(cards, align_right_from=5), ""]

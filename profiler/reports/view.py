@@ -33,6 +33,17 @@ class CounterView:
 
 
 @dataclass(frozen=True)
+class Reconstruction:
+    """One sample of one image by a denoiser: its calls times what one call costs."""
+
+    source: str
+    calls: int | None
+    macs: int | None
+    latency_ms: float | None
+    sampler: str
+
+
+@dataclass(frozen=True)
 class Architecture:
     """Counts of one forward pass of `input_shape`; a count is `measured`: nothing of it is estimated."""
 
@@ -49,6 +60,7 @@ class Architecture:
     count_error: str | None
     tree: ModuleNode | None
     counters: tuple[CounterView, ...]
+    reconstruction: Reconstruction | None
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,6 @@ class ProfileView:
     time_utc: str | None
     status: str
     status_reason: str | None
-    missing: tuple[str, ...]
     warnings: tuple[str, ...]
     warning_codes: tuple[str, ...]
     architecture: Architecture | None
@@ -121,7 +132,7 @@ def _view(profile: Fields, loaded: LoadedProfile) -> ProfileView:
     advice = _advice(recommendation.block("inference"))
     gpu = environment.block("gpu")
     config_file = config.text("config_file") or "not recorded"
-    view = ProfileView(
+    return ProfileView(
         file=loaded.file,
         version=loaded.version,
         title=config.text("experiment_name") or PurePath(config_file).stem or config_file,
@@ -135,7 +146,6 @@ def _view(profile: Fields, loaded: LoadedProfile) -> ProfileView:
         time_utc=environment.text("time_utc"),
         status=profile.text("status") or "not recorded",
         status_reason=profile.text("status_reason"),
-        missing=(),
         warnings=tuple(
             text for warning in profile.blocks("warnings") if (text := warning.text("message")) is not None
         ),
@@ -155,46 +165,6 @@ def _view(profile: Fields, loaded: LoadedProfile) -> ProfileView:
         perceptual=_perceptual(profile.block("perceptual_metric")),
         environment=environment_rows(environment),
     )
-    object.__setattr__(
-        view, "missing", tuple(what_is_missing(view, profile.block("memory_model") is not None))
-    )
-    return view
-
-
-def what_is_missing(view: ProfileView, predicted: bool) -> list[str]:
-    """What a complete profile would hold and this one does not, a sentence each."""
-    found = []
-    if view.imported:
-        found.append(
-            "This file is of the original script: no precision, environment, raw samples or intervals are in it; "
-            "its operation count is fvcore's, in multiply-adds with norms."
-        )
-    elif view.status != "complete":
-        found.append(f"The run is {view.status}: {view.status_reason or 'no reason is recorded'}.")
-    if view.architecture is None:
-        found.append("Parameters and MACs: the run ended before the network was analysed.")
-    elif view.architecture.macs is None:
-        reason = view.architecture.count_error or "they were not counted"
-        found.append(f"MACs and FLOPs: {reason}.")
-    elif view.architecture.uncounted:
-        names = ", ".join(name for name, _ in view.architecture.uncounted)
-        found.append(f"MACs are a lower bound: no formula for {names}.")
-    if not view.sizes:
-        found.append("Latency, throughput and memory of inference: no batch size was measured.")
-    elif not view.ran:
-        found.append("Latency, throughput and memory of inference: no batch size ran.")
-    failed = [size for size in view.sizes if not size.ran]
-    found += [
-        f"Batch {size.batch_size}: {size.error or 'no timing'} ({size.detail or 'no detail'})."
-        for size in failed
-    ]
-    if view.training_memory is None:
-        found.append("Memory of training: neither measured nor predicted in this profile.")
-    elif not any(size.training and size.training.source == "measured" for size in view.sizes):
-        found.append("Memory of training is predicted: no training step has been measured.")
-    if not view.recommendations:
-        found.append("A batch size to train with: none is recommended in this profile.")
-    return found
 
 
 def _architecture(block: Fields | None) -> Architecture | None:
@@ -215,6 +185,7 @@ def _architecture(block: Fields | None) -> Architecture | None:
         count_error=block.text("count_error"),
         tree=read_tree(block.block("by_module")),
         counters=tuple(_counter(counter) for counter in block.blocks("counters")),
+        reconstruction=_reconstruction(block.block("reconstruction")),
     )
 
 
@@ -223,6 +194,18 @@ def _counts(block: Fields | None) -> tuple[tuple[str, int], ...]:
         return ()
     found = [(printable(name), block.integer(name)) for name in block.keys()]  # noqa: SIM118
     return tuple((name, value) for name, value in found if value)
+
+
+def _reconstruction(block: Fields | None) -> Reconstruction | None:
+    if block is None:
+        return None
+    return Reconstruction(
+        source=block.text("source") or "extrapolated",
+        calls=block.integer("denoiser_calls"),
+        macs=block.integer("macs"),
+        latency_ms=block.amount("latency_ms"),
+        sampler=f"{block.text('sampler')}, {block.integer('sampling_steps')} steps",
+    )
 
 
 def _counter(block: Fields) -> CounterView:

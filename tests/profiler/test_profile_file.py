@@ -8,14 +8,17 @@ from profiler.profile_fields import Fields, ProfileShapeError
 from profiler.profile_file import ProfileFileError, load_profile, parse_profile
 from profiler.profile_migrations import migrate, version_of
 from profiler.profile_record import SCHEMA_VERSION
+from profiler.reports.missing import what_is_missing
 from profiler.reports.view import view_of
-from tests.made_profiles import MIB, ORIGINAL, profile
+from tests.made_profiles import MIB, ORIGINAL, partial, profile, with_training
 
 
 def test_made_profiles_follow_the_schema(profile_schema):
     """The profiles that the tests of reports are made of are such as the command writes."""
     assert [error.message for error in profile_schema.iter_errors(profile())] == []
     assert [error.message for error in profile_schema.iter_errors(profile(device="cuda:0"))] == []
+    assert [error.message for error in profile_schema.iter_errors(with_training())] == []
+    assert [error.message for error in profile_schema.iter_errors(partial())] == []
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_the_original_script_is_imported_and_its_count_is_not_flops():
     assert view.size(1).peak_bytes == 512.25 * MIB
     # Two images in a mean of 160 ms, whatever its fps (6.25: of batches) says.
     assert view.size(2).images_per_second == pytest.approx(12.5)
-    assert "original script" in view.missing[0]
+    assert "original script" in what_is_missing(view)[0]
 
 
 @pytest.mark.parametrize(

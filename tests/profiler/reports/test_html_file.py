@@ -258,3 +258,18 @@ def test_charts_as_files(tmp_path):
         else:
             ElementTree.fromstring(content)
             assert b"var(--" not in content
+
+
+def test_a_denoisers_sample_has_its_own_card():
+    content = profile()
+    content["architecture"]["reconstruction"] = {
+        "source": "extrapolated",
+        "what": "one sample",
+        "sampler": "ddim",
+        "sampling_steps": 50,
+        "denoiser_calls": 100,
+        "macs": 400_000_000_000,
+        "latency_ms": 10_225.0,
+    }
+    page = Page(html_text(view(content))).text
+    assert "400.00 G MACs 400,000,000,000 extrapolated ddim, 50 steps: 100 calls, 10,225.00 ms" in page

@@ -1,0 +1,325 @@
+"""What one image costs in a pipeline: every component, how often it is called, and the sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from profiler.counting import KINDS
+from profiler.devices import PRECISIONS
+from profiler.pipelines.component_counts import ComponentCounts
+from profiler.pipelines.definition import Component, PipelineDefinition
+from profiler.pipelines.errors import PipelineError
+from profiler.pipelines.geometry import Geometry, resolve_geometry
+from profiler.pipelines.inputs import DenoiserCall
+from profiler.pipelines.measure import MeasuredCall
+from profiler.pipelines.schedule import count_timesteps, make_scheduler, replace_scheduler
+
+
+@dataclass(frozen=True)
+class PipelineRequest:
+    """What is asked for; None means the pipeline's own default.
+
+    Attributes:
+        guidance_scale: above 1 the denoiser also runs on the empty prompt; of distilled pipelines an input.
+        true_cfg_scale: above 1 runs a distilled pipeline's denoiser on the negative prompt as well.
+        batch: prompts, and images, of one run.
+        prompt_tokens: see TextEncoder.lengths.
+        negative_prompt: one is given: encoded where the empty one would be zeros.
+        precision: "bf16", "fp16" or "fp32": of weights and activations, for the memory.
+    """
+
+    height: int | None = None
+    width: int | None = None
+    steps: int | None = None
+    guidance_scale: float | None = None
+    true_cfg_scale: float = 1.0
+    batch: int = 1
+    scheduler: str | None = None
+    prompt_tokens: int | None = None
+    negative_prompt: bool = False
+    precision: str = "bf16"
+
+
+@dataclass(frozen=True)
+class ComponentCost:
+    """One component of a run.
+
+    Attributes:
+        role: "denoiser", "vae_decode", "vae_encode", "text_encoder", "prior", "image_encoder", "safety_checker".
+        calls: of the whole run; macs_per_call is for `call_batch` inputs at once.
+        by_kind: MACs of a call by "attention", "convolution", "linear" and the others.
+        counts_weights: False for a second use of a network, whose weights are listed already.
+    """
+
+    name: str
+    role: str
+    class_name: str
+    parameters: int
+    weight_bytes: int
+    calls: int
+    call_batch: int
+    macs_per_call: int
+    by_kind: dict[str, int]
+    softmax_macs_per_call: int
+    activation_peak_bytes: int
+    input_shapes: list[list[int]]
+    counts_weights: bool = True
+    note: str | None = None
+
+    @property
+    def macs(self) -> int:
+        """MACs of all its calls."""
+        return self.macs_per_call * self.calls
+
+
+@dataclass(frozen=True)
+class PipelineCost:
+    """A run of a pipeline. MACs are exact; memory is predicted.
+
+    Attributes:
+        timesteps: denoiser times of the scheduler; calls_per_timestep: 2 where guidance is a second call.
+        macs_per_step: of one time, guidance as asked for; beside it without and with (None: never runs so).
+    """
+
+    definition: PipelineDefinition
+    request: PipelineRequest
+    geometry: Geometry
+    scheduler: str
+    timesteps: int
+    calls_per_timestep: int
+    is_guided: bool
+    macs_per_step: int
+    macs_per_step_without_guidance: int
+    macs_per_step_with_guidance: int | None
+    components: tuple[ComponentCost, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def macs(self) -> int:
+        """MACs of the run: `request.batch` images."""
+        return sum(component.macs for component in self.components)
+
+    @property
+    def by_kind(self) -> dict[str, int]:
+        """MACs of the run by kind."""
+        return {kind: sum(c.by_kind[kind] * c.calls for c in self.components) for kind in KINDS}
+
+    @property
+    def parameters(self) -> int:
+        return sum(c.parameters for c in self.components if c.counts_weights)
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(c.weight_bytes for c in self.components if c.counts_weights)
+
+    @property
+    def activation_peak(self) -> ComponentCost:
+        """The component whose call needs the most memory beside the weights."""
+        return max(self.components, key=lambda component: component.activation_peak_bytes)
+
+    def of_role(self, role: str) -> list[ComponentCost]:
+        return [component for component in self.components if component.role == role]
+
+
+def resolve_request(definition: PipelineDefinition, request: PipelineRequest) -> PipelineRequest:
+    """The request with the pipeline's defaults filled in.
+
+    Raises PipelineError for 0 steps, sides that are no positive numbers, or guidance below 1.
+    """
+    scale = request.guidance_scale
+    if scale is not None and not 1 <= scale < float("inf"):
+        raise PipelineError(f"guidance scale {scale:g}: at least 1, and 1 means none")
+    filled = replace(
+        request,
+        height=definition.native_resolution if request.height is None else request.height,
+        width=definition.native_resolution if request.width is None else request.width,
+        steps=definition.default_steps if request.steps is None else request.steps,
+        guidance_scale=definition.default_guidance_scale if scale is None else scale,
+    )
+    if request.true_cfg_scale > 1 and definition.guidance != "distilled":
+        raise PipelineError(f"{definition.name} has no true_cfg_scale: its guidance scale is a real one")
+    for name in ("height", "width", "steps", "batch"):
+        value = getattr(filled, name)
+        if not isinstance(value, int) or value < 1:
+            raise PipelineError(f"{name} {value}: at least 1")
+    if filled.prompt_tokens is not None and filled.prompt_tokens < 1:
+        raise PipelineError(f"prompt tokens {filled.prompt_tokens}: at least 1")
+    return filled
+
+
+def cost_pipeline(
+    definition: PipelineDefinition, request: PipelineRequest, counts: ComponentCounts | None = None
+) -> PipelineCost:
+    """Counts every component of a run. Raises PipelineError for what cannot be built or is not taken."""
+    request = resolve_request(definition, request)
+    dtype = PRECISIONS[request.precision]
+    counts = ComponentCounts(dtype) if counts is None else counts
+    if counts.dtype != dtype:
+        raise ValueError(f"counts are for {counts.dtype}, the request is for {dtype}")
+    scheduler = make_scheduler(definition.scheduler, definition.scheduler_config)
+    if request.scheduler is not None:
+        scheduler = replace_scheduler(scheduler, request.scheduler)
+    timesteps = count_timesteps(scheduler, request.steps, definition.strength)
+    geometry = _geometry(definition, request, counts)
+    guided = _is_guided(definition, request)
+    second_call = guided and definition.guidance != "doubled_batch"
+
+    context = sum(encoder.lengths(request.prompt_tokens)[1] for encoder in definition.text_encoders)
+    call = DenoiserCall(
+        *(request.batch, geometry.latent_height, geometry.latent_width, context),
+        *(geometry.computed_height, geometry.computed_width),
+    )
+    doubled = replace(call, batch=2 * request.batch)
+    plain_count = counts.denoiser(definition.denoiser, call)
+    plain = plain_count.count.macs
+    with_guidance = {
+        "doubled_batch": lambda: counts.denoiser(definition.denoiser, doubled).count.macs,
+        "two_calls": lambda: 2 * plain,
+        "distilled": lambda: 2 * plain if request.true_cfg_scale > 1 else None,
+    }[definition.guidance]()
+    if guided and not second_call:
+        denoiser_count, denoiser_batch = counts.denoiser(definition.denoiser, doubled), 2 * request.batch
+    else:
+        denoiser_count, denoiser_batch = plain_count, request.batch
+
+    parts = [
+        _component(
+            *(denoiser_name(definition.denoiser), "denoiser", definition.denoiser, denoiser_count),
+            *(timesteps * (2 if second_call else 1), denoiser_batch, dtype),
+        ),
+        *_text_encoders(definition, request, guided, counts, dtype),
+        *_prior(definition, request, counts, dtype),
+        *_image_parts(definition, request, geometry, counts, dtype),
+    ]
+    return PipelineCost(
+        definition=definition,
+        request=request,
+        geometry=geometry,
+        scheduler=type(scheduler).__name__,
+        timesteps=timesteps,
+        calls_per_timestep=2 if second_call else 1,
+        is_guided=guided,
+        macs_per_step=with_guidance if guided else plain,
+        macs_per_step_without_guidance=plain,
+        macs_per_step_with_guidance=with_guidance,
+        components=tuple(parts),
+        notes=_notes(definition, request, geometry, timesteps, guided),
+    )
+
+
+def denoiser_name(component: Component) -> str:
+    """The attribute under which a pipeline holds its denoiser."""
+    return "unet" if "UNet" in component.class_name else "transformer"
+
+
+def _is_guided(definition: PipelineDefinition, request: PipelineRequest) -> bool:
+    if definition.guidance == "distilled":
+        return request.true_cfg_scale > 1
+    return request.guidance_scale > 1
+
+
+def _geometry(definition: PipelineDefinition, request: PipelineRequest, counts: ComponentCounts) -> Geometry:
+    factor = counts.vae_scale_factor(definition.vae)
+    patch = counts.latent_patch(definition.denoiser)
+    sample_size = definition.denoiser.config.get("sample_size")
+    return resolve_geometry(definition, request.height, request.width, factor, patch, sample_size)
+
+
+def _component(
+    name: str,
+    role: str,
+    component: Component,
+    measured: MeasuredCall,
+    calls: int,
+    batch: int,
+    dtype: torch.dtype,
+    *,
+    counts_weights: bool = True,
+) -> ComponentCost:
+    count = measured.count
+    return ComponentCost(
+        name=name,
+        role=role,
+        class_name=component.class_name,
+        parameters=count.parameters,
+        weight_bytes=count.parameters * dtype.itemsize,
+        calls=calls,
+        call_batch=batch,
+        macs_per_call=count.macs,
+        by_kind=count.by_kind,
+        softmax_macs_per_call=count.softmax_macs,
+        activation_peak_bytes=measured.activation_peak_bytes,
+        input_shapes=count.input_shapes,
+        counts_weights=counts_weights,
+        note=component.note,
+    )
+
+
+def _text_encoders(definition, request, guided, counts, dtype) -> list[ComponentCost]:
+    costs = []
+    # A prior has the text encoder, and a guidance scale of its own.
+    encodes_empty = guided if definition.prior is None else definition.prior.default_guidance_scale > 1
+    for encoder in definition.text_encoders:
+        tokens, _ = encoder.lengths(request.prompt_tokens)
+        second = request.negative_prompt or definition.guidance == "distilled" or encoder.calls_with_guidance == 2
+        calls = 2 if encodes_empty and second else 1
+        measured = counts.text(encoder, request.batch, tokens)
+        costs.append(
+            _component(encoder.name, "text_encoder", encoder, measured, calls, request.batch, dtype)
+        )
+    return costs
+
+
+def _prior(definition, request, counts, dtype) -> list[ComponentCost]:
+    prior = definition.prior
+    if prior is None:
+        return []
+    batch = 2 * request.batch if prior.default_guidance_scale > 1 else request.batch
+    calls = count_timesteps(make_scheduler(prior.scheduler, prior.scheduler_config), prior.default_steps)
+    measured = counts.denoiser(prior, DenoiserCall(batch, 1, 1, 0, 0, 0))
+    return [_component("prior", "prior", prior, measured, calls, batch, dtype)]
+
+
+def _image_parts(definition, request, geometry, counts, dtype) -> list[ComponentCost]:
+    """What sees images: the VAE, an image encoder of the empty image, a safety checker."""
+    batch, costs = request.batch, []
+    if definition.image_encoder is not None and not request.negative_prompt:
+        # One zero image, whatever the batch: its embedding is repeated.
+        measured = counts.image(definition.image_encoder, 1)
+        costs.append(
+            _component("image_encoder", "image_encoder", definition.image_encoder, measured, 1, 1, dtype)
+        )
+    if definition.strength is not None:
+        measured = counts.encode(definition.vae, batch, geometry.computed_height, geometry.computed_width)
+        costs.append(
+            _component("vae_encode", "vae_encode", definition.vae, measured, 1, batch, dtype, counts_weights=False)
+        )
+    measured = counts.decode(definition.vae, batch, geometry.latent_height, geometry.latent_width)
+    costs.append(_component("vae_decode", "vae_decode", definition.vae, measured, 1, batch, dtype))
+    if definition.safety_checker is not None:
+        measured = counts.image(definition.safety_checker, batch)
+        costs.append(
+            _component("safety_checker", "safety_checker", definition.safety_checker, measured, 1, batch, dtype)
+        )
+    return costs
+
+
+def _notes(definition, request, geometry, timesteps, guided) -> tuple[str, ...]:
+    notes = [geometry.note] if geometry.note else []
+    if timesteps != request.steps:
+        notes.append(f"{request.steps} steps are {timesteps} denoiser times by the scheduler")
+    if definition.guidance == "distilled" and not guided:
+        notes.append("guidance is an input of this distilled denoiser, no second pass")
+    if definition.guidance_needs_negative_prompt and guided:
+        notes.append("guidance runs only when a negative prompt is given, which is assumed here")
+    if definition.prior is not None:
+        prior = definition.prior
+        notes.append(f"the prior runs {prior.default_steps} steps at its own guidance scale")
+    if definition.strength is not None:
+        notes.append(f"image to image at strength {definition.strength:g}: the image is encoded, late steps run")
+    if request.prompt_tokens is not None and all(e.padding == "fixed" for e in definition.text_encoders):
+        padded = max(encoder.tokens for encoder in definition.text_encoders)
+        notes.append(f"every prompt is padded to {padded} tokens: {request.prompt_tokens} are encoded as these")
+    return tuple(notes + list(definition.notes))

@@ -88,7 +88,9 @@ class ComponentCounts:
             settings = getattr(module.config, "vision_config", module.config)
             shape = (batch, settings.num_channels, settings.image_size, settings.image_size)
             pixels = torch.empty(shape, dtype=self.dtype, device="meta")
-            call = _check_safety if hasattr(module, "concept_embeds") else lambda network, image: network(image)
+            call = (
+                _check_safety if hasattr(module, "concept_embeds") else lambda network, image: network(image)
+            )
             return measure_call(module, lambda network: call(network, pixels), pixels)
 
         return self._once(component, ("image", batch), measure)

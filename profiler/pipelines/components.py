@@ -50,11 +50,15 @@ def _from_diffusers(kind: type, component: Component) -> nn.Module | None:
         return None
     if not hasattr(kind, "register_to_config"):
         return None
-    unknown = sorted(set(component.config) - set(kind._get_init_keys(kind)) - {"_class_name", "_diffusers_version"})
+    unknown = sorted(
+        set(component.config) - set(kind._get_init_keys(kind)) - {"_class_name", "_diffusers_version"}
+    )
     known = {key: value for key, value in component.config.items() if not key.startswith("_")}
     if unknown and component.parameters is not None:
         # A released config may hold keys of other versions; one of ours that nobody reads is a slip.
-        raise PipelineError(f"{component.class_name} takes no {', '.join(unknown)}: remove it from its config")
+        raise PipelineError(
+            f"{component.class_name} takes no {', '.join(unknown)}: remove it from its config"
+        )
     return kind.from_config(known)
 
 

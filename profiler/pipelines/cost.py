@@ -263,12 +263,12 @@ def _text_encoders(definition, request, guided, counts, dtype) -> list[Component
     encodes_empty = guided if definition.prior is None else definition.prior.default_guidance_scale > 1
     for encoder in definition.text_encoders:
         tokens, _ = encoder.lengths(request.prompt_tokens)
-        second = request.negative_prompt or definition.guidance == "distilled" or encoder.calls_with_guidance == 2
+        second = (
+            request.negative_prompt or definition.guidance == "distilled" or encoder.calls_with_guidance == 2
+        )
         calls = 2 if encodes_empty and second else 1
         measured = counts.text(encoder, request.batch, tokens)
-        costs.append(
-            _component(encoder.name, "text_encoder", encoder, measured, calls, request.batch, dtype)
-        )
+        costs.append(_component(encoder.name, "text_encoder", encoder, measured, calls, request.batch, dtype))
     return costs
 
 
@@ -294,14 +294,18 @@ def _image_parts(definition, request, geometry, counts, dtype) -> list[Component
     if definition.strength is not None:
         measured = counts.encode(definition.vae, batch, geometry.computed_height, geometry.computed_width)
         costs.append(
-            _component("vae_encode", "vae_encode", definition.vae, measured, 1, batch, dtype, counts_weights=False)
+            _component(
+                "vae_encode", "vae_encode", definition.vae, measured, 1, batch, dtype, counts_weights=False
+            )
         )
     measured = counts.decode(definition.vae, batch, geometry.latent_height, geometry.latent_width)
     costs.append(_component("vae_decode", "vae_decode", definition.vae, measured, 1, batch, dtype))
     if definition.safety_checker is not None:
         measured = counts.image(definition.safety_checker, batch)
         costs.append(
-            _component("safety_checker", "safety_checker", definition.safety_checker, measured, 1, batch, dtype)
+            _component(
+                "safety_checker", "safety_checker", definition.safety_checker, measured, 1, batch, dtype
+            )
         )
     return costs
 
@@ -318,8 +322,12 @@ def _notes(definition, request, geometry, timesteps, guided) -> tuple[str, ...]:
         prior = definition.prior
         notes.append(f"the prior runs {prior.default_steps} steps at its own guidance scale")
     if definition.strength is not None:
-        notes.append(f"image to image at strength {definition.strength:g}: the image is encoded, late steps run")
+        notes.append(
+            f"image to image at strength {definition.strength:g}: the image is encoded, late steps run"
+        )
     if request.prompt_tokens is not None and all(e.padding == "fixed" for e in definition.text_encoders):
         padded = max(encoder.tokens for encoder in definition.text_encoders)
-        notes.append(f"every prompt is padded to {padded} tokens: {request.prompt_tokens} are encoded as these")
+        notes.append(
+            f"every prompt is padded to {padded} tokens: {request.prompt_tokens} are encoded as these"
+        )
     return tuple(notes + list(definition.notes))

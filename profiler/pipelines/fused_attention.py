@@ -18,7 +18,9 @@ class FusedAttention(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if function is F.scaled_dot_product_attention:
-            query, key, value = (args + tuple(kwargs[n] for n in ("query", "key", "value") if n in kwargs))[:3]
+            query, key, value = (args + tuple(kwargs[n] for n in ("query", "key", "value") if n in kwargs))[
+                :3
+            ]
             if query.is_meta and query.dim() == 4 and query.shape[-1] == value.shape[-1] and key.dim() == 4:
                 with torch._C.DisableTorchFunction():
                     return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value)[0]

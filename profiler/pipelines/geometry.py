@@ -95,9 +95,7 @@ def resolve_geometry(
                     f"{definition.pipeline_class} computes {width} x {height} at {computed[1]} x {computed[0]} px, "
                     "the nearest resolution it was trained on, and resizes the image"
                 )
-    return Geometry(
-        *(height, width, *computed), computed[0] // factor, computed[1] // factor, factor, note
-    )
+    return Geometry(*(height, width, *computed), computed[0] // factor, computed[1] // factor, factor, note)
 
 
 def _refuse_other_multiples(height: int, width: int, multiple: int) -> None:
@@ -114,7 +112,11 @@ def binned(height: int, width: int, table_side: int) -> tuple[int, int]:
     Where diffusers has no table for that side, its pipelines refuse; so does this, with PipelineError.
     """
     name = f"ASPECT_RATIO_{table_side}_BIN"
-    for module in ("pixart_alpha.pipeline_pixart_alpha", "pixart_alpha.pipeline_pixart_sigma", "sana.pipeline_sana"):
+    for module in (
+        "pixart_alpha.pipeline_pixart_alpha",
+        "pixart_alpha.pipeline_pixart_sigma",
+        "sana.pipeline_sana",
+    ):
         table = getattr(require_library(f"diffusers.pipelines.{module}"), name, None)
         if table is not None:
             processor = require_library("diffusers.image_processor").PixArtImageProcessor

@@ -58,7 +58,9 @@ def context_width(config: Any) -> int:
             width = width[0]
         if isinstance(width, int):
             return width
-    raise PipelineError(f"the denoiser's config has none of {', '.join(CONTEXT_WIDTH_KEYS)}: no context width")
+    raise PipelineError(
+        f"the denoiser's config has none of {', '.join(CONTEXT_WIDTH_KEYS)}: no context width"
+    )
 
 
 def is_packed(module: nn.Module) -> bool:
@@ -157,6 +159,11 @@ def _time_condition(module: nn.Module, call: DenoiserCall) -> torch.Tensor | Non
     return _empty(call, call.batch, width) if width else None
 
 
+def _attention_options(module: nn.Module, call: DenoiserCall) -> dict[str, Any] | None:
+    # Lumina-Next unpacks them without looking; its pipeline always passes some.
+    return {} if "image_rotary_emb" in forward_parameters(module) else None
+
+
 def _size(module: nn.Module, call: DenoiserCall) -> torch.Tensor:
     return _empty(call, call.batch, 2)
 
@@ -169,7 +176,9 @@ _MAKERS = {
     "encoder_hidden_states": _context,
     "encoder_attention_mask": _mask,
     "encoder_hidden_states_mask": lambda module, call: None,
-    "encoder_mask": lambda m, call: torch.ones(call.batch, call.context_tokens, dtype=torch.int64, device="meta"),
+    "encoder_mask": lambda m, call: torch.ones(
+        call.batch, call.context_tokens, dtype=torch.int64, device="meta"
+    ),
     "pooled_projections": lambda m, call: _empty(call, call.batch, m.config.pooled_projection_dim),
     "guidance": _guidance,
     "img_ids": lambda module, call: _empty(call, _packed_tokens(call), 3),
@@ -177,6 +186,7 @@ _MAKERS = {
     "img_shapes": lambda m, call: [[(1, call.latent_height // 2, call.latent_width // 2)]] * call.batch,
     "image_rotary_emb": _rotary_table,
     "added_cond_kwargs": _added_conditions,
+    "cross_attention_kwargs": _attention_options,
     "original_size": _size,
     "target_size": _size,
     "crop_coords": _size,

@@ -16,7 +16,9 @@ def require_library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise PipelineError(f"diffusion pipelines need the package {name.partition('.')[0]}: {EXTRA}") from error
+        raise PipelineError(
+            f"diffusion pipelines need the package {name.partition('.')[0]}: {EXTRA}"
+        ) from error
 
 
 def find_class(class_path: str) -> type:
@@ -37,7 +39,9 @@ def find_class(class_path: str) -> type:
         raise PipelineError(f"{package} {version} has no class {name}{hint}; a newer version may") from None
     except (ImportError, RuntimeError) as error:
         # Their lazy modules wrap whatever went wrong while importing.
-        raise PipelineError(f"{class_path} cannot be imported: {str(error).splitlines()[0]}; {EXTRA}") from error
+        raise PipelineError(
+            f"{class_path} cannot be imported: {str(error).splitlines()[0]}; {EXTRA}"
+        ) from error
     if getattr(found, "_backends", None):
         # A placeholder that diffusers exports when a package it needs is not installed.
         raise PipelineError(f"{class_path} needs {', '.join(found._backends)}: {EXTRA}")

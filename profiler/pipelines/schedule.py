@@ -32,7 +32,7 @@ ANY_SHIFT = 1.0
 
 
 def scheduler_class_name(name: str) -> str:
-    """"DDIM", "DPM++ 2M" or "DDIMScheduler" -> the diffusers class. Raises PipelineError with the nearest names."""
+    """ "DDIM", "DPM++ 2M" or "DDIMScheduler" -> the diffusers class. Raises PipelineError with the nearest names."""
     library = require_library("diffusers")
     known = [entry for entry in dir(library) if entry.endswith("Scheduler") and not entry.startswith("Flax")]
     short = name.replace(" ", "").replace("_", "").lower()
@@ -43,7 +43,11 @@ def scheduler_class_name(name: str) -> str:
             return entry
     candidates = {**{entry.removesuffix("Scheduler").lower(): entry for entry in known}, **ALIASES}
     near = difflib.get_close_matches(short, candidates, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(candidates[n] for n in near)}?" if near else "a diffusers class, such as DDIM"
+    hint = (
+        f"did you mean {' or '.join(candidates[n] for n in near)}?"
+        if near
+        else "a diffusers class, such as DDIM"
+    )
     raise PipelineError(f"scheduler {name!r} is not known: {hint}")
 
 

@@ -166,20 +166,22 @@ def cost_pipeline(
     guided = _is_guided(definition, request)
     second_call = guided and definition.guidance != "doubled_batch"
 
-    context = sum(encoder.lengths(request.prompt_tokens)[1] for encoder in definition.text_encoders)
+    lengths = [encoder.lengths(request.prompt_tokens) for encoder in definition.text_encoders]
+    context = definition.extra_context_tokens + sum(handed_on for _, handed_on in lengths)
     call = DenoiserCall(
         *(request.batch, geometry.latent_height, geometry.latent_width, context),
         *(geometry.computed_height, geometry.computed_width),
     )
     doubled = replace(call, batch=2 * request.batch)
-    plain_count = counts.denoiser(definition.denoiser, call)
+    is_doubled = guided and not second_call
+    plain_count = counts.denoiser(definition.denoiser, call, memory=not is_doubled)
     plain = plain_count.count.macs
     with_guidance = {
-        "doubled_batch": lambda: counts.denoiser(definition.denoiser, doubled).count.macs,
+        "doubled_batch": lambda: counts.denoiser(definition.denoiser, doubled, memory=is_doubled).count.macs,
         "two_calls": lambda: 2 * plain,
         "distilled": lambda: 2 * plain if request.true_cfg_scale > 1 else None,
     }[definition.guidance]()
-    if guided and not second_call:
+    if is_doubled:
         denoiser_count, denoiser_batch = counts.denoiser(definition.denoiser, doubled), 2 * request.batch
     else:
         denoiser_count, denoiser_batch = plain_count, request.batch

@@ -90,6 +90,7 @@ class PipelineDefinition:
         resolution_binning: the pipeline computes at the nearest resolution of its table.
         strength: image-to-image: the share of the steps that is run; None for text to image.
         guidance_needs_negative_prompt: without one the guidance scale has no effect.
+        extra_context_tokens: zeros that the pipeline hands on in place of a text encoder that was left out.
     """
 
     name: str
@@ -114,6 +115,7 @@ class PipelineDefinition:
     resolution_binning: bool = False
     strength: float | None = None
     guidance_needs_negative_prompt: bool = False
+    extra_context_tokens: int = 0
     notes: tuple[str, ...] = ()
 
 

@@ -52,11 +52,11 @@ def read_pipeline_folder(folder: Path) -> PipelineDefinition:
     if "scheduler" not in components:
         raise PipelineError(f"{folder}: its model_index.json names no scheduler")
     scheduler = _read_json(folder / "scheduler" / "scheduler_config.json", "component scheduler is missing")
-    encoders = _text_encoders(folder, components, template)
+    encoders, extra_context = _text_encoders(folder, components, template)
     factor = template.vae_scale_factor if template else None
     side = denoiser.config.get("sample_size")
     native = side * (factor or 8) if isinstance(side, int) else DEFAULT_SIDE_PX
-    base = template or _generic(pipeline_class)
+    base = template or generic_definition(pipeline_class)
     return replace(
         base,
         name=folder.resolve().name,
@@ -70,6 +70,7 @@ def read_pipeline_folder(folder: Path) -> PipelineDefinition:
         denoiser=denoiser,
         vae=vae,
         text_encoders=encoders,
+        extra_context_tokens=extra_context,
         prior=_prior(folder, components, template),
         image_encoder=_optional(folder, components, "prior_image_encoder"),
         safety_checker=_optional(folder, components, "safety_checker"),
@@ -89,7 +90,8 @@ def template_for(pipeline_class: str) -> PipelineDefinition | None:
     return None
 
 
-def _generic(pipeline_class: str) -> PipelineDefinition:
+def generic_definition(pipeline_class: str) -> PipelineDefinition:
+    """What is assumed of a pipeline class that nobody knows."""
     nothing = Component("", {})
     return PipelineDefinition(
         *(pipeline_class, pipeline_class, "", "", pipeline_class, "", {}, 50, 7.5, "doubled_batch"),
@@ -141,34 +143,46 @@ def _prior(folder: Path, components: dict, template: PipelineDefinition | None) 
 
 def _text_encoders(
     folder: Path, components: dict, template: PipelineDefinition | None
-) -> tuple[TextEncoder, ...]:
-    """The folder's text encoders, each with the calls and lengths of the template's of the same class."""
-    known = list(template.text_encoders) if template else []
-    encoders = []
+) -> tuple[tuple[TextEncoder, ...], int]:
+    found = {}
     for name in sorted(n for n in components if "text_encoder" in n):
-        found = _component(folder, components, name)
-        same = next((encoder for encoder in known if encoder.class_name == found.class_name), None)
+        component = _component(folder, components, name)
+        file = folder / name.replace("text_encoder", "tokenizer") / "tokenizer_config.json"
+        limit = _read_json(file, "").get("model_max_length") if file.is_file() else None
+        found[name] = (component, limit)
+    return match_text_encoders(found, template)
+
+
+def match_text_encoders(
+    found: dict[str, tuple[Component, Any]], template: PipelineDefinition | None
+) -> tuple[tuple[TextEncoder, ...], int]:
+    """Text encoders with the calls and lengths of the template's of the same class.
+
+    Args:
+        found: for each name the network, and its tokenizer's limit (None where it has none).
+
+    Returns:
+        the encoders, and the tokens that those of the template that are left out would have handed on.
+    """
+    known = list(template.text_encoders) if template else []
+    encoders: list[TextEncoder] = []
+    for name, (component, limit) in found.items():
+        same = next((encoder for encoder in known if encoder.class_name == component.class_name), None)
+        tokens = _tokens(component, limit)
         if same is not None:
             known.remove(same)
-        tokens = _tokens(folder, found, name)
-        if same is None:
-            is_first = not encoders
-            same = TextEncoder("", {}, context_tokens=tokens if is_first else 0, tokens=tokens)
+        else:
+            same = TextEncoder("", {}, tokens=tokens, context_tokens=0 if encoders else tokens)
         if same.padding == "fixed" and tokens != same.tokens:
             same = replace(same, tokens=tokens, context_tokens=tokens if same.context_tokens else 0)
-        encoders.append(
-            replace(
-                same, name=name, class_path=found.class_path, config=found.config, parameters=None, note=None
-            )
-        )
-    return tuple(encoders)
+        network = dict(class_path=component.class_path, config=component.config, parameters=None)
+        encoders.append(replace(same, name=name, note=None, **network))
+    return tuple(encoders), sum(encoder.context_tokens for encoder in known)
 
 
-def _tokens(folder: Path, encoder: Component, name: str) -> int:
+def _tokens(encoder: Component, tokenizer_limit: Any) -> int:
     """What prompts are padded to: the tokenizer's limit, or the positions the encoder has."""
-    file = folder / name.replace("text_encoder", "tokenizer") / "tokenizer_config.json"
-    limit = _read_json(file, "").get("model_max_length") if file.is_file() else None
-    for tokens in (limit, encoder.config.get("max_position_embeddings")):
+    for tokens in (tokenizer_limit, encoder.config.get("max_position_embeddings")):
         if isinstance(tokens, int) and 0 < tokens <= LONGEST_FIXED_PROMPT:
             return tokens
     return UNKNOWN_ENCODER_TOKENS

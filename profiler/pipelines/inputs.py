@@ -32,7 +32,10 @@ SDXL_TIME_IDS = 6
 
 @dataclass(frozen=True)
 class DenoiserCall:
-    """One call. Sides in latent pixels (before any packing), `image_*` in pixels."""
+    """One call. Sides in latent pixels (before any packing), `image_*` in pixels.
+
+    `mask_device` is "cpu" for networks that cut the context to its real length, for which they read the mask.
+    """
 
     batch: int
     latent_height: int
@@ -41,6 +44,7 @@ class DenoiserCall:
     image_height: int
     image_width: int
     dtype: torch.dtype = torch.bfloat16
+    mask_device: str = "meta"
 
 
 def forward_parameters(module: nn.Module) -> dict[str, inspect.Parameter]:
@@ -69,7 +73,7 @@ def is_packed(module: nn.Module) -> bool:
 
 
 def denoiser_arguments(module: nn.Module, call: DenoiserCall) -> dict[str, Any]:
-    """Keyword arguments of one denoiser call, on the meta device (masks whose values are read: on the CPU).
+    """Keyword arguments of one denoiser call, on the meta device.
 
     Raises PipelineError for a required argument that is not known here.
     """
@@ -116,8 +120,7 @@ def _context(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
 def _mask(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
     if "down_block_additional_residuals" in forward_parameters(module):
         return None  # UNets of Stable Diffusion: their pipelines pass none
-    # On the CPU: networks that cut the context to its real length read the mask's values.
-    return torch.ones(call.batch, call.context_tokens, dtype=torch.int64, device="cpu")
+    return torch.ones(call.batch, call.context_tokens, dtype=torch.int64, device=call.mask_device)
 
 
 def _guidance(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
@@ -176,9 +179,7 @@ _MAKERS = {
     "encoder_hidden_states": _context,
     "encoder_attention_mask": _mask,
     "encoder_hidden_states_mask": lambda module, call: None,
-    "encoder_mask": lambda m, call: torch.ones(
-        call.batch, call.context_tokens, dtype=torch.int64, device="meta"
-    ),
+    "encoder_mask": _mask,
     "pooled_projections": lambda m, call: _empty(call, call.batch, m.config.pooled_projection_dim),
     "guidance": _guidance,
     "img_ids": lambda module, call: _empty(call, _packed_tokens(call), 3),

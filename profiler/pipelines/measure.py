@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -25,19 +26,22 @@ class MeasuredCall:
     activation_peak_bytes: int
 
 
-def measure_call(module: nn.Module, call: Callable[[nn.Module], object], inputs: object = ()) -> MeasuredCall:
+def measure_call(
+    module: nn.Module, call: Callable[[nn.Module], object], inputs: object = (), *, memory: bool = True
+) -> MeasuredCall:
     """Runs `call(module)` on meta under the exact counter, without gradients.
 
     Args:
         module: on the meta device; used as it is, so it should be one made for this.
         call: runs the part that is to be counted.
         inputs: what `call` passes, for the report's shapes.
+        memory: follow the live storages too; else the peak is 0.
 
     Raises PipelineError where the network does not run on meta, or runs an operator nobody has a formula for.
     """
     mode, live = CountingMode(ModuleTracker(module)), LiveBytes()
     try:
-        with torch.no_grad(), FusedAttention(), live, mode.tracker, mode:
+        with torch.no_grad(), FusedAttention(), live if memory else nullcontext(), mode.tracker, mode:
             call(module)
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]

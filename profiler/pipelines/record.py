@@ -137,7 +137,7 @@ def results_record(records: list[dict[str, Any]], command_line: list[str]) -> di
     """The whole file."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "convention": "MACs are multiply-adds of matrix products, convolutions and attention products; FLOPs = 2 x MACs",
+        "convention": "a MAC is one multiply-add of a product or convolution, attention included; FLOPs = 2 x MACs",
         "command_line": command_line,
         "pipelines": records,
     }

@@ -16,12 +16,11 @@ import sys
 import time
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from profiler.pipelines.definition import list_pipelines
 
-COMMAND = REPOSITORY / "scripts/profile_pipeline.py"
+COMMAND = Path(__file__).resolve().parent / "profile_pipeline.py"
 SIDE_PX, ALL_SIDE_PX = 1024, 512
 
 

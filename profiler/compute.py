@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from profiler.devices import PRECISIONS
 from profiler.pipelines.anatomy import find_anatomy, live_definition
 from profiler.pipelines.component_counts import ComponentCounts
 from profiler.pipelines.cost import PipelineCost, PipelineRequest, cost_pipeline
@@ -69,7 +70,7 @@ class ComputeProfiler:
         """
         definition, counts = self._definition(pipe)
         calls = 1 if negative_prompt is None else 2
-        lengths = [(encoder, encoder.lengths(None)[0]) for encoder in definition.text_encoders]
+        lengths = [(encoder, encoder.lengths(None).encoded) for encoder in definition.text_encoders]
         return calls * sum(counts.text(encoder, 1, tokens).count.macs for encoder, tokens in lengths)
 
     def summarize_macs(
@@ -131,5 +132,8 @@ class ComputeProfiler:
         definition, counts = self._definition(pipe)
         # Pipelines take any scale and are not guided by one of up to 1.
         scale = max(float(guidance_scale), 1.0)
-        request = PipelineRequest(height=height, width=width, steps=steps, guidance_scale=scale, batch=batch)
+        precision = next(name for name, dtype in PRECISIONS.items() if dtype == counts.dtype)
+        request = PipelineRequest(
+            height=height, width=width, steps=steps, guidance_scale=scale, batch=batch, precision=precision
+        )
         return cost_pipeline(definition, request, counts)

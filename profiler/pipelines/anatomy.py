@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from profiler.counting.meta_copy import copy_to
+from profiler.devices import PRECISIONS
 from profiler.pipelines.component_counts import ComponentCounts
 from profiler.pipelines.definition import Component, PipelineDefinition, Prior
 from profiler.pipelines.errors import PipelineError
@@ -146,7 +147,9 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
             copied.config._attn_implementation = "eager"
         return nn.Module.to(copied, dtype).eval()
 
-    return definition, ComponentCounts(module_dtype(anatomy.denoiser), copy_on_meta)
+    dtype = module_dtype(anatomy.denoiser)
+    # Quantized weights, float64: MACs are the same at any of the precisions that activations can have.
+    return definition, ComponentCounts(dtype if dtype in PRECISIONS.values() else torch.float32, copy_on_meta)
 
 
 def _component(name: str, module: nn.Module) -> Component:

@@ -167,10 +167,14 @@ def cost_pipeline(
     second_call = guided and definition.guidance != "doubled_batch"
 
     lengths = [encoder.lengths(request.prompt_tokens) for encoder in definition.text_encoders]
-    context = definition.extra_context_tokens + sum(handed_on for _, handed_on in lengths)
     call = DenoiserCall(
-        *(request.batch, geometry.latent_height, geometry.latent_width, context),
-        *(geometry.computed_height, geometry.computed_width),
+        request.batch,
+        geometry.latent_height,
+        geometry.latent_width,
+        context_tokens=definition.extra_context_tokens + sum(length.context for length in lengths),
+        image_height=geometry.computed_height,
+        image_width=geometry.computed_width,
+        real_tokens=definition.extra_context_tokens + sum(length.real for length in lengths),
     )
     doubled = replace(call, batch=2 * request.batch)
     is_doubled = guided and not second_call
@@ -264,7 +268,7 @@ def _text_encoders(definition, request, guided, counts, dtype) -> list[Component
     # A prior has the text encoder, and a guidance scale of its own.
     encodes_empty = guided if definition.prior is None else definition.prior.default_guidance_scale > 1
     for encoder in definition.text_encoders:
-        tokens, _ = encoder.lengths(request.prompt_tokens)
+        tokens = encoder.lengths(request.prompt_tokens).encoded
         second = (
             request.negative_prompt or definition.guidance == "distilled" or encoder.calls_with_guidance == 2
         )

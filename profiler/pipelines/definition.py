@@ -10,7 +10,7 @@ import difflib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from profiler.pipelines.errors import PipelineError
 
@@ -34,6 +34,14 @@ class Component:
         return self.class_path.rpartition(".")[2]
 
 
+class PromptLengths(NamedTuple):
+    """Tokens of an encoder's call, of them those handed to the denoiser, and of these those that are no padding."""
+
+    encoded: int
+    context: int
+    real: int
+
+
 @dataclass(frozen=True)
 class TextEncoder(Component):
     """A text encoder and the tokens it sees.
@@ -45,6 +53,7 @@ class TextEncoder(Component):
         template_tokens: tokens around the prompt, encoded but not handed on.
         pads_to_multiple_of: the prompt's length is rounded up to it.
         context_follows_prompt: the encoder is padded, but the denoiser sees the real tokens and one more.
+        is_masked: the denoiser is given all tokens and a mask, and works on the real ones (Lumina-Image-2.0).
         calls_with_guidance: 2 where the empty prompt is encoded too, else 1.
     """
 
@@ -55,17 +64,21 @@ class TextEncoder(Component):
     template_tokens: int = 0
     pads_to_multiple_of: int = 1
     context_follows_prompt: bool = False
+    is_masked: bool = False
     calls_with_guidance: int = 2
 
-    def lengths(self, prompt_tokens: int | None) -> tuple[int, int]:
-        """(tokens of a call, tokens handed to the denoiser) for a prompt of so many tokens; None: the default."""
+    def lengths(self, prompt_tokens: int | None) -> PromptLengths:
+        """Sequence lengths for a prompt of so many tokens; None: the default."""
         if prompt_tokens is None:
-            return self.tokens, self.context_tokens
+            return PromptLengths(self.tokens, self.context_tokens, self.context_tokens)
         if self.padding == "fixed":
             cut = min(prompt_tokens + 1, self.context_tokens)
-            return self.tokens, cut if self.context_follows_prompt else self.context_tokens
+            context = cut if self.context_follows_prompt else self.context_tokens
+            real = min(prompt_tokens, context) if self.is_masked else context
+            return PromptLengths(self.tokens, context, real)
         padded = -(-prompt_tokens // self.pads_to_multiple_of) * self.pads_to_multiple_of
-        return padded + self.template_tokens, padded if self.context_tokens else 0
+        context = padded if self.context_tokens else 0
+        return PromptLengths(padded + self.template_tokens, context, context)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ SDXL_TIME_IDS = 6
 class DenoiserCall:
     """One call. Sides in latent pixels (before any packing), `image_*` in pixels.
 
+    `real_tokens` of the context are no padding (None: all), for networks that work on those alone.
     `mask_device` is "cpu" for networks that cut the context to its real length, for which they read the mask.
     """
 
@@ -45,6 +46,7 @@ class DenoiserCall:
     image_width: int
     dtype: torch.dtype = torch.bfloat16
     mask_device: str = "meta"
+    real_tokens: int | None = None
 
 
 def forward_parameters(module: nn.Module) -> dict[str, inspect.Parameter]:
@@ -120,7 +122,10 @@ def _context(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
 def _mask(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
     if "down_block_additional_residuals" in forward_parameters(module):
         return None  # UNets of Stable Diffusion: their pipelines pass none
-    return torch.ones(call.batch, call.context_tokens, dtype=torch.int64, device=call.mask_device)
+    mask = torch.ones(call.batch, call.context_tokens, dtype=torch.int64, device=call.mask_device)
+    if call.real_tokens is not None:
+        mask[:, call.real_tokens :] = 0
+    return mask
 
 
 def _guidance(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:

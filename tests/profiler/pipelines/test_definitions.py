@@ -36,18 +36,21 @@ def test_unknown_names_get_the_nearest(given, nearest):
 
 def test_prompt_lengths():
     clip = TextEncoder("transformers.CLIPTextModel", {}, tokens=77, context_tokens=77)
-    assert clip.lengths(None) == clip.lengths(20) == (77, 77)
+    assert clip.lengths(None) == clip.lengths(20) == (77, 77, 77)
     # Qwen-Image: 34 tokens of the template are encoded and dropped.
     (qwen,) = load_pipeline("qwen-image").text_encoders
-    assert qwen.lengths(None) == (64, 30)
-    assert qwen.lengths(100) == (134, 100)
+    assert qwen.lengths(None) == (64, 30, 30)
+    assert qwen.lengths(100) == (134, 100, 100)
     # CogView4 pads to a multiple of 16.
     (glm,) = load_pipeline("cogview4-6b").text_encoders
-    assert glm.lengths(33) == (48, 48)
+    assert glm.lengths(33) == (48, 48, 48)
     # Kandinsky 3 encodes 128 padded tokens and cuts to the real ones and one more.
     (ul2,) = load_pipeline("kandinsky-3").text_encoders
-    assert ul2.lengths(20) == (128, 21)
-    assert ul2.lengths(500) == (128, 128)
+    assert ul2.lengths(20) == (128, 21, 21)
+    assert ul2.lengths(500) == (128, 128, 128)
+    # Lumina-Image-2.0 hands on 256 padded tokens and a mask.
+    (gemma,) = load_pipeline("lumina-image-2.0").text_encoders
+    assert gemma.lengths(77) == (256, 256, 77)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_macs_beside_the_denoiser(counts, name, role, gmacs):
 )
 def test_macs_of_text_encoders(counts, name, index, tokens, gmacs):
     encoder = load_pipeline(name).text_encoders[index]
-    assert encoder.lengths(None)[0] == tokens
+    assert encoder.lengths(None).encoded == tokens
     assert round(counts.text(encoder, 1, tokens).count.macs / 1e9, 2) == gmacs
     counts.release()
 

@@ -120,9 +120,9 @@ def load_tiny_pipeline(tiny_pipeline_folders):
     """Loads one of them from its folder."""
 
     def load(kind):
-        from diffusers import DiffusionPipeline
+        from profiler.pipelines.generation import GenerationSettings, load_pipeline_object
 
-        pipe = DiffusionPipeline.from_pretrained(tiny_pipeline_folders[kind], local_files_only=True)
+        pipe = load_pipeline_object(str(tiny_pipeline_folders[kind]), GenerationSettings("", device="cpu"))
         pipe.set_progress_bar_config(disable=True)
         return pipe
 

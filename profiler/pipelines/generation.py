@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import secrets
 import sys
@@ -59,13 +60,25 @@ def load_pipeline_object(model_id: str, settings: GenerationSettings) -> Any:
     kind = require_library("diffusers").DiffusionPipeline
     dtype = PRECISIONS[settings.precision] if settings.precision else None
     try:
-        pipe = kind.from_pretrained(model_id, torch_dtype=dtype, local_files_only=not settings.allow_download)
+        pipe = kind.from_pretrained(
+            model_id,
+            torch_dtype=dtype,
+            local_files_only=not settings.allow_download,
+            **_left_out(Path(model_id)),
+        )
         return pipe.to(resolve_device(settings.device))
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
         raise PipelineError(
             f"model {model_id!r} cannot be loaded: {type(error).__name__}: {reason}"
         ) from error
+
+
+def _left_out(folder: Path) -> dict[str, None]:
+    """Components that a folder was saved without: diffusers wants to be told so again."""
+    file = folder / "model_index.json"
+    index = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return {name: None for name, entry in index.items() if entry == [None, None]}
 
 
 def generate_image(

@@ -101,15 +101,17 @@ def test_command(tiny_pipeline_folders, tmp_path):
     assert len(list(config.parent.glob("*.png"))) == 1
 
 
-def test_command_without_profiling(tiny_pipeline_folders, tmp_path):
-    run = run_command(
-        *("scripts/generate_image.py", "--model", tiny_pipeline_folders["transformer"], "--prompt", "a cat"),
-        *("--height", SIDE, "--width", SIDE, "--steps", "1", "--no-profiling", "--output-dir", "out"),
-        cwd=tmp_path,
+def test_command_without_profiling(functions, tiny_pipeline_folders, tmp_path, capsys):
+    status = functions.main(
+        [
+            *("--model", str(tiny_pipeline_folders["transformer"]), "--prompt", "a cat", "--no-profiling"),
+            *("--height", str(SIDE), "--width", str(SIDE), "--steps", "1", "--output-dir", str(tmp_path)),
+        ]
     )
-    assert run.returncode == 0, run.stderr
-    assert "Compute profile" not in run.stdout
-    assert len(list((tmp_path / "out").glob("transformer_seed*.png"))) == 1
+    captured = capsys.readouterr()
+    assert status == 0, captured.err
+    assert "Compute profile" not in captured.out
+    assert len(list(tmp_path.glob("transformer_seed*.png"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -121,12 +123,16 @@ def test_command_without_profiling(tiny_pipeline_folders, tmp_path):
         (["--model", "x", "--prompt", "a", "--steps", "0"], "--steps"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, arguments, word):
-    run = run_command("scripts/generate_image.py", *arguments, cwd=tmp_path)
-    assert run.returncode == 2, run.stdout
-    errors = [line for line in run.stderr.splitlines() if "error: " in line]
-    assert len(errors) == 1, run.stderr
-    assert "Traceback" not in run.stderr
+def test_bad_input_is_one_line(functions, tmp_path, monkeypatch, capsys, arguments, word):
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = functions.main(arguments)
+    except SystemExit as exit_request:
+        status = exit_request.code
+    assert status == 2
+    error = capsys.readouterr().err
+    errors = [line for line in error.splitlines() if "error: " in line]
+    assert len(errors) == 1, error
     assert word in errors[0]
 
 

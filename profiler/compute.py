@@ -18,7 +18,8 @@ from typing import Any
 from profiler.devices import PRECISIONS
 from profiler.pipelines.anatomy import find_anatomy, live_definition
 from profiler.pipelines.component_counts import ComponentCounts
-from profiler.pipelines.cost import PipelineCost, PipelineRequest, cost_pipeline
+from profiler.pipelines.cost import cost_pipeline
+from profiler.pipelines.cost_records import PipelineCost, PipelineRequest
 from profiler.pipelines.definition import PipelineDefinition
 from profiler.pipelines.errors import PipelineError
 from profiler.pipelines.live_record import live_record

@@ -132,7 +132,7 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
         vae=_component(anatomy.decoder_name, anatomy.decoder),
         text_encoders=encoders,
         prior=_prior(anatomy, template),
-        image_encoder=None,
+        image_encoder=_image_encoder(anatomy, template),
         safety_checker=_safety_checker(anatomy),
         extra_context_tokens=extra_context,
         vae_scale_factor=None,
@@ -163,6 +163,14 @@ def _prior(anatomy: Anatomy, template: PipelineDefinition | None) -> Prior | Non
         return None
     found = _component(*next(iter(anatomy.priors.items())))
     return replace(template.prior, class_path=found.class_path, config=found.config, parameters=None)
+
+
+def _image_encoder(anatomy: Anatomy, template: PipelineDefinition | None) -> Component | None:
+    """The one that text to image runs; an adapter's waits for an image."""
+    if template is None or template.image_encoder is None:
+        return None
+    names = [name for name, module in anatomy.others.items() if "pixel_values" in forward_parameters(module)]
+    return _component(names[0], anatomy.others[names[0]]) if names else None
 
 
 def _safety_checker(anatomy: Anatomy) -> Component | None:

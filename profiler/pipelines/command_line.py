@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from profiler.command_line import OneLineParser, positive_int
 from profiler.devices import PRECISIONS
-from profiler.pipelines.cost import PipelineRequest
+from profiler.pipelines.cost_records import PipelineRequest
 
 DEFAULT_OUTPUT = "results/pipeline_results.json"
 

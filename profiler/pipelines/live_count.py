@@ -47,6 +47,9 @@ def count_run(run: RecordedRun, names: list[str]) -> dict[str, NetworkCount]:
             except Exception as error:
                 reason = (str(error).splitlines() or [""])[0]
                 network.reason = f"{recorded.path} cannot be counted: {type(error).__name__}: {reason}"
+        for path, reason in run.failures.items():
+            if path == name or path.startswith(f"{name}."):
+                network.reason = f"{path} could not be recorded: {reason}"
         network.calls = max(by_path.values(), default=0)
         counts[name] = network
     return counts

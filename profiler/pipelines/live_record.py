@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from profiler.pipelines.anatomy import Anatomy, module_device, module_dtype
-from profiler.pipelines.cost import PipelineCost
+from profiler.pipelines.cost_records import PipelineCost
 from profiler.pipelines.figures import seconds_text
 from profiler.pipelines.live_count import NetworkCount, count_run
 from profiler.pipelines.peak_rates import device_peak_tflops

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler.compute import create_profiler
-from profiler.pipelines.cost import PipelineRequest
+from profiler.pipelines.cost_records import PipelineRequest
 from profiler.pipelines.generation import GenerationSettings, call_arguments, load_pipeline_object
 from profiler.pipelines.schedule import replace_scheduler
 

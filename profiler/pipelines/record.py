@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.pipelines.cost import ComponentCost, PipelineCost
+from profiler.pipelines.cost_records import ComponentCost, PipelineCost
 from profiler.pipelines.figures import flops_text, macs_text, parameters_text
 
 SCHEMA_VERSION = 1

@@ -36,10 +36,14 @@ class RecordedCalls:
 
 @dataclass
 class RecordedRun:
-    """One run: calls by module and shapes in the order they first came, and the wall time of all."""
+    """One run: calls by module and shapes in the order they first came, and the wall time of all.
+
+    `failures`: paths of modules whose arguments could not be recorded, and why.
+    """
 
     pipe: Any
     calls: dict[tuple, RecordedCalls] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
     seconds: float | None = None
 
     def of_network(self, name: str) -> list[RecordedCalls]:
@@ -80,14 +84,21 @@ class _Watcher:
             if self._running:
                 self._running.append((module, None, 0.0))
                 return
-            key = (path, *_signature((args, kwargs)))
-            calls = self._run.calls.get(key)
-            if calls is None:
-                kept = tree_map(_without_data, (args, kwargs))
-                calls = self._run.calls[key] = RecordedCalls(path, module, *kept)
+            try:
+                calls = self._calls_like(path, module, args, kwargs)
+            except Exception as error:  # the generation must not fail because it is watched
+                self._run.failures[path] = f"{type(error).__name__}: {error}"
+                calls = None
             self._running.append((module, calls, self._now()))
 
         return hook
+
+    def _calls_like(self, path: str, module: nn.Module, args: tuple, kwargs: dict) -> RecordedCalls:
+        key = (path, *_signature((args, kwargs)))
+        if key not in self._run.calls:
+            kept = tree_map(_without_data, (args, kwargs))
+            self._run.calls[key] = RecordedCalls(path, module, *kept)
+        return self._run.calls[key]
 
     def after(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
         # A module that another hook kept from starting was never entered.

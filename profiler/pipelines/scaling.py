@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from profiler.pipelines.component_counts import ComponentCounts
-from profiler.pipelines.cost import PipelineCost, PipelineRequest, cost_pipeline
+from profiler.pipelines.cost import cost_pipeline
+from profiler.pipelines.cost_records import PipelineCost, PipelineRequest
 from profiler.pipelines.definition import PipelineDefinition
 from profiler.pipelines.errors import PipelineError
 

@@ -3,7 +3,8 @@
 import pytest
 
 from profiler.pipelines.component_counts import ComponentCounts
-from profiler.pipelines.cost import PipelineRequest, cost_pipeline
+from profiler.pipelines.cost import cost_pipeline
+from profiler.pipelines.cost_records import PipelineRequest
 from profiler.pipelines.definition import load_pipeline
 from profiler.pipelines.errors import PipelineError
 from profiler.pipelines.schedule import (

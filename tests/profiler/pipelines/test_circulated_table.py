@@ -11,7 +11,8 @@ from torch.overrides import TorchFunctionMode
 
 from profiler.pipelines.component_counts import ComponentCounts
 from profiler.pipelines.components import build_on_meta
-from profiler.pipelines.cost import PipelineRequest, cost_pipeline
+from profiler.pipelines.cost import cost_pipeline
+from profiler.pipelines.cost_records import PipelineRequest
 from profiler.pipelines.definition import load_pipeline
 from profiler.pipelines.inputs import DenoiserCall, denoiser_arguments
 from profiler.pipelines.measure import measure_call

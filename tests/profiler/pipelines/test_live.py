@@ -233,6 +233,20 @@ def test_a_network_that_cannot_be_counted_is_named(load_tiny_pipeline):
     assert profile["total_macs"] == parts["unet"]["macs"] + parts["vae"]["macs"]
 
 
+def test_watching_never_stops_a_generation(load_tiny_pipeline, monkeypatch):
+    def fail(arguments):
+        raise RuntimeError("no shape")
+
+    monkeypatch.setattr("profiler.pipelines.recorder._signature", fail)
+    pipe = load_tiny_pipeline("unet")
+    profiler = create_profiler()
+    with profiler.watch(pipe):
+        images = pipe("a cat", height=SIDE, width=SIDE, num_inference_steps=1).images
+    assert images[0].size == (SIDE, SIDE)
+    profile = profiler.profile_pipeline(pipe, (1, 3, SIDE, SIDE), 1, "tiny", 7.5)
+    assert "no shape" in profile["incomplete"]["unet"]
+
+
 def test_two_denoisers_are_not_guessed_between(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
 

@@ -5,7 +5,8 @@ import torch
 
 from profiler.pipelines.component_counts import ComponentCounts
 from profiler.pipelines.components import build_on_meta, parameter_count
-from profiler.pipelines.cost import PipelineRequest, cost_pipeline
+from profiler.pipelines.cost import cost_pipeline
+from profiler.pipelines.cost_records import PipelineRequest
 from profiler.pipelines.definition import list_pipelines, load_pipeline
 
 pytest.importorskip("diffusers")

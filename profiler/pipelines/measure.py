@@ -14,6 +14,7 @@ from profiler.counting.count import report_fields
 from profiler.counting.engine import CountingMode
 from profiler.counting.module_tree import ModuleTracker
 from profiler.pipelines.errors import PipelineError
+from profiler.pipelines.fast_meta import FastElementwise
 from profiler.pipelines.fused_attention import FusedAttention
 from training.step_memory import LiveBytes
 
@@ -41,7 +42,14 @@ def measure_call(
     """
     mode, live = CountingMode(ModuleTracker(module)), LiveBytes()
     try:
-        with torch.no_grad(), FusedAttention(), live if memory else nullcontext(), mode.tracker, mode:
+        with (
+            torch.no_grad(),
+            FusedAttention(),
+            FastElementwise(),
+            live if memory else nullcontext(),
+            mode.tracker,
+            mode,
+        ):
             call(module)
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]

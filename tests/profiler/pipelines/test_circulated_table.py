@@ -63,6 +63,7 @@ def as_they_counted(name):
     return layers / 1e9, wrapped.macs / 1e9, transposed_convolutions(count.by_module) / 1e9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "listed", "attention_times"),
     [
@@ -89,6 +90,7 @@ def counts():
     return ComponentCounts()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "tokens", "right"),
     [

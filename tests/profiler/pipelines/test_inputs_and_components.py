@@ -9,6 +9,7 @@ from torch import nn
 from profiler.pipelines.components import build_on_meta
 from profiler.pipelines.definition import Component, load_pipeline
 from profiler.pipelines.errors import PipelineError
+from profiler.pipelines.fast_meta import FastElementwise
 from profiler.pipelines.fused_attention import FusedAttention
 from profiler.pipelines.inputs import DenoiserCall, denoiser_arguments
 from profiler.pipelines.libraries import find_class
@@ -110,3 +111,29 @@ def test_fused_attention_leaves_real_tensors_alone():
 def test_an_operator_without_a_formula_is_an_error():
     with pytest.raises(PipelineError, match="aten::_linalg"):
         measure_call(nn.Identity(), lambda module: torch.linalg.det(torch.empty(4, 4, device="meta")))
+
+
+@pytest.mark.parametrize("shapes", [((3, 1, 4), (2, 4)), ((5,), (5,)), ((2, 3), (1, 1))])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+def test_fast_elementwise_results_are_what_the_operators_return(name, shapes):
+    operator = getattr(torch, name)
+    first, second = (torch.ones(shape, dtype=torch.bfloat16) for shape in shapes)
+    real = operator(first, second)
+    permuted = operator(torch.ones(4, 3).t(), torch.ones(3, 4))
+    mixed = operator(first, second.double())
+    numbered = operator(first, 2)
+    with FastElementwise():
+        fast = operator(first.to("meta"), second.to("meta"))
+        fast_permuted = operator(torch.ones(4, 3, device="meta").t(), torch.ones(3, 4, device="meta"))
+        fast_mixed = operator(first.to("meta"), second.double().to("meta"))
+        fast_numbered = operator(first.to("meta"), 2)
+        untouched = operator(first, second)
+    pairs = ((real, fast), (permuted, fast_permuted), (mixed, fast_mixed), (numbered, fast_numbered))
+    for expected, found in pairs:
+        assert found.is_meta
+        assert (found.shape, found.dtype, found.stride()) == (
+            expected.shape,
+            expected.dtype,
+            expected.stride(),
+        )
+    assert torch.equal(untouched, real)

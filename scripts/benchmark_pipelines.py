@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--side", type=int, default=SIDE_PX, metavar="PX")
     arguments = parser.parse_args()
     print(
-        f"{'pipeline':<22}{'seconds':>9}{'CPU s':>9}{'peak GB':>9}   (fresh process, {arguments.side} px; goal 10 s, 1.2 GB)"
+        f"{'pipeline':<22}{'seconds':>9}{'CPU s':>9}{'peak GB':>9}   ({arguments.side} px; goal 10 s, 1.2 GB)"
     )
     for name in arguments.pipelines or list_pipelines():
         seconds, cpu_seconds, peak = run_fresh(["--pipeline", name, "--height", str(arguments.side)])

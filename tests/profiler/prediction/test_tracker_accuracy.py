@@ -1,5 +1,6 @@
 """Traces without data against real runs on the CPU, against torch's MemTracker, and against synthesised ones."""
 
+import gc
 import json
 from functools import cache
 
@@ -78,6 +79,11 @@ def _plain_attention():
         yield
 
 
+def show(network, batch_size, over, ratio):
+    """A line of scripts/benchmark_memory.py."""
+    print(f"ratio: {network:8} batch {batch_size}  over {over:10} {ratio:.5f}")
+
+
 def peak_bytes(trace):
     return int(trace.live_bytes().max())
 
@@ -91,6 +97,7 @@ def test_live_bytes_are_those_of_a_real_run(built_of, network, batch_size):
     built, config = built_of(network)
     predicted = trace_training(built, config, batch_size, as_on_cuda=False)
     real = trace_training(built, config, batch_size, as_on_cuda=False, device="cpu")
+    show(network, batch_size, "real run", peak_bytes(predicted) / peak_bytes(real))
     assert peak_bytes(predicted) == pytest.approx(peak_bytes(real), rel=0.002)
     # The same at the end of each step, where parameters, states and the average are left.
     for trace_starts in zip(predicted.step_starts, real.step_starts, strict=True):
@@ -111,9 +118,11 @@ def test_live_bytes_are_within_one_percent_of_torchs_own_tracker(built_of, netwo
         state = build_state(config, module, build_loss(config), total_steps=TRACED_STEPS)
         for _ in range(TRACED_STEPS):
             tracker.reset_mod_stats()
+            gc.collect()  # as the trace does between steps
             outcome = training_step(state, build_settings(config, "cpu"), batches(built, batch_size, shape))
     snapshot = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]
     assert outcome.loss.isfinite()
+    show(network, batch_size, "MemTracker", peak_bytes(predicted) / snapshot["Total"])
     assert peak_bytes(predicted) == pytest.approx(snapshot["Total"], rel=0.01)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import torch
 
-RATES_FILE = Path(__file__).resolve().parent.parent.parent / "configs" / "gpu_peak_rates.json"
-RATE_KEYS = {torch.bfloat16: "bf16_tflops", torch.float16: "fp16_tflops"}
+from profiler.gpus import known_gpus
+
+RATE_FIELDS = {torch.bfloat16: "bf16_tensor_tflops", torch.float16: "fp16_tensor_tflops"}
 
 
 def peak_tflops(device_name: str, dtype: torch.dtype, *, allows_tf32: bool = False) -> float | None:
@@ -16,9 +14,8 @@ def peak_tflops(device_name: str, dtype: torch.dtype, *, allows_tf32: bool = Fal
 
     None for a CPU, an unknown card, and a name that stands for cards of different rates.
     """
-    key = RATE_KEYS.get(dtype, "tf32_tflops" if allows_tf32 else "fp32_tflops")
-    gpus = json.loads(RATES_FILE.read_text(encoding="utf-8"))["gpus"]
-    rates = {gpu[key] for gpu in gpus if device_name in (gpu["name"], *gpu["aliases"])}
+    field = RATE_FIELDS.get(dtype, "tf32_tflops" if allows_tf32 else "fp32_tflops")
+    rates = {getattr(gpu, field) for gpu in known_gpus() if device_name in (gpu.name, *gpu.aliases)}
     return rates.pop() if len(rates) == 1 else None
 
 

@@ -100,3 +100,30 @@ def read_profile(profile_schema):
         return profile
 
     return read
+
+
+@pytest.fixture(scope="session")
+def tiny_pipeline_folders(tmp_path_factory):
+    """Folders of the tiny diffusion pipelines, by the kind of denoiser they have: "unet", "transformer"."""
+    from tests.tiny_pipelines import PIPELINES
+
+    root = tmp_path_factory.mktemp("pipelines")
+    folders = {}
+    for kind, build in PIPELINES.items():
+        folders[kind] = root / kind
+        build(root / f"{kind}-parts").save_pretrained(folders[kind])
+    return folders
+
+
+@pytest.fixture
+def load_tiny_pipeline(tiny_pipeline_folders):
+    """Loads one of them from its folder."""
+
+    def load(kind):
+        from profiler.pipelines.generation import GenerationSettings, load_pipeline_object
+
+        pipe = load_pipeline_object(str(tiny_pipeline_folders[kind]), GenerationSettings("", device="cpu"))
+        pipe.set_progress_bar_config(disable=True)
+        return pipe
+
+    return load

@@ -6,14 +6,17 @@ a tensor but its size, so that tensors without data (meta) are as good as real o
 
 from __future__ import annotations
 
+import sys
 import weakref
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 # What the run is doing when something is allocated.
 PHASES = (
@@ -23,6 +26,7 @@ PHASES = (
 CATEGORIES = (
     "parameters", "loss_networks", "ema", "inputs", "gradients", "optimizer_state", "saved_activations", "temporaries",
 )  # fmt: skip
+aten = torch.ops.aten
 FOREACH = "aten::_foreach_"
 POINTWISE_FOREACH = {
     "abs", "add", "addcdiv", "addcmul", "clamp_max", "clamp_min", "div", "exp", "lerp", "log", "maximum", "minimum",
@@ -94,9 +98,17 @@ class StorageTrace(TorchDispatchMode):
         # By the identity of the storage's Python object, which lives as long as the storage does.
         self._live: dict[int, tuple[int, Any]] = {}
         self._recording = True
+        _sole_holders()  # found out before, not inside a traced backward pass
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function._schema.name
+        if self.device_type != "meta":
+            # A real run has memory that no operator made (torch.from_numpy).
+            for given in tree_leaves((args, kwargs)):
+                if isinstance(given, Tensor):
+                    self.enter(given, "made elsewhere")
+        if function is aten.add.Tensor and sums_in_place(args):
+            return args[0].add_(args[1])
         if name.startswith(FOREACH) and args[0] and args[0][0].device.type == "meta":
             result = _foreach_without_data(name, function, args, kwargs or {})
         else:
@@ -178,6 +190,46 @@ class StorageTrace(TorchDispatchMode):
         del self._live[key]
         self._events.append(-(number + 1))
         self._event_phases.append(_PHASE[self.phase])
+
+
+def sums_in_place(args: tuple[Any, ...]) -> bool:
+    """Whether a sum of two gradients would be written over the first, if nobody looked on.
+
+    The autograd engine adds up the gradients of a tensor that is used twice, in place where it alone holds the first
+    one (torch/csrc/autograd/input_buffer.cpp). A tensor that a dispatch mode has seen has a Python object, which counts
+    as one more holder, so that every sum under a trace is a new tensor.
+    """
+    if torch._C._current_autograd_node() is None or torch.is_grad_enabled() or len(args) != 2:
+        return False
+    if not isinstance(args[1], Tensor) or args[0].shape != args[1].shape or args[0].dtype != args[1].dtype:
+        return False
+    return _holders(args[0]) == _sole_holders() and aten.is_non_overlapping_and_dense(args[0])
+
+
+def _holders(tensor: Tensor) -> tuple[int, int, int]:
+    """How many hold an argument of an operator, its storage, and its Python object; those who look on included."""
+    storage = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return tensor._use_count(), storage, sys.getrefcount(tensor)
+
+
+@cache
+def _sole_holders() -> tuple[int, int, int]:
+    """What `_holders` finds where the autograd engine is the only one, in this version of torch.
+
+    Seen at h + tanh(h), whose two gradients torch sums in place.
+    """
+    found: list[tuple[int, int, int]] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function is aten.add.Tensor and torch._C._current_autograd_node() is not None:
+                found.append(_holders(args[0]))
+            return function(*args, **(kwargs or {}))
+
+    with Watch(), torch.enable_grad():
+        hidden = torch.ones(2, 2, requires_grad=True) * 2
+        (hidden + torch.tanh(hidden)).mm(torch.ones(2, 2)).sum().backward()
+    return found[0]
 
 
 def _foreach_without_data(name: str, function, args, kwargs) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -120,10 +120,7 @@ def trace_training(
         sample_shape = output_shape(built, module, batch_size, device)
         clear_cache()
         trace = StorageTrace(device)
-        # What is there already cannot be garbage of the traced steps: it need not be looked through each time.
-        gc.collect()
-        gc.freeze()
-        with trace:
+        with _young_garbage_only(), trace:
             state, settings = _set_up(trace, config, module, loss)
             stream = _micro_batches(trace, built, batch_size, sample_shape, device)
             outcome = None
@@ -138,9 +135,19 @@ def trace_training(
                 _validate(built, config, state, settings, device)
             traced = trace.finish(batch_size, [FINITE_ASSUMPTION])
             del outcome
-    gc.unfreeze()
     clear_cache()
     return traced
+
+
+@contextmanager
+def _young_garbage_only() -> Iterator[None]:
+    """Keeps what is there already out of garbage collection: it cannot be garbage of the traced steps."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def trace_inference(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> Trace:
@@ -173,7 +180,8 @@ def trace_inference(built: BuiltModel, config: ExperimentConfig, batch_size: int
 def _set_up(
     trace: StorageTrace, config: ExperimentConfig, module: nn.Module, loss: nn.Module
 ) -> tuple[TrainingState, StepSettings]:
-    for category, part in (("parameters", module), ("loss_networks", loss)):
+    # In the order of training/loop.py: the loss is on the device before the network.
+    for category, part in (("loss_networks", loss), ("parameters", module)):
         trace.category = category
         for tensor in tensors_in_moving_order(part):
             trace.enter(tensor, "module.to(device)")

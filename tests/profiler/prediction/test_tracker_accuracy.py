@@ -1,5 +1,6 @@
 """Traces without data against real runs on the CPU, against torch's MemTracker, and against synthesised ones."""
 
+import gc
 import json
 from functools import cache
 
@@ -8,6 +9,7 @@ import torch
 from diffusers import UNet2DModel
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from configs import load_config
 from models.inputs import BuiltModel, InputSpec
@@ -18,7 +20,6 @@ from profiler.prediction.traced_step import TRACED_STEPS, copy_with_data, output
 from training.losses import build_loss
 from training.step import MicroBatch, build_settings, build_state, training_step
 
-BATCH_SIZES = (1, 2, 4)
 SWINMR = {
     "net_type": "swinmr",
     "img_size": 32,
@@ -78,19 +79,30 @@ def _plain_attention():
         yield
 
 
+def show(network, batch_size, over, ratio):
+    """A line of scripts/benchmark_memory.py."""
+    print(f"ratio: {network:8} batch {batch_size}  over {over:10} {ratio:.5f}")
+
+
 def peak_bytes(trace):
     return int(trace.live_bytes().max())
 
 
 NETWORKS = ("swinmr", "unet", "vit")
+# A UNet's batch of 1 is a case of its own, below.
+CASES = [
+    (network, batch_size)
+    for network in NETWORKS
+    for batch_size in ((2, 3, 4) if network == "unet" else (1, 2, 4))
+]
 
 
-@pytest.mark.parametrize("batch_size", BATCH_SIZES)
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("network", "batch_size"), CASES)
 def test_live_bytes_are_those_of_a_real_run(built_of, network, batch_size):
     built, config = built_of(network)
     predicted = trace_training(built, config, batch_size, as_on_cuda=False)
     real = trace_training(built, config, batch_size, as_on_cuda=False, device="cpu")
+    show(network, batch_size, "real run", peak_bytes(predicted) / peak_bytes(real))
     assert peak_bytes(predicted) == pytest.approx(peak_bytes(real), rel=0.002)
     # The same at the end of each step, where parameters, states and the average are left.
     for trace_starts in zip(predicted.step_starts, real.step_starts, strict=True):
@@ -98,11 +110,25 @@ def test_live_bytes_are_those_of_a_real_run(built_of, network, batch_size):
         assert ends[0] == pytest.approx(ends[1], rel=0.002)
 
 
-@pytest.mark.parametrize("batch_size", BATCH_SIZES)
-@pytest.mark.parametrize("network", NETWORKS)
+def test_one_sample_of_a_unet_is_predicted_slightly_high(built_of):
+    # With a batch of 1 a convolution's result counts as channels-last on the meta device and not on the CPU, so that
+    # one activation more is made contiguous: 32 x 32 x 32 numbers, 131,072 bytes.
+    built, config = built_of("unet")
+    predicted = peak_bytes(trace_training(built, config, 1, as_on_cuda=False))
+    real = peak_bytes(trace_training(built, config, 1, as_on_cuda=False, device="cpu"))
+    assert predicted - real == pytest.approx(
+        131_072, abs=1024
+    )  # scalars of the optimizer that are on the CPU
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("network", "batch_size"), CASES)
 def test_live_bytes_are_within_one_percent_of_torchs_own_tracker(built_of, network, batch_size):
     built, config = built_of(network)
+    # MemTracker watches through hooks, and SwinMR calls its layers otherwise when they have some.
+    hook = register_module_forward_pre_hook(lambda module, arguments: None)
     predicted = trace_training(built, config, batch_size, as_on_cuda=False, validation=False)
+    hook.remove()
     module = copy_with_data(built.module)
     shape = output_shape(built, module, batch_size, "cpu")
     tracker = MemTracker()
@@ -111,9 +137,11 @@ def test_live_bytes_are_within_one_percent_of_torchs_own_tracker(built_of, netwo
         state = build_state(config, module, build_loss(config), total_steps=TRACED_STEPS)
         for _ in range(TRACED_STEPS):
             tracker.reset_mod_stats()
+            gc.collect()  # as the trace does between steps
             outcome = training_step(state, build_settings(config, "cpu"), batches(built, batch_size, shape))
     snapshot = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]
     assert outcome.loss.isfinite()
+    show(network, batch_size, "MemTracker", peak_bytes(predicted) / snapshot["Total"])
     assert peak_bytes(predicted) == pytest.approx(snapshot["Total"], rel=0.01)
 
 
@@ -122,6 +150,7 @@ def batches(built, batch_size, target_shape):
         yield MicroBatch(built.example_inputs(batch_size, which="training"), torch.zeros(target_shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_synthesised_batch_size_is_the_directly_traced_one_to_the_byte(built_of, network):
     built, config = built_of(network)

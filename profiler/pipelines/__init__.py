@@ -1,0 +1,1 @@
+"""What an image costs in a diffusion pipeline, counted without weights; and live pipelines, watched."""

@@ -1,0 +1,60 @@
+"""The bar chart: MACs of an image, by component."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from profiler.pipelines.errors import PipelineError
+from training.atomic_files import replacing
+
+ROLE_COLOURS = {
+    "denoiser": "#4063a3",
+    "text_encoder": "#d98e2b",
+    "vae_decode": "#4f9d69",
+    "vae_encode": "#9bc8a8",
+    "prior": "#8a6bb1",
+    "image_encoder": "#c0504d",
+    "safety_checker": "#8c8c8c",
+}
+INCHES_PER_BAR = 0.34
+DOTS_PER_INCH = 130
+
+
+def write_chart(records: list[dict[str, Any]], file: Path) -> None:
+    """A PNG with a bar per pipeline, the dearest on top, its components stacked.
+
+    Raises PipelineError without matplotlib, OSError for a file that cannot be written.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise PipelineError('the chart needs the package matplotlib: pip install ".[train]"') from error
+    done = sorted((r for r in records if r["enabled"]), key=lambda record: record["total_macs"])
+    figure = Figure(figsize=(9, 1.4 + INCHES_PER_BAR * max(len(done), 2)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    drawn = set()
+    for row, record in enumerate(done):
+        left = 0.0
+        for role, colour in ROLE_COLOURS.items():
+            macs = sum(part["macs"] for part in record["components"] if part["role"] == role)
+            if macs:
+                label = role.replace("_", " ") if role not in drawn else None
+                axes.barh(row, macs / 1e12, left=left, color=colour, label=label)
+                drawn.add(role)
+                left += macs / 1e12
+        axes.text(left, row, f" {left:,.1f}", va="center", fontsize=8)
+    axes.set_yticks(range(len(done)), [_label(record) for record in done], fontsize=8)
+    axes.set_xlabel("TMACs per run (FLOPs are 2 x MACs)")
+    axes.margins(x=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, loc="lower right", frameon=False)
+    with replacing(file) as temporary:
+        figure.savefig(temporary, dpi=DOTS_PER_INCH, format="png")
+
+
+def _label(record: dict[str, Any]) -> str:
+    height, width = record["computed_shape"][2:]
+    return f"{record['pipeline']}  {width}x{height}, {record['denoiser_calls']} calls"

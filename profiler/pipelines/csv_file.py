@@ -1,0 +1,50 @@
+"""A line for every component of every pipeline, for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+RUN_COLUMNS = (
+    *("pipeline", "num_inference_steps", "scheduler", "guidance_scale", "is_guided", "batch", "precision"),
+    "total_macs",
+)
+COMPONENT_COLUMNS = (
+    *(
+        "name",
+        "role",
+        "class",
+        "parameters",
+        "weight_bytes",
+        "calls",
+        "call_batch",
+        "macs_per_call",
+        "flops_per_call",
+    ),
+    *("macs", "flops", "share", "activation_peak_bytes"),
+)
+KIND_COLUMNS = ("attention", "convolution", "linear")
+
+
+def csv_text(records: list[dict[str, Any]]) -> str:
+    """The table as text; pipelines that failed have no line."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    header = [
+        *RUN_COLUMNS,
+        "height",
+        "width",
+        *COMPONENT_COLUMNS,
+        *(f"{kind}_macs_per_call" for kind in KIND_COLUMNS),
+    ]
+    writer.writerow(header)
+    for record in records:
+        if not record["enabled"]:
+            continue
+        for part in record["components"]:
+            row = [record[key] for key in RUN_COLUMNS] + record["input_shape"][2:]
+            row += [part[key] for key in COMPONENT_COLUMNS]
+            row += [part["by_kind_per_call"][kind] for kind in KIND_COLUMNS]
+            writer.writerow(row)
+    return stream.getvalue()

@@ -1,0 +1,114 @@
+"""The run of `profile_pipeline.py`: cost what was asked for, print it, write the files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from profiler.console import Console
+from profiler.devices import PRECISIONS
+from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from profiler.pipelines.chart import write_chart
+from profiler.pipelines.command_line import PipelineArguments
+from profiler.pipelines.component_counts import ComponentCounts
+from profiler.pipelines.console_report import print_comparison, print_cost
+from profiler.pipelines.cost import cost_pipeline
+from profiler.pipelines.csv_file import csv_text
+from profiler.pipelines.definition import PipelineDefinition, list_pipelines, load_pipeline
+from profiler.pipelines.errors import PipelineError
+from profiler.pipelines.folder import read_pipeline_folder
+from profiler.pipelines.record import cost_record, failed_record, results_record
+from profiler.pipelines.scaling import resolution_scaling, step_scaling
+from profiler.result_file import OutputError, ResultFile, write_atomically
+
+
+def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
+    """Returns the exit status: 0 done, 2 nothing could be costed, 4 some of several could not.
+
+    Raises PipelineError for a single pipeline that cannot be costed, OutputError for files that cannot be written.
+    """
+    result = ResultFile(parsed.output)
+    result.prepare()
+    extra_files = [ResultFile(name) for name in (parsed.csv, parsed.chart) if name]
+    for file in extra_files:
+        if file.to_standard_output:
+            raise OutputError("--csv and --chart write files: only --output may be -")
+        file.prepare()
+    console = Console(sys.stderr if result.to_standard_output else sys.stdout)
+    definitions = _definitions(parsed)
+    counts = ComponentCounts(PRECISIONS[parsed.precision])
+    if len(definitions) == 1:
+        records = [_record(definitions[0], parsed, counts)]
+        print_cost(console, records[0])
+    else:
+        records = _compare(definitions, parsed, counts)
+        if parsed.detailed:
+            for record in records:
+                if record["enabled"]:
+                    print_cost(console, record)
+                    console.line()
+        print_comparison(console, records)
+    message = result.finish(results_record(records, command_line))
+    if message:
+        print(f"error: {message}", file=sys.stderr)
+    elif result.path is not None:
+        console.line()
+        console.good(f"Results saved to: {parsed.output}", indent=0)
+    if parsed.csv:
+        _write(parsed.csv, lambda file: write_atomically(file, csv_text(records)))
+    if parsed.chart:
+        _write(parsed.chart, lambda file: write_chart(records, file))
+    failed = sum(not record["enabled"] for record in records)
+    if failed == len(records):
+        print(
+            f"error: none of the {failed} pipelines could be costed: {records[0]['reason']}", file=sys.stderr
+        )
+        return EXIT_BAD_INPUT
+    return EXIT_PARTIAL if failed else EXIT_DONE
+
+
+def _definitions(parsed: PipelineArguments) -> list[PipelineDefinition]:
+    if parsed.pipeline_dir:
+        return [read_pipeline_folder(Path(parsed.pipeline_dir))]
+    names = list_pipelines() if parsed.all else parsed.pipelines or [parsed.pipeline]
+    return [load_pipeline(name) for name in dict.fromkeys(names)]
+
+
+def _record(
+    definition: PipelineDefinition, parsed: PipelineArguments, counts: ComponentCounts
+) -> dict[str, Any]:
+    request = parsed.request()
+    record = cost_record(cost_pipeline(definition, request, counts))
+    if parsed.detailed:
+        record["step_scaling"] = step_scaling(definition, request, counts)
+        record["resolution_scaling"] = resolution_scaling(definition, request, counts)
+    if parsed.measure:
+        from profiler.pipelines.measured_run import measured_run
+
+        record["measured"] = measured_run(Path(parsed.pipeline_dir), request, record)
+    counts.release()
+    return record
+
+
+def _compare(
+    definitions: list[PipelineDefinition], parsed: PipelineArguments, counts: ComponentCounts
+) -> list[dict[str, Any]]:
+    records = []
+    for definition in tqdm(definitions, unit="pipeline", disable=None, leave=False):
+        try:
+            records.append(_record(definition, parsed, counts))
+        except PipelineError as error:
+            records.append(failed_record(definition.name, str(error)))
+            counts.release()
+    return records
+
+
+def _write(name: str, write: Callable[[Path], None]) -> None:
+    try:
+        write(Path(name))
+    except OSError as error:
+        raise OutputError(f"{name}: cannot be written: {error.strerror or error}") from error

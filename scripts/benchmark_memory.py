@@ -1,0 +1,107 @@
+"""Prints how good and how fast the memory prediction is, as far as a machine without a GPU can show.
+
+    python scripts/benchmark_memory.py [--config configs/train_config_large.json]
+
+Nothing is asserted; the tests do that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+from configs import ConfigError, load_config  # noqa: E402
+from models.registry import build_model  # noqa: E402
+from profiler.prediction.affine_trace import align  # noqa: E402
+from profiler.prediction.replay import live_peak, replay  # noqa: E402
+from profiler.prediction.traced_step import trace_training  # noqa: E402
+from profiler.prediction.untested_rules import UNTESTED_RULES  # noqa: E402
+from profiler.prediction.workspaces import workspaces_for  # noqa: E402
+
+MIB = 2**20
+SYNTHESISED = (4, 8, 16, 64)
+CHECKED = 5
+
+
+def peak_resident_mib() -> float:
+    """Of this process so far; Linux counts in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def tracing(config, torch_version: str) -> None:
+    """Time and memory of the setting that the config trains in, and what comes out."""
+    before = peak_resident_mib()
+    start = time.perf_counter()
+    built = build_model(config)
+    traces = {batch_size: trace_training(built, config, batch_size) for batch_size in (1, 2, 3)}
+    traced_s = time.perf_counter() - start
+    affine = align(traces[2], traces[3])
+    print(f"tracing batches of 1, 2 and 3: {traced_s:.1f} s (at most 20)")
+    print(f"peak resident memory: {peak_resident_mib():.0f} MiB (at most 1907), {before:.0f} before")
+    checked = trace_training(built, config, CHECKED)
+    same = affine.explains(checked) and live_peak(affine.at(CHECKED)) == live_peak(checked)
+    print(f"synthesised batch of {CHECKED} is the traced one to the byte: {'yes' if same else 'NO'}")
+    workspaces = workspaces_for(torch_version, "8.6")
+    print(
+        f"\n{'batch':>6} {'live':>10} {'allocated':>10} {'reserved':>10} {'expandable':>10}   MiB, RTX 3090"
+    )
+    start = time.perf_counter()
+    for batch_size in SYNTHESISED:
+        trace = affine.at(batch_size)
+        result = replay(trace, workspaces=workspaces)
+        expandable = replay(trace, workspaces=workspaces, expandable=True)
+        figures = (
+            result.training.live_bytes,
+            result.training.allocated_bytes,
+            result.peak_reserved_bytes,
+            expandable.peak_reserved_bytes,
+        )
+        print(f"{batch_size:>6} " + " ".join(f"{figure / MIB:>10.1f}" for figure in figures))
+    print(f"replays: {(time.perf_counter() - start) / len(SYNTHESISED) / 2:.2f} s each")
+
+
+def tests(file: str, prefix: str) -> None:
+    """Runs a test file and prints the lines with a prefix, and the summary."""
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-n", "0", f"tests/profiler/prediction/{file}"]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    lines = run.stdout.splitlines()
+    for line in lines:
+        if prefix in line:
+            print(line[line.index(prefix) + len(prefix) :].strip())
+    print(lines[-1] if lines else run.stderr.strip())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    import torch
+
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--config", type=Path, default=REPOSITORY / "configs/train_config_large.json")
+    options = parser.parse_args(arguments)
+    try:
+        config = load_config(options.config).config
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"== {options.config.name}, torch {torch.__version__}")
+    tracing(config, torch.__version__)
+    print(
+        "\n== Live bytes: a trace without data over a real run on the CPU (1 +- 0.002), over MemTracker (1 +- 0.01)"
+    )
+    tests("test_tracker_accuracy.py", "ratio:")
+    print("\n== Published measurements of GPUs: predicted, published")
+    tests("test_public_records.py", "record:")
+    print("\n== Not tested without a GPU")
+    for rule in UNTESTED_RULES:
+        print(f"- {rule}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

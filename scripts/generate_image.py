@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Generates images with local diffusers pipelines and says what each cost.
+
+    python scripts/generate_image.py --model models/sd15 --prompt "a lighthouse" --steps 30
+    python scripts/generate_image.py --models models/sd15 models/pixart --prompt "a lighthouse" --no-profiling
+
+Exit status: 0 done, 2 bad arguments or no model could be used, 4 some of several models failed, 1 unexpected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from profiler.command_line import OneLineParser, device, non_negative_int, positive_int
+from profiler.console import Console
+from profiler.devices import PRECISIONS
+from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from profiler.pipelines.command_line import finite_number
+from profiler.pipelines.generation import (
+    CONFIG_NAME,
+    DEFAULT_GUIDANCE_SCALE,
+    DEFAULT_STEPS,
+    generate_image,
+    generate_images_sequential,
+)
+from profiler.pipelines.generation_report import print_image_profile
+
+__all__ = ["generate_image", "generate_images_sequential", "main"]
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parses the command line; ends the process with status 2 and one line when it is wrong."""
+    parser = OneLineParser(prog="generate_image.py", description="Generate images and say what each cost.")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--model", metavar="DIR", help="a local pipeline folder of the diffusers layout")
+    which.add_argument("--models", nargs="+", metavar="DIR", help="several, one after another")
+    add = parser.add_argument
+    add("--prompt", required=True)
+    add("--negative-prompt")
+    add("--height", type=positive_int, metavar="PX", help="default: the pipeline's own")
+    add("--width", type=positive_int, metavar="PX", help="default: the pipeline's own")
+    add("--steps", type=positive_int, default=DEFAULT_STEPS, metavar="N", help=f"default {DEFAULT_STEPS}")
+    add(
+        "--guidance-scale",
+        type=finite_number,
+        default=DEFAULT_GUIDANCE_SCALE,
+        metavar="X",
+        help="default 7.5",
+    )
+    add("--seed", type=non_negative_int, help="default: a random one, which is reported")
+    add("--device", type=device, default="auto", help="auto (default), cpu, cuda, cuda:1")
+    add("--precision", choices=list(PRECISIONS), help="default: that of the folder's weights")
+    add("--output-dir", metavar="DIR", help="default: outputs/<timestamp>")
+    add("--no-profiling", action="store_true", help="generate only")
+    add("--allow-download", action="store_true", help="let diffusers fetch a model that is no local folder")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    console = Console()
+    results = generate_images_sequential(
+        parsed.models or [parsed.model],
+        parsed.prompt,
+        output_dir=parsed.output_dir,
+        on_profile=lambda name, profile: print_image_profile(console, name, profile),
+        negative_prompt=parsed.negative_prompt,
+        height=parsed.height,
+        width=parsed.width,
+        num_inference_steps=parsed.steps,
+        guidance_scale=parsed.guidance_scale,
+        seed=parsed.seed,
+        device=parsed.device,
+        precision=parsed.precision,
+        allow_download=parsed.allow_download,
+        enable_profiling=not parsed.no_profiling,
+    )
+    done = [result for result in results if result["status"] == "done"]
+    for result in done:
+        console.good(f"{result['image_path']} (seed {result['seed']})", indent=0)
+    if not done:
+        return EXIT_BAD_INPUT
+    console.good(f"Settings and profiles: {Path(done[0]['image_path']).parent / CONFIG_NAME}", indent=0)
+    return EXIT_DONE if len(done) == len(results) else EXIT_PARTIAL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

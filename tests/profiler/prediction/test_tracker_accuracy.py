@@ -111,8 +111,8 @@ def test_live_bytes_are_those_of_a_real_run(built_of, network, batch_size):
 
 
 def test_one_sample_of_a_unet_is_predicted_slightly_high(built_of):
-    # With a batch of 1 a convolution's result counts as channels-last on the meta device and not on the CPU, so that one
-    # activation more is made contiguous: 32 x 32 x 32 numbers, 131,072 bytes.
+    # With a batch of 1 a convolution's result counts as channels-last on the meta device and not on the CPU, so that
+    # one activation more is made contiguous: 32 x 32 x 32 numbers, 131,072 bytes.
     built, config = built_of("unet")
     predicted = peak_bytes(trace_training(built, config, 1, as_on_cuda=False))
     real = peak_bytes(trace_training(built, config, 1, as_on_cuda=False, device="cpu"))

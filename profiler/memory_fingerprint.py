@@ -36,7 +36,6 @@ def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
         "accumulates": training.accumulate > 1,
         "compile": config.system.compile,
         "channels_last": config.system.channels_last,
-        **({"diffusion": raw["training"]["diffusion"]} if raw["training"].get("diffusion") else {}),
     }
 
 

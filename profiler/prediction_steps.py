@@ -10,6 +10,7 @@ from profiler.gpus import find_gpu
 from profiler.memory_fingerprint import memory_fingerprint
 from profiler.prediction.session import MAX_PROCESSES, PredictionSession
 from profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
+from profiler.prediction.untested_rules import UNTESTED_RULES
 from profiler.prediction.workspaces import workspaces_for
 from profiler.profile_record import Profile
 from profiler.profile_warnings import ProfileWarning
@@ -24,13 +25,6 @@ DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB SXM")
 # Live bytes are exact; what the allocator makes of them has been within this of GPUs' own figures in the public
 # records, cuDNN's workspaces apart. No run of this project has been on a GPU yet.
 INTERVAL_SHARE = (-0.01, 0.05)
-UNTESTED_RULES = (
-    "which attention kernel the GPU picks",
-    "workspaces of cuDNN (not counted) and of cuBLAS (from a table)",
-    "the size of the CUDA context (from a table)",
-    "fragmentation after many steps",
-    "buffers inside CUDA kernels (normalisation, attention and indexing backward)",
-)
 
 
 def config_of_training(profile: Profile, options: RunOptions) -> ExperimentConfig:

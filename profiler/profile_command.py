@@ -97,7 +97,7 @@ def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: st
     try:
         code, content = _profile(parsed, given, config, str(file), exports)
     except USER_ERRORS as error:
-        print(f"error: {config}: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return Outcome(config, EXIT_BAD_INPUT, None, str(error))
     except Exception:
         # A network of the user's may raise anything: hours of the other configs' measuring are not to be lost to it.

@@ -282,7 +282,11 @@ def memory_model():
             "saved_activations": {"fixed_bytes": 0, "bytes_per_sample": 1000 * MIB},
         },
         "terms_hold": {"from_batch": 2, "to_batch": 32},
-        "validation": None,
+        "validation": {
+            "input_shape": [1, 1, 256, 256],
+            "allocated_bytes": 290 * MIB,
+            "reserved_bytes": 300 * MIB,
+        },
         "ddp_bucket_bytes": 0,
     }
     return {

@@ -93,7 +93,7 @@ def distinct(files: Sequence[tuple[str, str | None]]) -> None:
     for option, file in files:
         if file is None or file == "-":
             continue
-        place = Path(file).absolute()
+        place = Path(file).resolve()
         if place in seen:
             raise ExportError(f"{option} and {seen[place]} name the same file: {file}")
         seen[place] = option

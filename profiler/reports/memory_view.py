@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from profiler.profile_fields import Fields, ProfileShapeError, printable
 from profiler.reports.size_view import SizeView
 from profiler.reports.training_view import Recommendation, TrainingSize, setting_text
+from profiler.reports.words import mebibytes, shape
+from profiler.training_fit import source_of, training_reserved_bytes
 
 # From the bottom of a bar to its top: what stays whatever the batch, then what grows with it.
 CATEGORIES = (
@@ -74,6 +76,7 @@ class TrainingMemory:
     lines: tuple[MemoryLine, ...]
     recommended: tuple[tuple[str, int], ...]  # (GPU, batch size)
     peak: str | None
+    validation: str | None
     assumptions: tuple[str, ...]
     untested_rules: tuple[str, ...]
 
@@ -119,7 +122,7 @@ def training_memory(
             return None
         first = training[min(measured)]
         setting = f"{first.precision}, checkpointing {first.checkpointing}"
-        return TrainingMemory(setting, bars, (), lines, recommended, None, (), ())
+        return TrainingMemory(setting, bars, (), lines, recommended, None, None, (), ())
     settings = model.blocks("settings")
     own = next((setting for setting in settings if setting.flag("is_config")), None)
     if own is None:
@@ -132,9 +135,16 @@ def training_memory(
         lines=lines,
         recommended=recommended,
         peak=None if peak is None else f"{peak.text('phase')}, {peak.text('operator')}",
+        validation=_validation_text(own.block("validation")),
         assumptions=tuple(model.texts("assumptions")),
         untested_rules=tuple(model.texts("untested_rules")),
     )
+
+
+def _validation_text(block: Fields | None) -> str | None:
+    if block is None:
+        return None
+    return f"{shape(block.shape('input_shape'))}: {mebibytes(block.integer('reserved_bytes'))} reserved"
 
 
 def _measured_bar(batch: int, block: TrainingSize) -> MemoryBar:
@@ -158,11 +168,23 @@ def _predicted_bars(
     if recommendations:
         first = recommendations[0]
         extra = ((WORKSPACES, first.workspace_bytes), (CONTEXT, first.context_bytes))
+    known = {
+        batch: {"live_bytes": live, "reserved_bytes": reserved}
+        for batch, row in rows.items()
+        if row is not None
+        and (live := row.integer("live_bytes"))
+        and (reserved := row.integer("reserved_bytes"))
+    }
     terms = _terms(own)
-    bars = {batch: _predicted_bar(batch, row, terms, extra) for batch, row in rows.items() if row is not None}
-    for one in recommendations:
-        if one.batch_size is not None and one.batch_size not in bars and one.needed_bytes is not None:
-            bars[one.batch_size] = _recommended_bar(one, terms)
+    bars = {
+        batch: _predicted_bar(batch, row["live_bytes"], row["reserved_bytes"], terms, extra)
+        for batch, row in known.items()
+    }
+    by_text = {"sizes": {str(batch): row for batch, row in known.items()}}
+    for batch in {one.batch_size for one in recommendations if one.batch_size} - set(bars):
+        if known:
+            reserved = training_reserved_bytes(by_text, batch)
+            bars[batch] = _predicted_bar(batch, reserved, reserved, terms, extra, source_of(by_text, batch))
     limit = max((one.total_bytes for one in recommendations if one.total_bytes is not None), default=None)
     return _chosen(bars, limit, {one.batch_size for one in recommendations} | set(asked))
 
@@ -211,24 +233,14 @@ def _split(
 
 def _predicted_bar(
     batch: int,
-    row: Fields,
+    live: int,
+    reserved: int,
     terms: dict[str, tuple[int, int]] | None,
     extra: tuple[tuple[str, int], ...],
+    source: str = "predicted",
 ) -> MemoryBar:
-    live, reserved = row.integer("live_bytes") or 0, row.integer("reserved_bytes") or 0
-    parts = _split(batch, terms)
+    parts = _split(batch, terms, beyond=source == "extrapolated")
     if parts is None or sum(size for _, size in parts) > reserved:
         parts = [(UNSPLIT, min(live, reserved))]
     parts.append((ALLOCATOR, reserved - sum(size for _, size in parts)))
-    return MemoryBar(batch, tuple(part for part in (*parts, *extra) if part[1]), "predicted")
-
-
-def _recommended_bar(one: Recommendation, terms: dict[str, tuple[int, int]] | None) -> MemoryBar:
-    """The bar of a batch between two rows of the table: its whole is what the recommendation says it needs."""
-    extra = ((WORKSPACES, one.workspace_bytes), (CONTEXT, one.context_bytes))
-    room = max(one.needed_bytes - one.workspace_bytes - one.context_bytes, 0)
-    parts = _split(one.batch_size, terms, beyond=one.source == "extrapolated")
-    if parts is None or sum(size for _, size in parts) > room:
-        parts = [(UNSPLIT, room)]
-    parts.append((ALLOCATOR, room - sum(size for _, size in parts)))
-    return MemoryBar(one.batch_size, tuple(part for part in (*parts, *extra) if part[1]), one.source)
+    return MemoryBar(batch, tuple(part for part in (*parts, *extra) if part[1]), source)

@@ -21,6 +21,7 @@ class Network(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_every_report_of_one_run(profile_model, tiny_config, tmp_path, read_profile):
     run = profile_model(
         *("--config", tiny_config(), "--batch-sizes", "1,2", *QUICK, "--output", "p.json", "--verbose"),
@@ -62,6 +63,7 @@ def test_quiet_run(profile_model, tiny_config, tmp_path, read_profile):
     assert read_profile(tmp_path / "p.json")["status"] == "complete"
 
 
+@pytest.mark.slow
 def test_several_configs_end_in_their_comparison_and_a_bad_one_loses_none(
     profile_model, tiny_config, tmp_path, read_profile
 ):

@@ -15,7 +15,7 @@ from profiler.reports.charts import charts_of
 from profiler.reports.html_file import html_text
 from profiler.reports.palette import MARKED
 from profiler.reports.view import view_of
-from tests.made_profiles import MIB, ORIGINAL, failed, gpu, partial, profile, ran, with_training
+from tests.made_profiles import MIB, ORIGINAL, failed, gpu, partial, profile, ran, recommended, with_training
 
 HOSTILE = (
     "</title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'><svg onload=alert(3)>"
@@ -131,11 +131,24 @@ def test_training_memory_by_hand():
     assert parts["parameters"] == parts["gradients"] == 50 * MIB
     assert parts["allocator: rounding and caching"] == (4160 - 4100) * MIB
     assert bars[4].total_bytes == (4160 + 317) * MIB
+    # Batch 9 lies between rows: live 8100 + 1000 of the line to batch 16, and the larger reserved - live, 300.
     assert bars[9].total_bytes == (9400 + 317) * MIB
+    assert bars[9].source == "predicted"
     assert dict(bars[9].parts)["saved_activations"] == 9000 * MIB
     # Below batch 2 the terms do not hold: not split.
     assert dict(bars[1].parts)["tensors, not split"] == 1100 * MIB
     assert found.recommended == (("RTX 2060 6GB", 4), ("RTX 3060 12GB", 9))
+
+
+def test_a_recommendation_beyond_the_table_is_extrapolated():
+    content = with_training()
+    # The table ends at 32 (32,800 MiB reserved); an H100 takes 70, and its bar is split by the same terms.
+    content["recommendation"]["training"] = [recommended("H100", 80, 70, 72_000, source="extrapolated")]
+    bar = view(content).training_memory.bars[-1]
+    assert (bar.batch_size, bar.source) == (70, "extrapolated")
+    assert dict(bar.parts)["saved_activations"] == 70_000 * MIB
+    page = Page(html_text(view(content))).text
+    assert "extrapolated and predicted" in page
 
 
 def test_cpu_run_with_predicted_gpu_memory_is_a_complete_page():
@@ -152,6 +165,7 @@ def test_cpu_run_with_predicted_gpu_memory_is_a_complete_page():
     assert "Assumed: every loss is finite" in page
     assert "Not tested on a GPU: the size of the CUDA context" in page
     assert "checkpointing full, patch 96 x 96 40" in page
+    assert "1 x 1 x 256 x 256: 300.0 MiB reserved" in page
 
 
 def test_partial_run_says_what_is_missing():

@@ -13,6 +13,7 @@ from profiler.batch_limits import MAX_BATCH_SIZE
 from profiler.budget_options import add_budget_options
 from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
 from profiler.option_types import OneLineParser, at_least, non_negative_int, positive_int, positive_seconds
+from profiler.report_options import add_report_options, conflict
 from profiler.run_context import Card, RunOptions, TrainingOptions
 from profiler.session import MeasureOptions
 from profiler.sweep import DEFAULT_BATCH_SIZES
@@ -210,11 +211,14 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         action="store_true",
         help="let the config import and run your own class (net_type custom)",
     )
+    add_report_options(add)
     add("--list-models", action="store_true", help="list the network types and exit")
     parsed = parser.parse_args(arguments, namespace=ProfileArguments())
     if parsed.predict_only and parsed.no_training:
         parser.error("--predict-only and --no-training leave nothing to do")
-    if parsed.config is None and not parsed.list_models and not parsed.list_gpus:
+    if (contradiction := conflict(parsed, DEFAULT_OUTPUT)) is not None:
+        parser.error(contradiction)
+    if parsed.config is None and parsed.configs is None and not parsed.list_models and not parsed.list_gpus:
         parser.error("--config is missing: which network? For example --config configs/train_config.json")
     return parsed
 

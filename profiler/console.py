@@ -8,13 +8,34 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import textwrap
 from typing import Any, TextIO
 
 from profiler.profile_warnings import ProfileWarning
 
 WIDTH = 80
+GREEN, RED, YELLOW, RESET = "\033[32m", "\033[31m", "\033[33m", "\033[0m"
 MIB = 2**20
 GIGA = 1e9
+
+
+def takes_colour(stream: TextIO) -> bool:
+    """Whether marks may be coloured: a terminal that can, and a user who has not set NO_COLOR (no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def wrapped(text: str) -> list[str]:
+    """The text in lines of at most 80 columns; only a word that is longer, such as a path, is left whole."""
+    if len(text) <= WIDTH:
+        return [text]
+    margin = " " * (len(text) - len(text.lstrip()))
+    hanging = dict(initial_indent=margin, subsequent_indent=margin + "  ")
+    return textwrap.wrap(text.strip(), WIDTH, break_long_words=False, break_on_hyphens=False, **hanging)
 
 
 class Console:
@@ -22,8 +43,20 @@ class Console:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stdout if stream is None else stream
+        self.coloured = takes_colour(self.stream)
 
     def line(self, text: str = "") -> None:
+        for part in wrapped(text):
+            self._write(part)
+
+    def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
+        first, *rest = wrapped(f"{' ' * indent}{mark} {text}")
+        if self.coloured:
+            first = first.replace(mark, f"{colour}{mark}{RESET}", 1)
+        for part in (first, *rest):
+            self._write(part)
+
+    def _write(self, text: str) -> None:
         try:
             self.stream.write(text + "\n")
             self.stream.flush()
@@ -50,16 +83,27 @@ class Console:
         self.line(f"[{number}/5] {text}")
 
     def good(self, text: str, indent: int = 2) -> None:
-        self.line(f"{' ' * indent}✓ {text}")
+        self._marked("✓", GREEN, text, indent)
 
     def bad(self, text: str, indent: int = 2) -> None:
-        self.line(f"{' ' * indent}✗ {text}")
+        self._marked("✗", RED, text, indent)
 
     def note(self, text: str, indent: int = 4) -> None:
         self.line(f"{' ' * indent}({text})")
 
     def warning(self, warning: ProfileWarning) -> None:
-        self.line(f"  ! {warning.message}")
+        self._marked("!", YELLOW, warning.message, 2)
+
+
+class QuietConsole(Console):
+    """Says what went wrong and what must be known, on standard error, and nothing else (`--quiet`)."""
+
+    def line(self, text: str = "") -> None:
+        pass
+
+    def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
+        if mark != "✓":
+            print(f"{mark} {text}", file=sys.stderr)
 
 
 def milliseconds(timing: dict[str, Any]) -> str:

@@ -52,6 +52,7 @@ class ResultFile:
         self.to_standard_output = output == STANDARD_OUTPUT
         self.path = None if self.to_standard_output else Path(os.path.abspath(output))
         self.last_error: OSError | None = None
+        self.content: dict[str, Any] | None = None  # what `finish` was given
 
     @property
     def name(self) -> str:
@@ -95,6 +96,7 @@ class ResultFile:
         Where the file cannot be written the result goes to the temporary folder, and where that fails too to
         standard error: it is never dropped.
         """
+        self.content = content
         if self.path is None:
             sys.stdout.write(to_text(content))
             sys.stdout.flush()

@@ -1,0 +1,37 @@
+"""What `compare_profiles.py` does, and what `profile_model.py --configs` ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from profiler.comparing.comparison import Comparison, compare
+from profiler.comparing.console_table import console_lines
+from profiler.comparing.csv_file import csv_text
+from profiler.comparing.html_file import html_text
+from profiler.comparing.markdown_file import markdown_text
+from profiler.console import Console
+from profiler.profile_file import load_profile
+from profiler.reports.exports import write_text
+from profiler.reports.view import view_of
+
+HTML_PACKAGES = ("jinja2",)
+
+
+def compare_files(files: Sequence[str | Path]) -> Comparison:
+    """Reads and compares profiles. Raises ProfileFileError for the first that cannot be used."""
+    return compare([view_of(load_profile(file)) for file in files])
+
+
+def show_comparison(console: Console, comparison: Comparison) -> None:
+    console.title("PROFILES COMPARED")
+    console.line()
+    for line in console_lines(comparison):
+        console.line(line)
+
+
+def write_comparison(comparison: Comparison, html: str | None, markdown: str | None, csv: str | None) -> None:
+    """Writes the files that were asked for. Raises ExportError for a file that cannot be written."""
+    for file, writer in ((html, html_text), (markdown, markdown_text), (csv, csv_text)):
+        if file is not None:
+            write_text(file, writer(comparison))

@@ -1,0 +1,44 @@
+"""Options of `profile_model.py` about what people look at: reports, exports, several configs, how much is printed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from profiler.reports.exports import Exports
+
+SEVERAL_OUTPUT = "results"
+
+
+def add_report_options(add: Callable[..., Any]) -> None:
+    """Adds them to a parser by its `add_argument`."""
+    add("--configs", nargs="+", metavar="FILE", help=(
+        "profile several configs and end in their comparison; --output is then a folder (default results), and "
+        "--report, --csv and --markdown are of the comparison"
+    ))  # fmt: skip
+    add("--report", metavar="FILE", help="also write one self-contained HTML file (extra: report)")
+    add("--csv", metavar="FILE", help="also write CSV, a line per batch size")
+    add("--markdown", metavar="FILE", help="also write Markdown, to paste into an issue")
+    add("--plot", metavar="DIR", help="also write the charts as SVG and PNG (extra: report)")
+    add("--quiet", action="store_true", help="print warnings and failures only, on standard error")
+    add("--verbose", action="store_true", help="also print percentiles, intervals and the environment")
+
+
+def conflict(parsed: argparse.Namespace, default_output: str) -> str | None:
+    """What is wrong with these options together, or None. Settles --output for several configs."""
+    if parsed.quiet and parsed.verbose:
+        return "--quiet and --verbose contradict each other"
+    if parsed.configs is None:
+        return None
+    if parsed.config is not None:
+        return "--config and --configs: name the configs in one of them"
+    if parsed.output == "-":
+        return "--configs writes a profile for each config: --output names a folder, not -"
+    if parsed.output == default_output:
+        parsed.output = SEVERAL_OUTPUT
+    return None
+
+
+def exports_of(parsed: argparse.Namespace) -> Exports:
+    return Exports(report=parsed.report, csv=parsed.csv, markdown=parsed.markdown, plots=parsed.plot)

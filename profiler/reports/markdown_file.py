@@ -1,0 +1,107 @@
+"""A profile as Markdown, to be pasted into an issue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from profiler.reports import words
+from profiler.reports.cards import cards_of
+from profiler.reports.chart_texts import interval, runs, training_table
+from profiler.reports.missing import what_is_missing
+from profiler.reports.view import ProfileView
+
+# What Markdown or the HTML in it would take for more than a letter.
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!$@])")
+
+
+def escaped(text: str) -> str:
+    """A text that comes out as it is, on one line."""
+    return SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def table(rows: Sequence[Sequence[str]], align_right_from: int = 1) -> list[str]:
+    """Lines of a table; the first row is the header."""
+    lines = [f"| {' | '.join(escaped(cell) for cell in row)} |" for row in rows]
+    marks = ["---" if column < align_right_from else "---:" for column in range(len(rows[0]))]
+    return [lines[0], f"| {' | '.join(marks)} |", *lines[1:]]
+
+
+def markdown_text(view: ProfileView) -> str:
+    """The whole file."""
+    where = f"{view.device} ({view.hardware}), {view.precision or 'precision not recorded'}"
+    lines = [
+        f"# Profile of {escaped(view.title)}",
+        "",
+        f"{escaped(view.model)}, image size {escaped(view.image_size)}, {escaped(where)}; {escaped(view.config_file)}",
+        "",
+    ]
+    if missing := what_is_missing(view):
+        lines += ["What this profile does not hold:", "", *(f"- {escaped(line)}" for line in missing), ""]
+    cards = [("", "", "exact", "source", "of what")]
+    cards += [(card.label, card.value, card.exact, card.source, card.detail) for card in cards_of(view)]
+    lines += [*table(cards, align_right_from=5), ""]
+    if view.sizes:
+        lines += ["## Batch sizes", "", *table(_size_rows(view)), ""]
+    training = training_table(view.sizes)
+    if training is not None:
+        lines += ["## The training step", "", *table(training), ""]
+    if view.recommendations:
+        lines += ["## Batch size to train with", "", *table(_recommendation_rows(view)), ""]
+    if view.warnings:
+        lines += ["## Warnings", "", *(f"- {escaped(line)}" for line in view.warnings), ""]
+    if view.environment:
+        rows = [("", ""), *view.environment]
+        lines += ["<details><summary>Environment</summary>", "", *table(rows, 2), "", "</details>", ""]
+    return "\n".join(lines)
+
+
+def _size_rows(view: ProfileView) -> list[tuple[str, ...]]:
+    rows = [
+        (
+            "batch size",
+            "source",
+            "median",
+            "95 % interval",
+            "runs",
+            "throughput",
+            "peak memory",
+            "activations",
+        )
+    ]
+    for size in view.sizes:
+        if not size.ran:
+            rows.append((str(size.batch_size), f"{size.error}: {size.detail}", *["-"] * 6))
+            continue
+        rows.append(
+            (
+                str(size.batch_size),
+                size.source,
+                words.milliseconds(size.median_ms),
+                interval(size),
+                runs(size),
+                words.per_second(size.images_per_second),
+                words.mebibytes(size.peak_bytes),
+                words.mebibytes(size.activation_bytes),
+            )
+        )
+    return rows
+
+
+def _recommendation_rows(view: ProfileView) -> list[tuple[str, ...]]:
+    rows = [
+        ("GPU", "batch per device", "largest that fits", "needs", "usable", "source", "setting and reason")
+    ]
+    for one in view.recommendations:
+        rows.append(
+            (
+                one.name,
+                "none" if one.batch_size is None else str(one.batch_size),
+                "none" if one.largest_batch is None else str(one.largest_batch),
+                words.gibibytes(one.needed_bytes),
+                words.gibibytes(one.usable_bytes),
+                f"{one.source}, {'has run' if one.verified else 'not verified'}",
+                f"{one.setting}. {one.reason}",
+            )
+        )
+    return rows

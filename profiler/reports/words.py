@@ -1,0 +1,66 @@
+"""Figures in words, the same in every report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MIB, GIB = 2**20, 2**30
+UNKNOWN = "not known"
+
+
+def count(value: float | int | None) -> str:
+    """ "1,337,761"."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def giga(value: float | int | None) -> str:
+    """Giga, three digits at least: "101.00 G", "0.00426 G"."""
+    if value is None:
+        return UNKNOWN
+    amount = value / 1e9
+    return f"{amount:,.2f} G" if amount >= 1 or amount == 0 else f"{amount:.3g} G"
+
+
+def mebibytes(value: float | int | None) -> str:
+    return UNKNOWN if value is None else f"{value / MIB:,.1f} MiB"
+
+
+def gibibytes(value: float | int | None) -> str:
+    return UNKNOWN if value is None else f"{value / GIB:,.2f} GiB"
+
+
+def milliseconds(value: float | int | None) -> str:
+    """Four digits at least: "2,319.71 ms", "0.0123 ms"."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.2f} ms" if value >= 1 or value == 0 else f"{value:.3g} ms"
+
+
+def per_second(value: float | int | None) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.2f} images/s" if value >= 0.1 or value == 0 else f"{value:.3g} images/s"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    return UNKNOWN if share is None else f"{share * 100:,.{digits}f} %"
+
+
+def ratio(value: float | None) -> str:
+    """ "0.52 x"; further digits near nothing."""
+    if value is None:
+        return "-"
+    return f"{value:,.3f} x" if value >= 0.1 or value == 0 else f"{value:.3g} x"
+
+
+def shape(values: Sequence[int] | None) -> str:
+    """ "1 x 1 x 256 x 256"."""
+    return UNKNOWN if values is None else " x ".join(map(str, values))
+
+
+def shortened(text: str, limit: int) -> str:
+    """The end of a text tells files apart, so the middle goes."""
+    if len(text) <= limit:
+        return text
+    head = (limit - 1) // 3
+    return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"

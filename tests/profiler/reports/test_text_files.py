@@ -1,0 +1,101 @@
+"""CSV and Markdown of a profile."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from profiler.profile_file import parse_profile
+from profiler.reports.csv_file import csv_text
+from profiler.reports.markdown_file import escaped, markdown_text
+from profiler.reports.view import view_of
+from profiler.reports.words import giga, milliseconds, per_second, ratio, shortened
+from tests.made_profiles import MIB, ORIGINAL, failed, partial, profile, ran, with_training
+
+
+def view(content):
+    return view_of(parse_profile(json.dumps(content), "p.json"))
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_csv_holds_the_figures_to_the_last_digit():
+    content = with_training(
+        profile({1: ran(1, [1 / 3] * 5 + [0.5]), 4: failed(4, detail='out, of "memory"\nhere')})
+    )
+    one, four = rows(csv_text(view(content)))
+    timing = content["batch_profiling"]["1"]["timing"]
+    for name in ("mean_ms", "median_ms", "std_ms", "images_per_second"):
+        assert float(one[name]) == timing[name]
+    assert [float(one["ci95_low_ms"]), float(one["ci95_high_ms"])] == timing["ci95_median_ms"]
+    assert int(one["macs"]) == 4_000_000_000
+    assert int(one["flops"]) == 8_000_000_000
+    assert int(one["peak_bytes"]) == 510 * MIB
+    assert one["input_shape"] == "1x1x64x64"
+    assert one["training_source"] == "predicted"
+    assert int(one["training_peak_bytes"]) == 1100 * MIB
+    assert (four["error"], four["detail"], four["median_ms"]) == ("OOM", 'out, of "memory"\nhere', "")
+
+
+def test_csv_of_a_partial_and_of_an_imported_profile():
+    [line] = rows(csv_text(view(partial())))
+    assert (line["status"], line["macs"], line["batch_size"]) == ("partial", "", "")
+    lines = rows(csv_text(view(ORIGINAL)))
+    assert [line["batch_size"] for line in lines] == ["1", "2", "4"]
+    assert (lines[0]["macs_convention"], lines[0]["flops"]) == ("fvcore", "")
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
+def test_csv_gives_a_spreadsheet_no_formula(start):
+    content = profile(config_file=f'{start}HYPERLINK("x")')
+    assert {line["config_file"] for line in rows(csv_text(view(content)))} == {f'\'{start}HYPERLINK("x")'}
+    # Negative figures stay figures.
+    content["batch_profiling"]["1"]["memory"]["activation_bytes"] = -5
+    assert rows(csv_text(view(content)))[0]["activation_bytes"] == "-5"
+
+
+def test_markdown_holds_every_figure_with_its_source():
+    text = markdown_text(view(with_training()))
+    for words in (
+        "903,121",
+        "4,000,000,000",
+        "8,000,000,000",
+        "measured",
+        "predicted, not verified",
+        "RTX 3060 12GB",
+    ):
+        assert words in text
+    assert "| 1 | measured | 102.25 ms |" in text
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(tables) > 15
+
+
+def test_markdown_of_hostile_texts_is_text():
+    name = "a|b\n# c <script>alert(1)</script> [x](y) `z` **w** <!-- "
+    text = markdown_text(view(profile(config_file=name)))
+    assert "<script>" not in text
+    assert "\n# c" not in text
+    assert escaped("a|b\nc") == "a\\|b c"
+    # Every row of a table has the columns of its header: no bar of a text makes one.
+    block = []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            block.append(line.replace("\\|", "").count("|"))
+        else:
+            assert len(set(block)) <= 1, block
+            block = []
+
+
+def test_figures_in_words():
+    assert giga(101_001_461_760) == "101.00 G"
+    assert giga(4_260_000) == "0.00426 G"
+    assert milliseconds(2319.714) == "2,319.71 ms"
+    assert milliseconds(0.01234) == "0.0123 ms"
+    assert per_second(0.0431) == "0.0431 images/s"
+    assert ratio(11.7506) == "11.751 x"
+    assert ratio(0.08507) == "0.0851 x"
+    assert shortened("abcdefghij", 7) == "ab…ghij"
+    assert shortened("abc", 7) == "abc"

@@ -79,7 +79,10 @@ def test_complete_profile_of_a_tiny_network(profile_model, tiny_config, tmp_path
     profile = read_profile(tmp_path / "results/profile_results.json")
     assert profile["status"] == "complete"
     assert list(profile["batch_profiling"]) == ["1", "2", "3"]
-    assert profile["single_image"] == profile["batch_profiling"]["1"]
+    first = profile["batch_profiling"]["1"]
+    # One measurement under both names; what is predicted of training stands with the batch size alone.
+    assert profile["single_image"] == {name: value for name, value in first.items() if name != "training"}
+    assert first["training"]["source"] == "predicted"
     for size, block in profile["batch_profiling"].items():
         timing, memory = block["timing"], block["memory"]
         assert block["input_shape"] == [int(size), 1, 32, 32]
@@ -259,4 +262,5 @@ class Network(torch.nn.Module):
 def test_list_models(profile_model):
     run = profile_model("--list-models")
     assert run.returncode == 0
-    assert [line.split()[0] for line in run.stdout.splitlines()] == ["swinir", "timm", "custom"]
+    kinds = ["swinir", "timm", "custom", "unet_denoiser", "dit_denoiser", "diffusers"]
+    assert sorted(line.split()[0] for line in run.stdout.splitlines()) == sorted(kinds)

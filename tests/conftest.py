@@ -15,6 +15,14 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COMMAND_TIMEOUT_S = 300
+TRAINING_OPTIONS = (
+    "--predict-only",
+    "--gpu",
+    "--measure-training",
+    "--no-training",
+    "--target-batch",
+    "--list-gpus",
+)
 
 TINY_SWINIR = {
     "net_type": "swinir",
@@ -36,10 +44,13 @@ def run_command(*arguments, cwd, env=None, timeout=COMMAND_TIMEOUT_S, stdin=subp
 
 @pytest.fixture
 def profile_model(tmp_path):
-    """Runs `scripts/profile_model.py` in the test's folder."""
+    """Runs `scripts/profile_model.py` in the test's folder; without the prediction of training, which takes ten
+    seconds, unless the test asks for it (training=True, or an option of it)."""
 
-    def run(*arguments, **options):
+    def run(*arguments, training=False, **options):
         options.setdefault("cwd", tmp_path)
+        if not training and not any(str(argument).startswith(TRAINING_OPTIONS) for argument in arguments):
+            arguments = (*arguments, "--no-training")
         return run_command("scripts/profile_model.py", *arguments, **options)
 
     return run

@@ -50,7 +50,7 @@ class Command:
             self.environment["FAULTS"] = json.dumps({"repository": str(REPOSITORY), **self.faults})
             self.environment["PYTHONPATH"] = str(HERE / "fault_injection")
         arguments = ["--config", config, "--trust-config", "--device", "cpu", "--batch-sizes", sizes]
-        arguments += [*runs, "--cross-check", "off", "--output", self.output]
+        arguments += [*runs, "--cross-check", "off", "--output", self.output, "--no-training"]
         popen = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
         return subprocess.Popen(
             [sys.executable, COMMAND, *map(str, arguments), *options],

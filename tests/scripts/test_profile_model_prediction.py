@@ -1,0 +1,106 @@
+"""profile_model.py predicts the memory of training: the real command, from a config to a recommendation per card."""
+
+import pytest
+
+OFF = ("--device", "cpu", "--cross-check", "off", "--output", "p.json")
+GIB = 2**30
+# The size of the input decides what runs: nothing without values can say whether a sum is positive.
+UNTRACEABLE = """
+import torch
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(1, 1, 3, padding=1)
+    def forward(self, x):
+        if x.sum() > 0:
+            return self.layer(x)
+        return x
+"""
+
+
+@pytest.mark.slow
+def test_predict_only_measures_nothing_and_recommends_for_every_card(
+    profile_model, tiny_config, tmp_path, read_profile
+):
+    cards = ("--gpu", "RTX 3090", "--gpu-memory", "80GiB", "--reserved", "1GiB", "--headroom", "20%")
+    run = profile_model("--config", tiny_config(), "--predict-only", *cards, "--target-batch", "8", *OFF)
+    assert run.returncode == 0, run.stderr
+    profile = read_profile(tmp_path / "p.json")
+    assert profile["batch_profiling"] == {}
+    assert profile["single_image"] is None
+    model = profile["memory_model"]
+    # One patch (the whole image), fp32 and bf16, three ways of checkpointing.
+    assert len(model["settings"]) == 6
+    own = model["settings"][0]
+    assert (own["is_config"], own["aligned"], own["checked"]) == (True, True, True)
+    assert own["traced_batches"] == [1, 2, 3, 5]
+    # Weights and biases of the layers, 4 bytes each, and the image mean: a buffer of one number.
+    parameters = profile["architecture"]["total_parameters"]
+    assert own["terms"]["parameters"] == {"fixed_bytes": 4 * parameters + 4, "bytes_per_sample": 0}
+    assert own["terms"]["ema"] == own["terms"]["parameters"]
+    assert own["terms"]["optimizer_state"]["fixed_bytes"] == 2 * 4 * parameters  # Adam's two
+    assert own["terms"]["inputs"]["bytes_per_sample"] == 2 * 32 * 32 * 4  # image and target
+    card, size = profile["recommendation"]["training"]
+    assert (size["budget"]["name"], size["budget"]["total_bytes"]) == ("80GiB GPU", 80 * GIB)
+    assert size["budget"]["usable_bytes"] == 79 * GIB * 4 // 5
+    for entry in (card, size):
+        assert (entry["batch_size"], entry["accumulate"], entry["global_batch"]) == (8, 1, 8)
+        assert (entry["source"], entry["verified"]) == ("predicted", False)
+        assert entry["needed_bytes"] <= entry["budget"]["usable_bytes"]
+        assert len(entry["levers"]) == 6
+    assert "not yet verified on a GPU" in run.stdout
+    assert all(len(line) <= 80 for line in run.stdout.splitlines())
+
+
+@pytest.mark.slow
+def test_nothing_fits_a_card_that_holds_no_more_than_the_context(
+    profile_model, tiny_config, tmp_path, read_profile
+):
+    run = profile_model("--config", tiny_config(), "--predict-only", "--gpu-memory", "256MiB", *OFF)
+    assert run.returncode == 3
+    assert "Traceback" not in run.stderr
+    (entry,) = read_profile(tmp_path / "p.json")["recommendation"]["training"]
+    assert entry["batch_size"] is None
+    assert entry["failure"] == "nothing_fits"
+
+
+@pytest.mark.slow
+def test_a_network_that_cannot_be_traced_is_said_and_measured_all_the_same(
+    profile_model, custom_config, tmp_path, read_profile
+):
+    run = profile_model(
+        *("--config", custom_config(UNTRACEABLE), "--trust-config", "--batch-sizes", "1"),
+        *("--num-runs", "1", "--warmup", "0", *OFF),
+        training=True,
+    )
+    assert run.returncode == 0, run.stderr
+    profile = read_profile(tmp_path / "p.json")
+    assert profile["memory_model"] is None
+    assert [warning["code"] for warning in profile["warnings"]].count("memory_not_predicted") == 1
+    assert "the memory of training is not predicted" in run.stdout
+    assert "timing" in profile["batch_profiling"]["1"]
+    assert "training" not in profile["batch_profiling"]["1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--gpu", "A100"), "names more than one card"),
+        (("--gpu", "RTX 9999 Ultra"), "no card that is known"),
+        (("--gpu-memory", "24"), "no amount of memory"),
+        (("--headroom", "100%"), "below 100 %"),
+        (("--target-batch", "0"), "at least 1"),
+        (("--predict-only", "--no-training"), "leave nothing to do"),
+    ],
+)
+def test_bad_options_end_in_one_line(profile_model, tiny_config, options, words):
+    run = profile_model("--config", tiny_config(), *options)
+    assert run.returncode == 2
+    assert words in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
+def test_the_known_cards_are_listed(profile_model):
+    run = profile_model("--list-gpus")
+    assert run.returncode == 0
+    assert any(line.startswith("GeForce RTX 3090 ") and "8.6" in line for line in run.stdout.splitlines())

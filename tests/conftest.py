@@ -44,13 +44,18 @@ def run_command(*arguments, cwd, env=None, timeout=COMMAND_TIMEOUT_S, stdin=subp
 
 @pytest.fixture
 def profile_model(tmp_path):
-    """Runs `scripts/profile_model.py` in the test's folder; without the prediction of training, which takes ten
-    seconds, unless the test asks for it (training=True, or an option of it)."""
+    """Runs `scripts/profile_model.py` in the test's folder.
 
-    def run(*arguments, training=False, **options):
+    Without the prediction of training and without other counters, which take ten seconds each, unless the test asks
+    for them (training=True or an option of it; other_counters=True).
+    """
+
+    def run(*arguments, training=False, other_counters=False, **options):
         options.setdefault("cwd", tmp_path)
         if not training and not any(str(argument).startswith(TRAINING_OPTIONS) for argument in arguments):
             arguments = (*arguments, "--no-training")
+        if not other_counters and "--cross-check" not in arguments:
+            arguments = (*arguments, "--cross-check", "off")
         return run_command("scripts/profile_model.py", *arguments, **options)
 
     return run

@@ -26,7 +26,8 @@ def test_a_complete_profile(net_type, tmp_path, profile_model, read_profile):
         "training": {"diffusion": {"condition_dropout": 0.1}},
     }
     config = config_of(net_type, tmp_path, **sections)
-    done = profile_model("--config", config, "--batch-sizes", "1,4", *QUICK, "--output", "p.json")
+    options = ("--batch-sizes", "1,4", *QUICK, "--output", "p.json")
+    done = profile_model("--config", config, *options, other_counters=True)
     assert done.returncode == 0, done.stderr
     profile = read_profile(tmp_path / "p.json")
     assert profile["status"] == "complete"

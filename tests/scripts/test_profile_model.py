@@ -73,7 +73,7 @@ def test_published_option_file_gives_the_large_figures(tmp_path):
 
 def test_complete_profile_of_a_tiny_network(profile_model, tiny_config, tmp_path, read_profile):
     options = ("--batch-sizes", "3,1,2", "--num-runs", "7", "--warmup", "2")
-    run = profile_model("--config", tiny_config(), *options, training=True)
+    run = profile_model("--config", tiny_config(), *options, training=True, other_counters=True)
     assert run.returncode == 0, run.stderr
     profile = read_profile(tmp_path / "results/profile_results.json")
     assert profile["status"] == "complete"

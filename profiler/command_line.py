@@ -214,6 +214,8 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
     add_report_options(add)
     add("--list-models", action="store_true", help="list the network types and exit")
     parsed = parser.parse_args(arguments, namespace=ProfileArguments())
+    if parsed.measure_training and parsed.no_training:
+        parser.error("argument --measure-training: not allowed with argument --no-training")
     if parsed.predict_only and parsed.no_training:
         parser.error("--predict-only and --no-training leave nothing to do")
     if (contradiction := conflict(parsed, DEFAULT_OUTPUT)) is not None:

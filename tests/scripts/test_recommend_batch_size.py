@@ -231,7 +231,8 @@ def test_write_keeps_comments_and_sets_both_values(recommend, own_config):
     run = recommend(profile(model=model), *arguments)
     assert run.returncode == 0, run.stderr
     # 20 fit; 16 divides 64.
-    assert f"data.batch_size 16, training.accumulate 4 written to {file}" in run.stdout
+    # The console wraps long lines.
+    assert f"data.batch_size 16, training.accumulate 4 written to {file}" in " ".join(run.stdout.split())
     text = file.read_text()
     for comment in ("// my network", '"batch_size": 16   // too small', "/* no training section */"):
         assert comment in text

@@ -81,7 +81,7 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
                             choose_training_batch(context)
                     if options.with_lpips:
                         measure_perceptual_metric(context)
-            reason = _what_failed(profile)
+            reason = _what_failed(profile, options)
         except Interrupted as interrupted:
             reason = str(interrupted)
         except WorkerError as error:
@@ -113,12 +113,14 @@ def _open(context: RunContext, earlier: dict[str, Any] | None) -> None:
     context.save()
 
 
-def _what_failed(profile: Profile) -> str | None:
+def _what_failed(profile: Profile, options: RunOptions) -> str | None:
     """What a run that reached its end still lacks, or None."""
     failed = [f"batch {size}" for size in failed_sizes(profile.batch_profiling)]
     failed += [f"training at batch {size}" for size in failed_training(profile.batch_profiling)]
     if profile.architecture is not None and "count_error" in profile.architecture:
         failed.insert(0, "the count of MACs")
+    if options.training.predict_only and profile.memory_model is None:
+        failed.append("the prediction, and nothing else was asked for")
     return f"failed: {', '.join(failed)}" if failed else None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,10 @@ import jsonschema
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# A shell starts background jobs with Ctrl-C ignored, and commands that inherit that rightly keep it so: the tests
+# that send the signal could wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 COMMAND_TIMEOUT_S = 300
 TRAINING_OPTIONS = (
     "--predict-only",

@@ -82,12 +82,12 @@ def training_family(
     return TraceFamily(lambda batch: training_trace(built, config, loss_parts, batch), check=check)
 
 
-def inference_family(built: BuiltModel, config: ExperimentConfig) -> TraceFamily:
+def inference_family(built: BuiltModel, config: ExperimentConfig, parts: str) -> TraceFamily:
     """Traces of one forward pass without gradients on the whole image."""
     fingerprint = memory_fingerprint(config)
 
     def trace(batch_size: int) -> Trace:
-        key = trace_key(fingerprint, batch_size, "inference", "")
+        key = trace_key(fingerprint, batch_size, "inference", parts)
         return cached(key, lambda: trace_inference(built, config, batch_size))
 
     return TraceFamily(trace, check=False)

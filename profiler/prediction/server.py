@@ -11,6 +11,9 @@ from typing import Any
 
 from profiler import worker
 
+# Networks that are code of this project alone, which the names of traces on disk hold a hash of.
+OWN_NETWORKS = ("swinir", "swinmr", "unet_denoiser")
+
 
 class PredictionWorker:
     """Holds the config between requests."""
@@ -32,6 +35,8 @@ class PredictionWorker:
         loss = build_loss(self.config)
         # Which parts of the loss there are depends on files at hand, too.
         self.loss_parts = loss.label
+        if self.config.model.net_type not in OWN_NETWORKS:
+            self.loss_parts = f"{loss.label}; run {request['run']}"
         return {"loss": loss.label, "torch_version": torch.__version__}
 
     def do_trace(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +75,7 @@ class PredictionWorker:
         from profiler.prediction.settings import Setting, config_with
 
         config = config_with(self.config, Setting(request["precision"], "none", None))
-        family = inference_family(self._build(config), config)
+        family = inference_family(self._build(config), config, self.loss_parts)
         return {"sizes": predict_sizes(family, request["batch_sizes"], expandable=False)}
 
     def _in_setting(self, fields: dict[str, Any]) -> tuple[Any, Any, Any]:

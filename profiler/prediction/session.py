@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -22,6 +23,8 @@ class PredictionSession:
     def __init__(self, config: dict[str, Any], *, trust_config: bool, timeout_s: float | None = None) -> None:
         self.config, self.trust_config, self.timeout_s = config, trust_config, timeout_s
         self.opened: dict[str, Any] | None = None
+        # Traces of code that is not this project's are shared within this run only: it may change unseen.
+        self._run = uuid.uuid4().hex
         self._processes: list[WorkerProcess] = []
 
     def predict(
@@ -99,7 +102,9 @@ class PredictionSession:
         started = [WorkerProcess(module="profiler.prediction.server") for _ in range(count - len(alive))]
         self._processes += started
         for process in started:
-            self.opened = process.ask("open", config=self.config, trust_config=self.trust_config)
+            self.opened = process.ask(
+                "open", config=self.config, trust_config=self.trust_config, run=self._run
+            )
         return (alive + started)[:count]
 
     def kill(self) -> None:

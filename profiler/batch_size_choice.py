@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from configs import ExperimentConfig
 from profiler.memory_fingerprint import memory_fingerprint
+from profiler.profile_file import ProfileFileError, load_profile
 
 MIB = 2**20
 
@@ -57,6 +57,24 @@ def choose_batch_size(
     """
     command = f"python scripts/profile_model.py --config {config_file} --predict-only --output {profile_file}"
     profile = _read(profile_file, command)
+    try:
+        return _choose(config, profile, profile_file, device, command, loss, allow_stale)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, BatchSizeError):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise BatchSizeError(f"{profile_file} is damaged ({what}): run {command}") from error
+
+
+def _choose(
+    config: ExperimentConfig,
+    profile: dict[str, Any],
+    profile_file: Path,
+    device: Device,
+    command: str,
+    loss: str,
+    allow_stale: bool,
+) -> BatchSizeChoice:
     model = profile.get("memory_model")
     entries = (profile.get("recommendation") or {}).get("training") or []
     if not isinstance(model, dict) or not entries:
@@ -78,17 +96,12 @@ def choose_batch_size(
 
 
 def _read(file: Path, command: str) -> dict[str, Any]:
+    if not file.exists():
+        raise BatchSizeError(f'data.batch_size is "auto" and there is no profile {file}: run {command}')
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BatchSizeError(
-            f'data.batch_size is "auto" and there is no profile {file}: run {command}'
-        ) from None
-    except (OSError, ValueError) as error:
-        raise BatchSizeError(f"{file} cannot be read as a profile ({error}): run {command}") from error
-    if not isinstance(content, dict):
-        raise BatchSizeError(f"{file} is no profile: run {command}")
-    return content
+        return load_profile(file).content
+    except ProfileFileError as error:
+        raise BatchSizeError(f"{error}: run {command}") from error
 
 
 def _entry_for(entries: list[dict[str, Any]], device: Device, file: Path, command: str) -> dict[str, Any]:

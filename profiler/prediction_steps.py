@@ -25,6 +25,8 @@ DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB SXM")
 # Live bytes are exact; what the allocator makes of them has been within this of GPUs' own figures in the public
 # records, cuDNN's workspaces apart. No run of this project has been on a GPU yet.
 INTERVAL_SHARE = (-0.01, 0.05)
+# What tells the settings of a memory model apart.
+SETTING_FIELDS = ("precision", "checkpointing", "patch_size")
 
 
 def config_of_training(profile: Profile, options: RunOptions) -> ExperimentConfig:
@@ -40,9 +42,10 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
     console.line()
     console.line("  Predicting the memory of training (nothing is run)...")
     config = config_of_training(profile, options)
-    if profile.memory_model is None:
+    settings = _settings(context, config)
+    if profile.memory_model is None or not _holds(profile.memory_model, settings):
         try:
-            profile.memory_model = _memory_model(context, session, config, sizes)
+            profile.memory_model = _memory_model(context, session, config, settings, sizes)
         except (WorkerError, RequestRefusedError) as error:
             reason = error.failure.detail if isinstance(error, WorkerError) else str(error)
             text = f"the memory of training is not predicted: {reason}"
@@ -72,7 +75,7 @@ def _replay_the_chosen(
     missing = sorted(batch for batch in wanted if str(batch) not in own["sizes"] and batch <= MAX_BATCH_SIZE)
     if not missing or not own["aligned"]:
         return
-    fields = {name: own[name] for name in ("precision", "checkpointing", "patch_size", "is_config")}
+    fields = {name: own[name] for name in (*SETTING_FIELDS, "is_config")}
     rows = session.sizes(fields, missing)
     own["sizes"] = dict(sorted({**own["sizes"], **rows}.items(), key=lambda item: int(item[0])))
 
@@ -103,12 +106,26 @@ def budget_of(card: Card, training: TrainingOptions, torch_version: str) -> Budg
     )
 
 
+def _settings(context: RunContext, config: ExperimentConfig) -> list[Setting]:
+    """The config's own setting, and the levers where they were asked for."""
+    own = setting_of(config, context.options.measure.precision)
+    return levers(config, own) if context.options.training.levers else [own]
+
+
+def _holds(model: dict[str, Any], settings: list[Setting]) -> bool:
+    """Whether an earlier run's prediction speaks of all these settings."""
+    held = [[row[field] for field in SETTING_FIELDS] for row in model["settings"]]
+    return all([setting.to_json()[field] for field in SETTING_FIELDS] in held for setting in settings)
+
+
 def _memory_model(
-    context: RunContext, session: PredictionSession, config: ExperimentConfig, sizes: list[int]
+    context: RunContext,
+    session: PredictionSession,
+    config: ExperimentConfig,
+    settings: list[Setting],
+    sizes: list[int],
 ) -> dict[str, Any]:
     precision = context.options.measure.precision
-    own = setting_of(config, precision)
-    settings: list[Setting] = levers(config, own) if context.options.training.levers else [own]
     asked = list(sizes)
     if isinstance(config.data.batch_size, int):
         asked = sorted({*sizes, config.data.batch_size})

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profiler.profile_record import SCHEMA_VERSION
+from profiler.profile_file import ProfileFileError, load_profile
 
-MAX_FILE_BYTES = 200 * 2**20
 SIZE_KEYS = ("live_bytes", "allocated_bytes", "reserved_bytes")
 MODEL_KEYS = (
     "memory_fingerprint", "torch_version", "optimizer", "accumulate", "interval_share", "assumptions", "untested_rules",
@@ -21,10 +19,6 @@ TRAINING_KEYS = (
     "source", "precision", "checkpointing", "patch_size", "peak_bytes", "peak_reserved_bytes", "process_bytes",
     "context_bytes", "validation", "ddp_bucket_bytes", "steps_run", "step_ms", "images_per_second", "retries",
 )  # fmt: skip
-
-
-class ProfileFileError(ValueError):
-    """A file from which no training batch can be recommended; one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -44,24 +38,8 @@ class TrainingProfile:
 
 
 def read_training_profile(path: str | Path) -> TrainingProfile:
-    """Reads and checks a profile. Raises ProfileFileError."""
-    file = Path(path)
-    try:
-        if file.is_dir():
-            raise ProfileFileError(f"{file}: is a folder: name a profile's JSON file")
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise ProfileFileError(f"{file}: larger than {MAX_FILE_BYTES // 2**20} MiB: no profile is")
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ProfileFileError(f"{file}: no such file: scripts/profile_model.py writes one") from None
-    except OSError as error:
-        raise ProfileFileError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except RecursionError:
-        raise ProfileFileError(f"{file}: nested too deeply: no profile is") from None
-    except ValueError as error:
-        raise ProfileFileError(f"{file}: is no JSON: {error}") from None
-    if not isinstance(content, dict) or content.get("schema_version") != SCHEMA_VERSION:
-        raise ProfileFileError(f"{file}: is no profile of schema version {SCHEMA_VERSION}")
+    """Reads and checks a profile. Raises ProfileFileError, also for one from which no batch can be recommended."""
+    file, content = Path(path), load_profile(path).content
     try:
         return _checked(file, content)
     except (KeyError, TypeError, AttributeError, ValueError, StopIteration) as error:

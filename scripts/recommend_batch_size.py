@@ -19,6 +19,7 @@ from configs import ConfigError
 from profiler.console import Console
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_NOTHING_FITS, EXIT_PARTIAL
 from profiler.gpus import listed_gpus
+from profiler.profile_file import ProfileFileError
 from profiler.recommendation_command_line import (
     NoBudgetError,
     RecommendationArguments,
@@ -30,7 +31,7 @@ from profiler.recommendation_writing import (
     write_recommendation,
 )
 from profiler.training_console import print_training_recommendation
-from profiler.training_profile_file import ProfileFileError, read_training_profile
+from profiler.training_profile_file import read_training_profile
 from profiler.training_recommendation import TargetBatchError, needs_exit_3, recommend_training
 
 

@@ -2,6 +2,8 @@
 
 import copy
 
+from tests import made_profiles
+
 MIB = 2**20
 GIB = 2**30
 
@@ -132,61 +134,19 @@ def batches(blocks):
 
 
 def profile(model=None, blocks=None, gpu=None, recommendation=None, config_file="configs/own.json"):
-    """A whole profile that the schema accepts."""
-    return {
-        "schema_version": 1,
-        "status": "partial",
-        "status_reason": "made by hand",
-        "config": {
-            "model": "swinir",
-            "image_size": 256,
-            "device": "cpu",
-            "config_file": config_file,
-            "config_sha256": "b" * 64,
-            "experiment_name": "own",
-            "batch_sizes": [1],
-            "precision": "fp32",
-            "channels_last": False,
-            "compile": False,
-            "num_runs": None,
-            "warmup": None,
-            "time_budget_s": 10.0,
-            "timeout_s": None,
-            "seed": 0,
-            "threads": None,
-            "trust_config": False,
-            "resolved": {},
-        },
-        "environment": {
-            "time_utc": "2026-01-01T00:00:00+00:00",
-            "python": "3.11.0",
-            "platform": "Linux",
-            "cpu": {
-                "name": "a processor",
-                "physical_cores": 2,
-                "logical_cores": 2,
-                "usable_cores": 2,
-                "threads": 2,
-                "interop_threads": 1,
-                "capability": "AVX2",
-            },
-            "memory_total_bytes": 8 * GIB,
-            "memory_available_bytes_at_start": 4 * GIB,
-            "gpu": gpu,
-            "packages": {"torch": "2.14.1"},
-            "float32_matmul_precision": "highest",
-            "git": None,
-            "executable": "python",
-            "command_line": "profile_model.py",
-        },
-        "architecture": None,
-        "single_image": None,
-        "batch_profiling": batches(blocks or {}),
-        "perceptual_metric": None,
-        "memory_model": model,
-        "recommendation": recommendation,
-        "warnings": [],
-    }
+    """A whole profile that the schema accepts, of a run that measured no inference."""
+    return made_profiles.profile(
+        {},
+        config_file=config_file,
+        status="partial",
+        status_reason="made by hand",
+        environment=made_profiles.environment(gpu),
+        architecture=None,
+        single_image=None,
+        batch_profiling=batches(blocks or {}),
+        memory_model=model,
+        recommendation=recommendation,
+    )
 
 
 def gpu_of(total_mib, name="NVIDIA GeForce RTX 3090"):

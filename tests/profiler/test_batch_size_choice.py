@@ -33,6 +33,8 @@ def entry(name, gibibytes, batch_size, accumulate=1, target_batch=None, devices=
 
 
 PROFILE = {
+    "schema_version": 1,
+    "config": {},
     "memory_model": {"memory_fingerprint": memory_fingerprint(CONFIG), "loss": "parts", "accumulate": 1},
     "recommendation": {
         "training": [entry("RTX 3060", 12, 10), entry("RTX 3090", 23, 21), entry("Other", 23, 20)]
@@ -89,9 +91,14 @@ def test_a_profile_made_with_accumulation_covers_a_run_without_but_not_the_other
     ("profile", "words"),
     [
         (None, "there is no profile"),
-        ("{", "cannot be read"),
+        ("{", "is no JSON"),
         ("[]", "is no profile"),
-        ("{}", "says nothing about the memory of training"),
+        ("{}", "is no profile"),
+        ('{"schema_version": 2, "config": {}}', "update the program"),
+        ({"schema_version": 1, "config": {}}, "says nothing about the memory of training"),
+        ({**PROFILE, "recommendation": {"training": [{"budget": {}}]}}, "is damaged .*total_bytes"),
+        ({**PROFILE, "recommendation": {"training": [1]}}, "is damaged"),
+        ({**PROFILE, "recommendation": [1]}, "is damaged"),
         ({**PROFILE, "memory_model": None}, "says nothing"),
         ({**PROFILE, "recommendation": None}, "says nothing"),
     ],

@@ -54,6 +54,27 @@ def test_predict_only_measures_nothing_and_recommends_for_every_card(
 
 
 @pytest.mark.slow
+def test_resume_predicts_again_where_other_settings_are_asked_for(
+    profile_model, tiny_config, tmp_path, read_profile
+):
+    config = tiny_config()
+    options = ("--config", config, "--batch-sizes", "1", "--num-runs", "1", "--warmup", "0", *OFF)
+    assert profile_model(*options, training=True).returncode == 0
+    before = read_profile(tmp_path / "p.json")
+    assert len(before["memory_model"]["settings"]) == 1
+    run = profile_model(*options, "--resume", "--gpu", "RTX 3090", training=True)
+    assert run.returncode == 0, run.stderr
+    after = read_profile(tmp_path / "p.json")
+    assert len(after["memory_model"]["settings"]) == 6
+    (entry,) = after["recommendation"]["training"]
+    assert len(entry["levers"]) == 6
+    # What was measured is not measured again, and what was predicted is the same.
+    assert after["batch_profiling"]["1"]["timing"] == before["batch_profiling"]["1"]["timing"]
+    own = [model["settings"][0]["sizes"]["1"] for model in (before["memory_model"], after["memory_model"])]
+    assert own[0] == own[1]
+
+
+@pytest.mark.slow
 def test_nothing_fits_a_card_that_holds_no_more_than_the_context(
     profile_model, tiny_config, tmp_path, read_profile
 ):

@@ -162,9 +162,9 @@ def test_bad_arguments(recommend, arguments, words):
     [
         ("", ["is no JSON"]),
         ("{", ["is no JSON"]),
-        ("[]", ["is no profile of schema version 1"]),
-        ('{"schema_version": 2}', ["is no profile of schema version 1"]),
-        ('{"schema_version": 1}', ["is missing"]),
+        ("[]", ["is no profile"]),
+        ('{"schema_version": 2}', ["schema version 2", "update the program"]),
+        ('{"schema_version": 1, "config": {}}', ["is missing"]),
         (
             profile(config_file="configs/own.json"),
             ["memory_model is null", "run scripts/profile_model.py --config configs/own.json --predict-only"],

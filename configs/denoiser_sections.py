@@ -13,6 +13,7 @@ from configs.field_types import (
     Counts,
     Expected,
     Flag,
+    ImageNetworkSection,
     ImageSize,
     ImageSizeOrNull,
     InputShape,
@@ -22,14 +23,20 @@ from configs.field_types import (
     Section,
     Size,
     SizeOrNull,
-    image_hw,
 )
 
 CONDITIONAL_TEXT = "The zero-filled image is an input too, concatenated to the noisy image."
 IMAGE_CHANNELS_TEXT = "Channels of an image: 1 for magnitude, 2 for real and imaginary."
 
 
-class UNetDenoiserModelConfig(Section):
+class _DenoiserSection(ImageNetworkSection):
+    @property
+    def network_input_channels(self) -> int:
+        """Channels of the network's first input: the noisy image, and the condition behind it."""
+        return self.in_chans * (1 + self.conditional)
+
+
+class UNetDenoiserModelConfig(_DenoiserSection):
     """The convolutional denoiser of DDPM (Ho et al. 2020) and ADM (Dhariwal and Nichol 2021)."""
 
     net_type: Annotated[Literal["unet_denoiser"], Expected('"unet_denoiser"')] = Field(
@@ -62,19 +69,9 @@ class UNetDenoiserModelConfig(Section):
     drop_rate: Rate = Field(0.0, description="Dropout in the residual blocks.")
 
     @property
-    def image_hw(self) -> tuple[int, int]:
-        """(height, width) of a whole image in pixels."""
-        return image_hw(self.img_size)
-
-    @property
     def side_multiple(self) -> int:
         """What divides the sides of every image: they are halved between levels."""
         return 2 ** (len(self.channel_multipliers) - 1)
-
-    @property
-    def network_input_channels(self) -> int:
-        """Channels of the network's first input: the noisy image, and the condition behind it."""
-        return self.in_chans * (1 + self.conditional)
 
     @model_validator(mode="after")
     def _refuse_what_the_network_would_refuse(self) -> UNetDenoiserModelConfig:
@@ -84,7 +81,7 @@ class UNetDenoiserModelConfig(Section):
         return self
 
 
-class DiTDenoiserModelConfig(Section):
+class DiTDenoiserModelConfig(_DenoiserSection):
     """The diffusion transformer with adaLN-zero (Peebles and Xie 2023). The defaults are DiT-S/8."""
 
     net_type: Annotated[Literal["dit_denoiser"], Expected('"dit_denoiser"')] = Field(
@@ -118,24 +115,9 @@ class DiTDenoiserModelConfig(Section):
     )
 
     @property
-    def image_hw(self) -> tuple[int, int]:
-        """(height, width) of a whole image in pixels."""
-        return image_hw(self.img_size)
-
-    @property
     def side_multiple(self) -> int:
         """What divides the sides of every image."""
         return self.patch_size
-
-    @property
-    def network_input_channels(self) -> int:
-        """Channels of the network's first input: the noisy image, and the condition behind it."""
-        return self.in_chans * (1 + self.conditional)
-
-    @property
-    def output_channels(self) -> int:
-        """Channels of the output: `out_chans`, or `in_chans` where that is null."""
-        return self.in_chans if self.out_chans is None else self.out_chans
 
     @model_validator(mode="after")
     def _refuse_what_the_network_would_refuse(self) -> DiTDenoiserModelConfig:

@@ -85,3 +85,18 @@ FilePathOrNull = Annotated[_Path | None, Expected("path or null"), RelativeToCon
 def image_hw(size: int | list[int]) -> tuple[int, int]:
     """(height, width) in pixels of an image size given as one number or as [height, width]."""
     return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+class ImageNetworkSection(Section):
+    """A `model` section of a network from images to images: what its `img_size` and `in_chans` mean."""
+
+    @property
+    def image_hw(self) -> tuple[int, int]:
+        """(height, width) of a whole image in pixels."""
+        return image_hw(self.img_size)
+
+    @property
+    def output_channels(self) -> int:
+        """Channels of the output: `out_chans`, or `in_chans` where there is none or it is null."""
+        out_chans = getattr(self, "out_chans", None)
+        return self.in_chans if out_chans is None else out_chans

@@ -16,6 +16,7 @@ from configs.field_types import (
     BlockCounts,
     Expected,
     Flag,
+    ImageNetworkSection,
     ImageSize,
     ImageSizeOrNull,
     InputShape,
@@ -25,7 +26,6 @@ from configs.field_types import (
     Section,
     Size,
     SizeOrNull,
-    image_hw,
 )
 from configs.swinir_limits import swinir_problems
 
@@ -50,7 +50,7 @@ def _no_upsampler_is_none(value: Any) -> Any:
     return None if value in ("", "none") else value
 
 
-class SwinIRModelConfig(Section):
+class SwinIRModelConfig(ImageNetworkSection):
     """SwinIR (Liang et al. 2021) and SwinMR (Huang et al. 2022, the same network with `upscale` 1)."""
 
     net_type: Annotated[
@@ -96,16 +96,6 @@ class SwinIRModelConfig(Section):
         "uniform", description="KAIR's initialiser of batch norms. SwinIR has none, so it changes nothing."
     )
     init_gain: Positive = Field(0.2, description="Gain of KAIR's initialiser.")
-
-    @property
-    def image_hw(self) -> tuple[int, int]:
-        """(height, width) of a whole image in pixels."""
-        return image_hw(self.img_size)
-
-    @property
-    def output_channels(self) -> int:
-        """Channels of the output: `out_chans`, or `in_chans` where that is null."""
-        return self.in_chans if self.out_chans is None else self.out_chans
 
     @model_validator(mode="after")
     def _refuse_what_the_network_would_refuse(self) -> SwinIRModelConfig:

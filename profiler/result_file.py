@@ -6,9 +6,10 @@ import json
 import os
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from training.atomic_files import replacing
 
 STANDARD_OUTPUT = "-"
 
@@ -27,22 +28,8 @@ def write_atomically(file: Path, text: str) -> None:
 
     Raises OSError.
     """
-    # Only the start of the name: with all of it a long one would be too long for the file system.
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name[:32]}.", suffix=".tmp", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes files for the owner alone; a result is for whoever the user's umask lets read.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, file)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with replacing(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 class ResultFile:

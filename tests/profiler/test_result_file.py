@@ -19,27 +19,16 @@ def no_space(*_arguments, **_options):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-class FullDisk:
-    """A text stream whose disk fills while it is written."""
-
-    def __init__(self, descriptor, *_arguments, **_options):
-        self.descriptor = descriptor
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_exc_info):
-        os.close(self.descriptor)
-
-    def write(self, text):
-        os.write(self.descriptor, text.encode()[: len(text) // 2])
-        no_space()
+def write_half(path, text, **_options):
+    """The disk fills while the file is written."""
+    path.write_bytes(text.encode()[: len(text) // 2])
+    no_space()
 
 
 # The step of writing that fails, and how.
 STEPS = {
     "opening": ("mkstemp", tempfile, no_space),
-    "writing": ("fdopen", os, FullDisk),
+    "writing": ("write_text", Path, write_half),
     "syncing": ("fsync", os, no_space),
     "permissions": ("chmod", os, no_space),
     "replacing": ("replace", os, no_space),

@@ -56,12 +56,25 @@ def available_bytes() -> int:
     return host_available_bytes()
 
 
+def predict_step_bytes(context: SetupContext) -> int:
+    """Device memory of one training step of one sample on the context's CUDA device."""
+    import torch
+
+    from profiler.single_step import predict_single_step_bytes
+
+    major, minor = torch.cuda.get_device_capability(context.device)
+    return predict_single_step_bytes(
+        context.config, f"{major}.{minor}", trust_config=context.trust_config, timeout_s=context.timeout_s
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     context = SetupContext(
         config_file=parsed.config,
         available_bytes=available_bytes,
+        predict_step_bytes=predict_step_bytes,
         device_name=parsed.device,
         allow_unknown=parsed.allow_unknown,
         trust_config=parsed.trust_config,

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from configs import ExperimentConfig
 from configs.data_sections import AugmentationSection, DegradationSection
-from configs.model_sections import image_hw
+from configs.field_types import image_hw
 from training.degradation import DegradedSlice, check_slice, degrade, to_channels
 from training.errors import DataError
 from training.mask_files import read_mask

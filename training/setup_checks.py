@@ -45,12 +45,14 @@ class SetupContext:
     Attributes:
         config_file, allow_unknown, trust_config, device_name: as on the command line.
         available_bytes: host memory that can still be taken.
+        predict_step_bytes: of the context, what one training step of one sample takes on its CUDA device.
         timeout_s: for each check that starts a process.
         loaded, device, built, volumes: None (empty) until the check that finds them has run.
     """
 
     config_file: str
     available_bytes: Callable[[], int]
+    predict_step_bytes: Callable[[SetupContext], int]
     device_name: str = "auto"
     allow_unknown: bool = False
     trust_config: bool = False

@@ -81,29 +81,21 @@ def check_lpips(context: SetupContext) -> list[Finding]:
 def check_training_step(context: SetupContext) -> list[Finding]:
     """One step of one sample at the configured patch, in a process of its own, where memory allows."""
     from training.single_step_process import StepFailedError, run_single_step
-    from training.step_memory import estimate_step
 
-    assert context.built is not None
     assert context.device is not None
     name, config, device = "training step", context.config, context.device
     free = _free_bytes(context)
     try:
-        needed = estimate_step(context.built, config).needed_bytes(device.type)
+        needed, how = _needed_bytes(context)
     except Exception as error:  # a network that reads values does not run on tensors without any
-        needed, told = None, f"no estimate of its memory: {type(error).__name__} on meta tensors"
+        told = f"its memory is unknown: {type(error).__name__} on meta tensors"
     else:
-        told = f"estimate {readable(needed)} in fp32, {readable(free)} free"
+        told = f"{how} {readable(needed)}, {readable(free)} free"
         if needed > free:
             advice = (
                 "smaller data.patch_size, training.gradient_checkpointing full, or a device with more memory"
             )
-            return [
-                failed(
-                    name,
-                    f"one sample needs about {readable(needed)} (an estimate), {readable(free)} is free",
-                    advice,
-                )
-            ]
+            return [failed(name, f"one sample does not fit: {told}", advice)]
     try:
         report = run_single_step(
             config.model_dump(mode="json"),
@@ -121,6 +113,16 @@ def check_training_step(context: SetupContext) -> list[Finding]:
             f"{readable(report.peak_bytes)} ({report.memory_kind}); {told}",
         )
     ]
+
+
+def _needed_bytes(context: SetupContext) -> tuple[int, str]:
+    """Bytes of the process, and what kind of figure that is. Raises whatever the network raises."""
+    from training.step_memory import estimate_step
+
+    assert context.built is not None
+    if context.device.type == "cuda":
+        return context.predict_step_bytes(context), "predicted"
+    return estimate_step(context.built, context.config).needed_bytes(), "estimate in fp32"
 
 
 def _free_bytes(context: SetupContext) -> int:

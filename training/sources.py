@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from configs import ExperimentConfig
-from configs.model_sections import image_hw
+from configs.field_types import image_hw
 from training.errors import DataError
 from training.fastmri_files import open_fastmri
 from training.image_files import open_npy, open_png

@@ -1,4 +1,7 @@
-"""What one training step will need, estimated without running it: forward and backward on tensors without data."""
+"""What one training step will need on a CPU, estimated without running it: the step on tensors without data.
+
+Of a CUDA device profiler/prediction knows more; resident memory of a CPU's process cannot be known to the byte.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from training.losses import build_loss, first_tensor
 
 # Copies of the parameters that the optimizer keeps beside them.
 OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "sgd": 1}
-# What no trace sees: kernels' workspaces, what allocators round up and keep. On a CPU, resident memory grew by 1.39
-# and 1.45 times what was counted (SwinMR of 60 channels, 4 and 6 groups); the GPU's is not measured but assumed.
-MARGIN = {"cpu": 1.5, "cuda": 1.25}
-# Python, torch and their libraries, or a CUDA context, in a process that has no network yet.
-PROCESS_BYTES = {"cpu": 850 * 2**20, "cuda": 700 * 2**20}
+# What no trace sees: kernels' workspaces, what allocators round up and keep. Resident memory grew by 1.39 and 1.45
+# times what was counted (SwinMR of 60 channels, 4 and 6 groups).
+MARGIN = 1.5
+# Python, torch and their libraries in a process that has no network yet.
+PROCESS_BYTES = 850 * 2**20
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,10 @@ class StepEstimate:
     state_bytes: int
     step_bytes: int
 
-    def needed_bytes(self, device_type: str) -> int:
-        """With the margin, and what the process itself takes."""
+    def needed_bytes(self) -> int:
+        """Host memory of a process that trains on a CPU: with the margin, and what the process itself takes."""
         counted = self.parameter_bytes + self.state_bytes + self.step_bytes
-        return int(MARGIN[device_type] * counted) + PROCESS_BYTES[device_type]
+        return int(MARGIN * counted) + PROCESS_BYTES
 
 
 class LiveBytes(TorchDispatchMode):

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from threading import Lock
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,7 +37,9 @@ MASK_CLASSES = 4
 CACHED_TENSORS = 40
 
 
-class Geometry(NamedTuple):
+# No named tuple: torch.compile of PyTorch 2.9 does not evaluate the properties of one.
+@dataclass(frozen=True)
+class Geometry:
     """The sizes that everything follows from; height and width are multiples of the window."""
 
     batch: int
@@ -102,7 +104,8 @@ def class_masks(window_size: int, shift: int, device: torch.device | str = "cpu"
 
 def image_rows(geometry: Geometry, order: str) -> Tensor:
     """Which row of the image order stands at each row of `order`, int64 (B * H * W,)."""
-    batch, height, width, window, shift = geometry
+    batch, height, width = geometry.batch, geometry.height, geometry.width
+    window, shift = geometry.window_size, geometry.shift
     rows = torch.arange(batch * height * width, device="cpu").view(batch, height, width)
     if order == "image":
         return rows.flatten()
@@ -164,7 +167,7 @@ def clear_cache() -> None:
 
 def cached_order_index(geometry: Geometry, source: str, target: str, device: torch.device) -> Tensor:
     """`order_index` on a device."""
-    key = ("order", *geometry, source, target, device)
+    key = ("order", geometry, source, target, device)
     return _cached(key, device, lambda: order_index(geometry, source, target))
 
 
@@ -217,7 +220,7 @@ def _from_image(image: Tensor, geometry: Geometry, order: str) -> Tensor:
     """(B, H, W, C) -> (rows, C)."""
     if order == "image":
         return image.flatten(0, 2)
-    batch, _, _, window, shift = geometry
+    batch, window, shift = geometry.batch, geometry.window_size, geometry.shift
     down, across = geometry.grid
     if order == "shifted":
         image = image.roll((-shift, -shift), dims=(1, 2))
@@ -230,7 +233,8 @@ def _from_image(image: Tensor, geometry: Geometry, order: str) -> Tensor:
 
 def _to_image(rows: Tensor, geometry: Geometry, order: str) -> Tensor:
     """(rows, C) -> (B, H, W, C)."""
-    batch, height, width, window, shift = geometry
+    batch, height, width = geometry.batch, geometry.height, geometry.width
+    window, shift = geometry.window_size, geometry.shift
     down, across = geometry.grid
     if order == "image":
         return rows.view(batch, height, width, -1)

@@ -59,10 +59,24 @@ def operator_name(func) -> str:
     return func._schema.name
 
 
-def is_composite(func) -> bool:
-    """Whether an operator is defined by others: it has an implementation for every device, and gradients, by them."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return key in func.py_kernels or torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+def runs_as_others(func) -> bool:
+    """Whether an operator is defined by others that run in its place, on every device and with gradients."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE)
+
+
+def has_python_decomposition(func) -> bool:
+    """Whether torch has others for it that a compiler may run in its place; by itself it runs a kernel of its own."""
+    return COMPOSITE in func.py_kernels
+
+
+def decompose(func, args, kwargs):
+    """Runs an operator as others. Those of the dispatcher come first: they are the ones that a device runs."""
+    if runs_as_others(func):
+        return func._op_dk(COMPOSITE, *args, **kwargs)
+    return func.decompose(*args, **kwargs)
 
 
 def rule_for(func) -> Rule:
@@ -71,10 +85,13 @@ def rule_for(func) -> Rule:
         return Rule(name, "shape")
     if name in COUNTED:
         return Rule(name, "count", counted=COUNTED[name])
-    if not isinstance(func, torch._ops.HigherOrderOperator) and is_composite(func):
+    is_operator = not isinstance(func, torch._ops.HigherOrderOperator)
+    if is_operator and runs_as_others(func):
         return Rule(name, "decompose")
     if name in FREE:
         return Rule(name, "free", estimate=FREE[name])
+    if is_operator and has_python_decomposition(func):
+        return Rule(name, "decompose")
     return Rule(name, "unknown")
 
 
@@ -128,7 +145,7 @@ class CountingMode(TorchDispatchMode):
             rule = self._rules[func] = rule_for(func)
         if rule.action == "decompose":
             with self:
-                return func.decompose(*args, **kwargs)
+                return decompose(func, args, kwargs)
         if rule.action == "shape":
             return NotImplemented
         if rule.name == "higher_order::cond":

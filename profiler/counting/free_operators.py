@@ -157,11 +157,11 @@ FREE_GROUPS = (
     ),
     FreeGroup("output", 8, "gelu gelu_backward silu_backward mish_backward", with_inplace=True),
     # Normalisation: mean, variance, difference, scale and shift make about 5 per element, as fvcore counts
-    # them.
+    # them. native_batch_norm is not here: only what torch makes of it tells training from evaluation.
     FreeGroup(
         "input",
         5,
-        """native_layer_norm native_group_norm native_batch_norm cudnn_batch_norm miopen_batch_norm
+        """native_layer_norm native_group_norm cudnn_batch_norm miopen_batch_norm
         _native_batch_norm_legit _native_batch_norm_legit_functional _batch_norm_with_update
         _batch_norm_with_update_functional quantized_batch_norm batch_norm_stats batch_norm_gather_stats
         batch_norm_gather_stats_with_counts batch_norm_update_stats _weight_norm_interface""",

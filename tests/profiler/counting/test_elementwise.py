@@ -22,6 +22,15 @@ COMPLEX = torch.zeros(2, 8, 8, dtype=torch.complex64)
         # With fixed statistics one multiply and one add.
         ("batch norm", nn.BatchNorm2d(4).eval(), (torch.zeros(2, 4, 3, 3),), 2 * 72),
         ("sum", torch.sum, (torch.zeros(10),), 10),
+        # Copies pixels: no arithmetic, though torch can also write it as an index in floating point.
+        ("nearest", lambda x: F.interpolate(x, scale_factor=2.0), (torch.zeros(1, 2, 4, 4),), 0),
+        # Four products and their sums for each of 2 x 8 x 8.
+        (
+            "bilinear",
+            lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+            (torch.zeros(1, 2, 4, 4),),
+            8 * 128,
+        ),
         # 4 x 4 windows of 3 x 3 in 2 channels.
         ("max pool", nn.MaxPool2d(3, 2), (torch.zeros(1, 2, 9, 9),), 2 * 16 * 9),
         # 5 N log2 N, N = 64, twice; half for a real side.

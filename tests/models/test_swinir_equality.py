@@ -91,19 +91,20 @@ def test_output_equals_reference(name):
 @pytest.mark.parametrize("name", ["denoise, batch 3, odd size", "nearest+conv x4", "pixelshuffledirect x2"])
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
 def test_gradients_equal_reference(name, checkpointing):
+    """In float64: in float32 the reference itself is up to 4e-4 away from that (nearest+conv x4)."""
     options, shape = CASES[name]
     options = {**options, "drop_path_rate": 0.0}
     reference, ours = with_shared_weights(options)
     ours.gradient_checkpointing = checkpointing
-    reference.train()
-    ours.train()
-    image = torch.rand(shape)
+    reference.double().train()
+    ours.double().train()
+    image = torch.rand(shape, dtype=torch.float64)
     for network in (reference, ours):
         network(image).square().mean().backward()
     ours_by_name = dict(ours.named_parameters())
     for key, parameter in reference.named_parameters():
         scale = parameter.grad.abs().max().clamp_min(1e-12)
-        assert (ours_by_name[key].grad - parameter.grad).abs().max() / scale < 1e-4, key
+        assert (ours_by_name[key].grad - parameter.grad).abs().max() / scale < 1e-12, key
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,6 +7,7 @@ a process of its own.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -242,7 +243,10 @@ def cuda_on_meta() -> Iterator[None]:
 
 
 def _register(library: torch.library.Library, name: str, kernel: Callable[..., Any], key: str) -> None:
-    library.impl(name, kernel, key, allow_override=True)
+    with warnings.catch_warnings():
+        # PyTorch before 2.11 warns of it all the same.
+        warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
+        library.impl(name, kernel, key, allow_override=True)
 
 
 def _patches(cache: AutocastCache) -> list[Any]:

@@ -1,4 +1,7 @@
-"""Traces on disk: a network that was traced once is not traced again, by the same code and the same torch."""
+"""Traces on disk: a network that was traced once is not traced again, by the same code, torch and Python.
+
+Python decides when a tensor dies: 3.10 holds a call's arguments until it returns, later versions do not.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import tempfile
 from collections.abc import Callable
 from dataclasses import fields
@@ -45,7 +49,9 @@ def code_hash() -> str:
 
 def trace_key(fingerprint: str, batch_size: int, kind: str, parts: str) -> str:
     """Name of a trace. kind: "training" or "inference"; parts: of the loss, which files on disk may change."""
-    what = canonical([fingerprint, batch_size, kind, parts, torch.__version__, code_hash()])
+    what = canonical(
+        [fingerprint, batch_size, kind, parts, torch.__version__, platform.python_version(), code_hash()]
+    )
     return hashlib.sha256(what.encode()).hexdigest()
 
 

@@ -1,5 +1,7 @@
 """profile_model.py predicts the memory of training: the real command, from a config to a recommendation per card."""
 
+import sys
+
 import pytest
 
 OFF = ("--device", "cpu", "--cross-check", "off", "--output", "p.json")
@@ -49,6 +51,9 @@ def test_predict_only_measures_nothing_and_recommends_for_every_card(
         assert entry["needed_bytes"] <= entry["budget"]["usable_bytes"]
         assert len(entry["levers"]) == 6
     assert "not yet verified on a GPU" in run.stdout
+    assert f"Python {sys.version_info[0]}.{sys.version_info[1]} trains as it predicted" in " ".join(
+        run.stdout.split()
+    )
     # Nothing but a path may be wider than a terminal.
     assert all(len(line) <= 80 for line in run.stdout.splitlines() if str(tmp_path) not in line)
 

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from profiler.console import print_batch, print_perceptual_metric, print_single_image
 from profiler.failures import FailureKind
 from profiler.latency import PROCESSES, TARGET_HALF_WIDTH, LatencyPolicy
-from profiler.machine_state import gpu_warnings
+from profiler.machine_state import StolenTime, gpu_warnings
 from profiler.measurement_blocks import (
     batch_block,
     failure_block,
@@ -142,6 +142,7 @@ def _measure(
     """Measures one size and gives its block to `keep`, after each process where there are several."""
     runs = 0
     latest: SizeResult | None = None
+    stolen = StolenTime()
 
     def on_start(expectation: Expectation | None) -> None:
         if expectation is not None:
@@ -167,6 +168,8 @@ def _measure(
         # An interruption, too, leaves figures whose faults must be told.
         if latest is not None:
             _tell(context, latest)
+            if latest.measurement is not None and context.device_kind == "cpu":
+                context.warn(stolen.warning(size))
 
 
 def _tell(context: RunContext, result: SizeResult) -> None:

@@ -1,4 +1,4 @@
-"""What else the machine is doing that can spoil a measurement: load, power saving, throttling, other processes.
+"""What else the machine is doing that can spoil a measurement: load, stolen time, power saving, throttling, others.
 
 Reads counters only; a counter that a system lacks gives no warning, not an invented one.
 """
@@ -11,12 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from profiler.profile_warnings import ProfileWarning
 
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 # More runnable processes than cores: our threads wait for others. Read before we start, so that our own work
 # is not in it.
 LOAD_PER_CORE = 1.0
+# Of the time that programs wanted on a virtual machine, what its host gave to others. Two percent is what the median of
+# a CPU is held to (TARGET_HALF_WIDTH): beyond that, others decide the figure.
+STOLEN_SHARE = 0.02
+WANTED_TIMES = ("user", "nice", "system", "irq", "softirq", "steal")
 # NVML's reasons for a clock below the requested one that mean heat or power, not idleness (nvml.h,
 # nvmlClocksEventReason*): software power cap, hardware slowdown, software and hardware thermal slowdown,
 # hardware power brake.
@@ -64,6 +70,27 @@ def _driver_scales_powersave() -> bool:
     except OSError:
         return False
     return driver in ("intel_pstate", "amd-pstate-epp")
+
+
+class StolenTime:
+    """Watches, from when it is made, what the host of a virtual machine takes away (Linux; elsewhere nothing)."""
+
+    def __init__(self) -> None:
+        self._before = psutil.cpu_times()
+
+    def warning(self, batch_size: int) -> ProfileWarning | None:
+        """A warning when others had more of the processors than a median can bear."""
+        now = psutil.cpu_times()
+        spent = {name: getattr(now, name, 0.0) - getattr(self._before, name, 0.0) for name in WANTED_TIMES}
+        wanted = sum(spent.values())
+        if wanted <= 0 or spent["steal"] / wanted <= STOLEN_SHARE:
+            return None
+        return ProfileWarning(
+            "time_stolen",
+            f"the host of this virtual machine gave {spent['steal'] / wanted:.0%} of the processor time to others: "
+            "latencies are too high",
+            batch_size,
+        )
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def on_cpu(view: ProfileView) -> bool:
 
 
 # What makes a machine slower than it is, and any latency too high.
-DISTURBING = ("machine_busy", "power_saving", "gpu_throttled", "gpu_shared")
+DISTURBING = ("machine_busy", "time_stolen", "power_saving", "gpu_throttled", "gpu_shared")
 
 
 def disturbed(view: ProfileView) -> bool:

@@ -8,7 +8,14 @@ import pynvml
 import pytest
 
 from profiler import machine_state
-from profiler.machine_state import THROTTLE_REASONS, governor_warning, gpu_warnings, load_warning, nvml_device
+from profiler.machine_state import (
+    THROTTLE_REASONS,
+    StolenTime,
+    governor_warning,
+    gpu_warnings,
+    load_warning,
+    nvml_device,
+)
 
 UUID = "GPU-12345678-1234-1234-1234-123456789012"
 
@@ -26,6 +33,38 @@ def test_more_processes_than_cores_are_said(monkeypatch, load, warned):
 def test_a_system_without_a_load_average_says_nothing(monkeypatch):
     monkeypatch.delattr(os, "getloadavg")
     assert load_warning(cores=1) is None
+
+
+def cpu_times(user, steal, idle=0.0):
+    return SimpleNamespace(user=user, nice=0.0, system=1.0, idle=idle, irq=0.0, softirq=0.0, steal=steal)
+
+
+@pytest.mark.parametrize(
+    ("stolen", "share"),
+    [
+        (0.0, None),
+        (2.0, None),  # 2 of 100 wanted
+        (25.0, "20%"),  # 25 of 123
+        (98.0, "50%"),
+    ],
+)
+def test_time_that_the_host_gave_to_others_is_said(monkeypatch, stolen, share):
+    """98 s of ours, however long the rest of the machine idled: idleness is not what anybody took."""
+    times = iter([cpu_times(10.0, 7.0), cpu_times(108.0, 7.0 + stolen, idle=1000.0)])
+    monkeypatch.setattr(machine_state.psutil, "cpu_times", lambda: next(times))
+    warning = StolenTime().warning(4)
+    assert (warning is None) is (share is None)
+    if share:
+        assert (warning.code, warning.batch_size) == ("time_stolen", 4)
+        assert f"gave {share} of the processor time" in warning.message
+
+
+def test_a_system_that_counts_no_stolen_time_says_nothing(monkeypatch):
+    times = iter(
+        [SimpleNamespace(user=1.0, system=1.0, idle=1.0), SimpleNamespace(user=9.0, system=2.0, idle=1.0)]
+    )
+    monkeypatch.setattr(machine_state.psutil, "cpu_times", lambda: next(times))
+    assert StolenTime().warning(1) is None
 
 
 @pytest.mark.parametrize(

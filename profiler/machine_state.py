@@ -19,9 +19,9 @@ GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 # More runnable processes than cores: our threads wait for others. Read before we start, so that our own work
 # is not in it.
 LOAD_PER_CORE = 1.0
-# Of the time that programs wanted on a virtual machine, what its host gave to others. Two percent is what the median of
-# a CPU is held to (TARGET_HALF_WIDTH): beyond that, others decide the figure.
-STOLEN_SHARE = 0.02
+# Of the time that programs wanted on a virtual machine, what its host gave to others. A quiet host takes under 1 %; a
+# twentieth is as much as two processes that run the same network differ by anyway.
+STOLEN_SHARE = 0.05
 WANTED_TIMES = ("user", "nice", "system", "irq", "softirq", "steal")
 # NVML's reasons for a clock below the requested one that mean heat or power, not idleness (nvml.h,
 # nvmlClocksEventReason*): software power cap, hardware slowdown, software and hardware thermal slowdown,

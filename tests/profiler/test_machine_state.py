@@ -43,7 +43,8 @@ def cpu_times(user, steal, idle=0.0):
     ("stolen", "share"),
     [
         (0.0, None),
-        (2.0, None),  # 2 of 100 wanted
+        (5.0, None),  # 5 of 103
+        (5.2, "5%"),  # 5.04 %
         (25.0, "20%"),  # 25 of 123
         (98.0, "50%"),
     ],

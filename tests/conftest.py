@@ -15,10 +15,11 @@ import jsonschema
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-# A shell starts background jobs with Ctrl-C ignored, and commands that inherit that rightly keep it so: the tests
-# that send the signal could wait for ever.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts background jobs with Ctrl-C ignored, nohup starts its own with SIGHUP ignored, and commands that
+# inherit that rightly keep it so: the tests that send these signals could wait for ever.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 COMMAND_TIMEOUT_S = 300
 TRAINING_OPTIONS = (
     "--predict-only",

@@ -8,7 +8,8 @@ from typing import Any
 
 from configs import ExperimentConfig
 from profiler.memory_fingerprint import memory_fingerprint
-from profiler.profile_file import ProfileFileError, load_profile
+from profiler.profile_fields import Fields, ProfileShapeError
+from profiler.profile_file import MissingProfileError, ProfileFileError, load_profile
 
 MIB = 2**20
 
@@ -57,26 +58,11 @@ def choose_batch_size(
     """
     command = f"python scripts/profile_model.py --config {config_file} --predict-only --output {profile_file}"
     profile = _read(profile_file, command)
-    try:
-        return _choose(config, profile, profile_file, device, command, loss, allow_stale)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, BatchSizeError):
-            raise
-        what = f"{type(error).__name__}: {error}"
-        raise BatchSizeError(f"{profile_file} is damaged ({what}): run {command}") from error
-
-
-def _choose(
-    config: ExperimentConfig,
-    profile: dict[str, Any],
-    profile_file: Path,
-    device: Device,
-    command: str,
-    loss: str,
-    allow_stale: bool,
-) -> BatchSizeChoice:
     model = profile.get("memory_model")
-    entries = (profile.get("recommendation") or {}).get("training") or []
+    try:
+        entries = _entries(profile)
+    except ProfileShapeError as error:
+        raise BatchSizeError(f"{profile_file} is damaged ({error}): run {command}") from error
     if not isinstance(model, dict) or not entries:
         raise BatchSizeError(f"{profile_file} says nothing about the memory of training: run {command}")
     entry = _entry_for(entries, device, profile_file, command)
@@ -96,12 +82,37 @@ def _choose(
 
 
 def _read(file: Path, command: str) -> dict[str, Any]:
-    if not file.exists():
-        raise BatchSizeError(f'data.batch_size is "auto" and there is no profile {file}: run {command}')
     try:
         return load_profile(file).content
+    except MissingProfileError:
+        message = f'data.batch_size is "auto" and there is no profile {file}: run {command}'
+        raise BatchSizeError(message) from None
     except ProfileFileError as error:
         raise BatchSizeError(f"{error}: run {command}") from error
+
+
+def _entries(profile: dict[str, Any]) -> list[dict[str, Any]]:
+    """The recommendations, none where there are none. Raises ProfileShapeError where one lacks what is read here."""
+    recommendation = Fields(profile).block("recommendation")
+    entries = [] if recommendation is None else recommendation.blocks("training")
+    for entry in entries:
+        budget = entry.block("budget") or Fields({}, f"{entry.path}.budget")
+        needed = {
+            "budget.name": budget.text("name"),
+            "budget.total_bytes": budget.integer("total_bytes"),
+            "accumulate": entry.integer("accumulate"),
+            "devices": entry.integer("devices"),
+            "source": entry.text("source"),
+        }
+        missing = [name for name, value in needed.items() if value is None]
+        # Null is an answer of these: nothing fits, no target.
+        nullable = {"batch_size": entry.integer, "target_batch": entry.integer, "reason": entry.text}
+        for name, read in nullable.items():
+            if read(name) is None and name not in list(entry.keys()):
+                missing.append(name)
+        if missing:
+            raise ProfileShapeError(f"{entry.path}: without {', '.join(missing)}")
+    return profile["recommendation"]["training"] if entries else []
 
 
 def _entry_for(entries: list[dict[str, Any]], device: Device, file: Path, command: str) -> dict[str, Any]:

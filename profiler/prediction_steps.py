@@ -156,9 +156,9 @@ def assumptions(config: ExperimentConfig) -> list[str]:
         "every loss is finite",
         "data is moved to the card batch by batch, and the batch before is gone by then",
         "attention takes flash or memory-efficient kernels, as PyTorch does from compute capability 8.0 on",
-        # Measured on the traces of the small SwinMR: 3.11 and 3.12 agree to the byte, 3.10 needs more.
+        # train_config_small.json in twelve settings: 3.11 and 3.12 agree to the byte, 3.10 needs more in four.
         f"Python {'.'.join(platform.python_version_tuple()[:2])} trains as it predicted: 3.10 keeps the arguments of a "
-        "call longer than later versions do, which takes up to 0.8 % more",
+        "call longer than later versions do (predicted for the small SwinMR: up to 0.8 % more live bytes)",
     ]
     if config.system.compile:
         found.append("torch.compile is not in it: compiled networks usually need less")

@@ -18,6 +18,10 @@ class ProfileFileError(ValueError):
     """A file that cannot be used as a profile; one line for the user."""
 
 
+class MissingProfileError(ProfileFileError):
+    """There is no such file."""
+
+
 @dataclass(frozen=True)
 class LoadedProfile:
     """A profile in the present schema version.
@@ -37,7 +41,7 @@ class LoadedProfile:
 
 
 def load_profile(path: str | Path) -> LoadedProfile:
-    """Reads a profile and brings it to the present schema version. Raises ProfileFileError."""
+    """Reads a profile and brings it to the present schema version. Raises ProfileFileError, MissingProfileError."""
     file = Path(path)
     name = printable(str(path))
     try:
@@ -47,7 +51,7 @@ def load_profile(path: str | Path) -> LoadedProfile:
             raise ProfileFileError(f"{name}: larger than {MAX_FILE_BYTES // 2**20} MiB: no profile is")
         return parse_profile(file.read_text(encoding="utf-8"), name)
     except FileNotFoundError:
-        raise ProfileFileError(f"{name}: no such file: scripts/profile_model.py writes one") from None
+        raise MissingProfileError(f"{name}: no such file: scripts/profile_model.py writes one") from None
     except OSError as error:
         raise ProfileFileError(f"{name}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:

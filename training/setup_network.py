@@ -80,6 +80,7 @@ def check_lpips(context: SetupContext) -> list[Finding]:
 
 def check_training_step(context: SetupContext) -> list[Finding]:
     """One step of one sample at the configured patch, in a process of its own, where memory allows."""
+    from training.errors import first_line
     from training.single_step_process import StepFailedError, run_single_step
 
     assert context.device is not None
@@ -88,7 +89,7 @@ def check_training_step(context: SetupContext) -> list[Finding]:
     try:
         needed, how = _needed_bytes(context)
     except Exception as error:  # a network that reads values does not run on tensors without any
-        told = f"its memory is unknown: {type(error).__name__} on meta tensors"
+        told = f"its memory is unknown: {type(error).__name__} on meta tensors: {first_line(error)}"
     else:
         told = f"{how} {readable(needed)}, {readable(free)} free"
         if needed > free:

@@ -42,6 +42,10 @@ PROFILE = {
 }
 
 
+def without(key):
+    return {name: value for name, value in entry("T4", 12, 8).items() if name != key}
+
+
 RTX_3090 = Device("RTX 3090", 24 * GIB)
 
 
@@ -98,6 +102,8 @@ def test_a_profile_made_with_accumulation_covers_a_run_without_but_not_the_other
         ({"schema_version": 1, "config": {}}, "says nothing about the memory of training"),
         ({**PROFILE, "recommendation": {"training": [{"budget": {}}]}}, "is damaged .*total_bytes"),
         ({**PROFILE, "recommendation": {"training": [1]}}, "is damaged"),
+        ({**PROFILE, "recommendation": {"training": [without("target_batch")]}}, "without target_batch"),
+        ({**PROFILE, "recommendation": {"training": [entry("T4", 12, "8")]}}, "batch_size: a finite number"),
         ({**PROFILE, "recommendation": [1]}, "is damaged"),
         ({**PROFILE, "memory_model": None}, "says nothing"),
         ({**PROFILE, "recommendation": None}, "says nothing"),

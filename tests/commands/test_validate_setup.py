@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from configs import config_from_dict, load_config
+from configs import config_from_dict
 from models.registry import build_model
-from profiler.single_step import predict_single_step_bytes
 from tests.conftest import REPOSITORY, run_command
 from tests.training.conftest import TINY_RUN, merged
 from training import setup_network, setup_software
 from training.checkpoints import write_checkpoint
-from training.setup_checks import Check, Finding, SetupContext, failed, ok, overall, run_checks
-from training.single_step_process import StepReport
+from training.setup_checks import Check, Finding, failed, ok, overall, run_checks
 
 FAULT_INJECTION = REPOSITORY / "tests/scripts/fault_injection"
 
@@ -291,49 +289,6 @@ def test_a_step_that_does_not_fit_is_not_begun(write_config, validate, monkeypat
     assert of_status(found, "failed") == {"training step"}
     assert "does not fit: estimate in fp32" in found["training step"][0]["detail"]
     assert "patch_size" in found["training step"][0]["advice"]
-
-
-@pytest.mark.parametrize(("free_mib", "status"), [(999, "failed"), (1000, "ok")])
-def test_of_a_gpu_the_step_is_predicted(write_config, monkeypatch, free_mib, status):
-    """With a card that is made up: what it has free decides whether the step is begun."""
-    report = StepReport(
-        loss=0.5,
-        seconds=1.0,
-        peak_bytes=900 * 2**20,
-        memory_kind="CUDA caching allocator",
-        sample="a phantom",
-    )
-    monkeypatch.setattr("training.single_step_process.run_single_step", lambda *a, **k: report)
-    monkeypatch.setattr(setup_network, "_free_bytes", lambda context: free_mib * 2**20)
-    context = SetupContext("tiny.json", lambda: 0, lambda context: 1000 * 2**20)
-    context.loaded, context.device = load_config(write_config()), torch.device("cuda:0")
-    context.built = build_model(context.config)
-    [finding] = setup_network.check_training_step(context)
-    assert finding.status == status
-    assert f"predicted 1000.0 MiB, {free_mib}.0 MiB free" in finding.detail
-
-
-@pytest.mark.slow
-def test_the_predicted_step_is_that_of_the_profile(write_config, profile_model, tmp_path, read_profile):
-    config_file = write_config({"system": {"mixed_precision": "bf16"}})
-    options = (
-        "--batch-sizes",
-        "1",
-        "--num-runs",
-        "1",
-        "--warmup",
-        "0",
-        "--device",
-        "cpu",
-        "--output",
-        "p.json",
-    )
-    run = profile_model("--config", config_file, "--gpu", "RTX 3090", *options, training=True)
-    assert run.returncode == 0, run.stderr
-    predicted = predict_single_step_bytes(
-        load_config(config_file).config, "8.6", trust_config=False, timeout_s=300
-    )
-    assert predicted == read_profile(tmp_path / "p.json")["batch_profiling"]["1"]["training"]["process_bytes"]
 
 
 def test_a_step_that_hangs_is_ended(write_config, validate, tmp_path):

@@ -190,6 +190,8 @@ def serve(requests: TextIO, answers: TextIO, worker_class: Callable[..., Any] = 
     """Answers requests until the command closes its end."""
 
     def send(message: dict[str, Any]) -> None:
+        # What the network printed must not wait in a buffer: this process may be killed once it has answered.
+        sys.stdout.flush()
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 

@@ -1,5 +1,6 @@
 """What tests of commands share: running one as a user does, small configs, and the profile's JSON Schema."""
 
+import functools
 import json
 import os
 import signal
@@ -13,6 +14,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jsonschema
 import pytest
+
+from tests.fork_server import ForkServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # A shell starts background jobs with Ctrl-C ignored, nohup starts its own with SIGHUP ignored, and commands that
@@ -40,12 +43,37 @@ TINY_SWINIR = {
 }
 
 
-def run_command(*arguments, cwd, env=None, timeout=COMMAND_TIMEOUT_S, stdin=subprocess.DEVNULL):
-    """Runs a Python file of the repository in a process of its own; returns CompletedProcess with text."""
-    command = [sys.executable, str(REPOSITORY / arguments[0]), *map(str, arguments[1:])]
-    return subprocess.run(
-        command, cwd=cwd, env=env, stdin=stdin, capture_output=True, text=True, timeout=timeout
-    )
+# Variables that an interpreter or a loader reads once, when it starts.
+READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "LC_", "LANG", "CUDA_", "TORCH")
+
+
+def run_command(*arguments, cwd, env=None, timeout=COMMAND_TIMEOUT_S, stdin=subprocess.DEVNULL, fresh=False):
+    """Runs a Python file of the repository in a process of its own; returns CompletedProcess with text.
+
+    The process is forked from one that has imported torch. fresh: a new interpreter instead, for what depends on
+    how a process starts.
+    """
+    command = [str(REPOSITORY / arguments[0]), *map(str, arguments[1:])]
+    environment = dict(os.environ) if env is None else dict(env)
+    changed = {name for name, value in environment.items() if os.environ.get(name) != value}
+    changed |= os.environ.keys() - environment.keys()
+    if fresh or any(name.startswith(READ_AT_START) for name in changed):
+        return subprocess.run(
+            [sys.executable, *command],
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+    return _fork_server().run(command, cwd, environment, stdin, timeout)
+
+
+@functools.cache
+def _fork_server():
+    """One of each test process, which it does not outlive."""
+    return ForkServer()
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ def rows(tmp_path_factory):
     return {(row["row"], row["embed_dim"], row["device"]): row["ratio"] for row in measured}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "published", "small"),
     [
@@ -50,6 +51,7 @@ def test_as_on_cuda(rows, row, published, small):
     assert rows[row, 60, "meta"] <= small
 
 
+@pytest.mark.slow
 def test_on_a_cpu(rows):
     """LayerNorm, GELU and probabilities are always computed again there, in cache."""
     for kind in ("saved none", "saved light"):

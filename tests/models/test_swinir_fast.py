@@ -108,6 +108,7 @@ def test_a_gradient_for_the_image():
     assert (images[0].grad - images[1].grad).abs().max() / images[0].grad.abs().max() < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", ["none", "light", "full"])
 def test_compiled_without_graph_breaks(checkpointing):
     reference, ours = pair(depths=[2], num_heads=[3])
@@ -144,8 +145,8 @@ def test_two_training_steps_from_equal_seeds_lose_the_same(drop_path):
 @pytest.mark.parametrize(
     ("options", "macs"),
     [
-        ({}, 799_872_122_880),
-        ({"embed_dim": 60}, 101_001_461_760),
+        pytest.param({}, 799_872_122_880, marks=pytest.mark.slow),
+        pytest.param({"embed_dim": 60}, 101_001_461_760, marks=pytest.mark.slow),
         ({"embed_dim": 60, "depths": [6] * 4, "num_heads": [6] * 4}, 68_065_689_600),
     ],
 )

@@ -236,6 +236,11 @@ def _write(summary: dict[str, Any], result: Evaluation, choice: PerceptualChoice
         "pictures": {"file": None, "reason": None},
         "not_written": failures,
     }
+    if (
+        not result.slices
+    ):  # stopped before the first: figures of an earlier evaluation are not replaced by none
+        failures.append(f"{folder}: no slice was evaluated, and what is there stays")
+        return
 
     def attempt(name: str, write: Callable[[], object]) -> None:
         try:

@@ -39,10 +39,10 @@ from training.evaluation_summary import (
     volume_table,
 )
 from training.loader import build_loader
-from training.loop import run_folders
 from training.perceptual_metric import PerceptualChoice, choose_perceptual_metric
 from training.picture_grid import write_picture_grid
 from training.reconstruction_latency import measure_latency
+from training.run_folders import run_folders
 from training.sources import Split
 from training.step import autocast_dtype
 

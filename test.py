@@ -91,7 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     for line in summary_lines(summary, loaded.config.evaluation.metrics):
         print(line)
-    print(f"written to {folder}")
+    if summary["data"]["evaluated_slices"]:
+        print(f"written to {folder}")
     for line in summary["not_written"]:
         print(f"error: not written: {line}", file=sys.stderr)
     if summary["status"] != "complete":

@@ -2,6 +2,7 @@
 """Trains the network of a JSON config.
 
     python train.py --config configs/train_packaged.json
+    python train.py --config configs/train_packaged.json --resume-recipe checkpoint
     torchrun --nproc-per-node 2 train.py --config configs/train_packaged.json
 
 Exit status: 0 done, 2 bad arguments, config, data or checkpoint, 4 stopped (a signal, a loss that is no number) with
@@ -25,6 +26,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="train.py", description="Train the network of a JSON config.")
     parser.add_argument("--config", required=True, metavar="FILE")
     parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1")
+    parser.add_argument(
+        "--resume-recipe",
+        choices=("config", "checkpoint"),
+        default="config",
+        help="after an edit of the config, go on with the config's recipe (default) or the checkpoint's",
+    )
     parser.add_argument("--restart", action="store_true", help="start anew though the folder has checkpoints")
     parser.add_argument(
         "--profile", metavar="FILE", help='for "batch_size": "auto", in place of training.profile'
@@ -95,19 +102,26 @@ def train(config, parsed: argparse.Namespace) -> int:
     from profiler.batch_size_choice import with_choice
     from training.distributed import open_world
     from training.loop import TrainingRun
+    from training.resumption import with_recipe_of_checkpoint
+    from training.run_folders import checkpoint_folder
     from training.stopping import stop_on_signals
 
     with open_world(parsed.device) as world, stop_on_signals() as stop:
+        kept: list[str] = []
+        if parsed.resume_recipe == "checkpoint" and not parsed.restart:
+            config, kept = with_recipe_of_checkpoint(config, checkpoint_folder(config))
         if config.data.batch_size == "auto":
             choice = chosen_batch_size(config, parsed, world)
             config = with_choice(config, choice)
             if world.is_first:
                 print(choice.message)
         run = TrainingRun(config, world, stop, trust_config=parsed.trust_config)
-        if not parsed.restart:
+        if parsed.restart:
+            run.start_anew()
+        else:
             run.resume()
         if world.is_first:
-            for message in run.messages:
+            for message in (*run.messages, *kept):
                 print(message)
             sizes = run.batch_sizes
             print(
@@ -133,7 +147,8 @@ def train(config, parsed: argparse.Namespace) -> int:
         elif gained is None:  # a denoiser whose validation samples no images
             print(f"validation: loss {values['val_loss']:.4g}")
     if result.stopped_by is not None:
-        print(f"stopped by {result.stopped_by}; the same command goes on from there")
+        again = "the same command without --restart" if parsed.restart else "the same command"
+        print(f"stopped by {result.stopped_by}; {again} goes on from there")
     return EXIT_DONE if result.stopped_by in (None, "early stopping") else EXIT_PARTIAL
 
 

@@ -60,17 +60,20 @@ def load_config(path: str | Path, allow_unknown: bool = False) -> LoadedConfig:
     return LoadedConfig(config, file, hashlib.sha256(content).hexdigest(), tuple(messages))
 
 
-def config_from_dict(raw: Mapping[str, Any], folder: str | Path | None = None) -> ExperimentConfig:
+def config_from_dict(
+    raw: Mapping[str, Any], folder: str | Path | None = None, *, allow_unknown: bool = False
+) -> ExperimentConfig:
     """Check a config given as a dict, such as `config.model_dump(mode="json")` of another process.
 
     Args:
         raw: the sections.
         folder: relative paths are made absolute from here. None: paths stay as they are.
+        allow_unknown: leave out keys that are unknown (of another version).
 
     Raises:
         ConfigError: with all problems, `file` None.
     """
-    config = check(dict(raw)).config
+    config = check(dict(raw), allow_unknown=allow_unknown).config
     return config if folder is None else resolve_paths(config, folder)
 
 

@@ -26,6 +26,7 @@ from profiler.recommendation import recommend_inference
 from profiler.reconstruction_cost import add_latency
 from profiler.run_context import RunContext
 from profiler.sweep import DEFAULT_SWEEP_LIMIT_S, Expectation, SizeResult, Sweep
+from profiler.training_steps import is_final
 from profiler.worker_process import WorkerError
 
 # Failures that answer the question (does it fit? is it worth two minutes?): they are no defect of the run.
@@ -59,7 +60,8 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
             else:
                 _measure(context, sweep, size, partial(profile.batch_profiling.__setitem__, str(size)), bar)
         predicted = predicted_block(context, size)
-        if predicted is not None:
+        # A resumed profile's own measurement says more than a prediction.
+        if predicted is not None and not is_final(profile.batch_profiling[str(size)].get("training")):
             profile.batch_profiling[str(size)] = {**profile.batch_profiling[str(size)], "training": predicted}
         print_batch(console, profile.batch_profiling[str(size)])
         warn_about_gpu(context)
@@ -75,6 +77,9 @@ def measure_perceptual_metric(context: RunContext) -> None:
     console = context.console
     console.line()
     console.line("  LPIPS, one comparison of two images")
+    if context.profile.perceptual_metric is not None:  # of a resumed profile
+        print_perceptual_metric(console, context.profile.perceptual_metric)
+        return
     image_hw = context.input_shape[-2:]
     try:
         measured = context.session.lpips(image_hw, replace(_policy(context), processes=1))

@@ -18,13 +18,19 @@ class Interrupted(BaseException):
 
 
 @contextmanager
-def interruptible(before_sudden_end: Callable[[], None]) -> Iterator[None]:
+def interruptible(before_sudden_end: Callable[[], None]) -> Iterator[Callable[[], None]]:
     """Turns the first signal into Interrupted; a second Ctrl-C ends the process after `before_sudden_end`.
 
+    Gives a function to call when only saving is left: a first signal that comes later changes nothing.
     A signal that was ignored when we started (nohup) stays ignored. After the first signal SIGTERM and
     SIGHUP are ignored, so that the result can be saved.
     """
     received: list[int] = []
+    saving = False
+
+    def only_saving_is_left() -> None:
+        nonlocal saving
+        saving = True
 
     def handle(number: int, frame: FrameType | None) -> None:
         if received:
@@ -33,6 +39,8 @@ def interruptible(before_sudden_end: Callable[[], None]) -> Iterator[None]:
                 os._exit(EXIT_SECOND_INTERRUPT)
             return
         received.append(number)
+        if saving:
+            return
         raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 
     previous = {}
@@ -40,7 +48,7 @@ def interruptible(before_sudden_end: Callable[[], None]) -> Iterator[None]:
         if signal.getsignal(number) is not signal.SIG_IGN:
             previous[number] = signal.signal(number, handle)
     try:
-        yield
+        yield only_saving_is_left
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

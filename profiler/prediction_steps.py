@@ -44,7 +44,7 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
     console.line("  Predicting the memory of training (nothing is run)...")
     config = config_of_training(profile, options)
     settings = _settings(context, config)
-    if profile.memory_model is None or not _holds(profile.memory_model, settings):
+    if profile.memory_model is None or not _holds(profile.memory_model, settings, sizes):
         try:
             profile.memory_model = _memory_model(context, session, config, settings, sizes)
         except (WorkerError, RequestRefusedError) as error:
@@ -60,6 +60,7 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
     _replay_the_chosen(profile.memory_model, session, first)
     profile.recommendation = {
         "inference": None,
+        **(profile.recommendation or {}),  # of a resumed profile
         "training": recommend_training(profile.memory_model, budgets, **wish),
     }
     print_training_recommendation(console, profile.memory_model, profile.recommendation["training"])
@@ -113,9 +114,11 @@ def _settings(context: RunContext, config: ExperimentConfig) -> list[Setting]:
     return levers(config, own) if context.options.training.levers else [own]
 
 
-def _holds(model: dict[str, Any], settings: list[Setting]) -> bool:
-    """Whether an earlier run's prediction speaks of all these settings."""
+def _holds(model: dict[str, Any], settings: list[Setting], sizes: list[int]) -> bool:
+    """Whether an earlier run's prediction speaks of all these settings and, in the config's own, of these sizes."""
     held = [[row[field] for field in SETTING_FIELDS] for row in model["settings"]]
+    if any(str(size) not in model["settings"][0]["sizes"] for size in sizes):
+        return False
     return all([setting.to_json()[field] for field in SETTING_FIELDS] in held for setting in settings)
 
 
@@ -167,14 +170,14 @@ def assumptions(config: ExperimentConfig) -> list[str]:
 
 def predicted_block(context: RunContext, batch_size: int) -> dict[str, Any] | None:
     """`batch_profiling[N].training` from the prediction, or None without one."""
-    model = context.profile.memory_model
-    if model is None:
+    model, recommendation = context.profile.memory_model, context.profile.recommendation
+    if model is None or recommendation is None or not recommendation["training"]:
         return None
     own = model["settings"][0]
     row = own["sizes"].get(str(batch_size))
     if row is None:
         return None
-    budget = context.profile.recommendation["training"][0]["budget"]
+    budget = recommendation["training"][0]["budget"]
     workspace, cuda_context = budget["workspace_bytes"], budget["context_bytes"]
     reserved = row["reserved_bytes"] + workspace
     low, high = model["interval_share"]

@@ -7,13 +7,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from configs import ConfigError, load_config
 from profiler.command_line import with_image_size
 from profiler.comparing.command import HTML_PACKAGES, compare_files, show_comparison, write_comparison
 from profiler.console import Console, QuietConsole
+from profiler.earlier_results import profile_results
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL, EXIT_UNEXPECTED
 from profiler.profile_run import run_profile
 from profiler.report_options import exports_of
@@ -49,8 +50,7 @@ def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     outputs = [("--output", parsed.output), ("--report", parsed.report), ("--csv", parsed.csv)]
     distinct([("--config", parsed.config), *outputs, ("--markdown", parsed.markdown)])
     exports.prepare()
-    code, _ = _profile(parsed, given, parsed.config, parsed.output, exports)
-    return code
+    return _profile(parsed, given, parsed.config, parsed.output, exports)[0]
 
 
 def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
@@ -95,7 +95,7 @@ def profile_files(configs: Sequence[str], folder: Path) -> list[tuple[str, Path]
 def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: str, file: Path) -> Outcome:
     exports = Exports(plots=None if parsed.plot is None else str(Path(parsed.plot) / file.stem))
     try:
-        code, content = _profile(parsed, given, config, str(file), exports)
+        code, result = _profile(parsed, given, config, str(file), exports)
     except USER_ERRORS as error:
         print(f"error: {error}", file=sys.stderr)
         return Outcome(config, EXIT_BAD_INPUT, None, str(error))
@@ -104,8 +104,9 @@ def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: st
         traceback.print_exc()
         return Outcome(config, EXIT_UNEXPECTED, None, "see the traceback above")
     # A disk that refused the file has been reported: there is nothing on it to compare.
-    written = file if content is not None and file.is_file() else None
-    return Outcome(config, code, written, None if content is None else content["status_reason"])
+    written = result.content is not None and not result.kept_earlier and file.is_file()
+    reason = None if result.content is None else result.content["status_reason"]
+    return Outcome(config, code, file if written else None, reason)
 
 
 def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
@@ -132,13 +133,13 @@ def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
 
 def _profile(
     parsed: argparse.Namespace, given: Sequence[str], config: str, output: str, exports: Exports
-) -> tuple[int, dict[str, Any] | None]:
-    """Exit status and the profile's content, None where the run did not come to an end of its own."""
+) -> tuple[int, ResultFile]:
+    """Exit status, and the file with the profile's content, None where the run did not come to an end of its own."""
     loaded = load_config(config, allow_unknown=parsed.allow_unknown)
     loaded = with_image_size(loaded, parsed.image_size)
     for message in loaded.messages:
         print(message, file=sys.stderr)
-    result = ResultFile(output)
+    result = ResultFile(output, partial(profile_results, failures=parsed.resume))
     result.prepare()
     console = _console(parsed, result)
     options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
@@ -146,9 +147,10 @@ def _profile(
     if result.content is not None:
         if parsed.verbose:
             print_details(console, result.content)
-        if exports.wanted:
+        # What says nothing new replaces no report either.
+        if exports.wanted and not result.kept_earlier:
             code = _export(console, exports, result, code)
-    return code, result.content
+    return code, result
 
 
 def _console(parsed: argparse.Namespace, result: ResultFile) -> Console:

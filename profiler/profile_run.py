@@ -19,7 +19,7 @@ from profiler.prediction.session import PredictionSession
 from profiler.prediction_steps import config_of_training, predict_training
 from profiler.profile_record import Profile
 from profiler.result_file import ResultFile
-from profiler.resume import read_earlier, take_over
+from profiler.resume import check_machine, read_earlier, take_over
 from profiler.run_context import RunContext, RunOptions
 from profiler.session import MeasuringSession
 from profiler.sweep import DEFAULT_BATCH_SIZES, ascending
@@ -53,7 +53,9 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
     """
     sizes = ascending(DEFAULT_BATCH_SIZES if options.batch_sizes is None else options.batch_sizes)
     profile = Profile(config=config_block(loaded, options, sizes))
+    # Before anything is started: whatever ends the run, it has what the earlier one had.
     earlier = read_earlier(result.path) if options.resume else None
+    taken_over = [] if earlier is None else take_over(profile, earlier)
     session = MeasuringSession(options.measure, profile.config["resolved"])
     context = RunContext(options, session, profile, console, result)
     prediction = PredictionSession(
@@ -65,10 +67,10 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
         session.kill()
         prediction.kill()
 
-    with interruptible(before_sudden_end=end_at_once):
+    with interruptible(before_sudden_end=end_at_once) as only_saving_is_left:
         try:
             with session:
-                _open(context, earlier)
+                _open(context, earlier, taken_over)
                 analyse_architecture(context)
                 if options.training.enabled:
                     with prediction:
@@ -82,6 +84,7 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
                     if options.with_lpips:
                         measure_perceptual_metric(context)
             reason = _what_failed(profile, options)
+            only_saving_is_left()
         except Interrupted as interrupted:
             reason = str(interrupted)
         except WorkerError as error:
@@ -92,7 +95,7 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
         return _finish(context, reason)
 
 
-def _open(context: RunContext, earlier: dict[str, Any] | None) -> None:
+def _open(context: RunContext, earlier: dict[str, Any] | None, taken_over: list[str]) -> None:
     opened = context.session.open()
     profile = context.profile
     profile.config["device"] = opened["device"]
@@ -100,7 +103,8 @@ def _open(context: RunContext, earlier: dict[str, Any] | None) -> None:
         **opened["environment"],
         "command_line": shlex.join(context.options.command_line),
     }
-    taken_over = take_over(profile, earlier) if earlier is not None else []
+    if earlier is not None:
+        check_machine(profile, earlier)
     print_configuration(context.console, profile.config)
     if context.options.resume:
         context.console.line(
@@ -130,10 +134,13 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     profile.status_reason = partial_reason
     content = profile.to_json()
     print_summary(console, content)
-    elsewhere = result.finish(content)
+    elsewhere = result.finish(content, replace=partial_reason is None)
     console.line()
     if elsewhere is not None:
         print(f"error: {elsewhere}", file=sys.stderr)
+        return EXIT_PARTIAL
+    if result.kept_earlier:
+        console.bad(f"Nothing new was measured ({partial_reason}): {result.name} stays as it was", indent=0)
         return EXIT_PARTIAL
     if partial_reason is not None:
         console.bad(f"Partial results ({partial_reason}) saved to: {result.name}", indent=0)

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from profiler.earlier_results import EarlierResults, ResultsOf
 from training.atomic_files import replacing
 
 STANDARD_OUTPUT = "-"
@@ -33,13 +34,19 @@ def write_atomically(file: Path, text: str) -> None:
 
 
 class ResultFile:
-    """The file of `--output`, or standard output for "-"."""
+    """The file of `--output`, or standard output for "-".
 
-    def __init__(self, output: str) -> None:
+    Where it knows what a result is, a content without a new one is not written over a file that was there before.
+    """
+
+    def __init__(self, output: str, results_of: ResultsOf | None = None) -> None:
+        """results_of: what of a content would be missed; None: every content replaces the file."""
         self.to_standard_output = output == STANDARD_OUTPUT
         self.path = None if self.to_standard_output else Path(os.path.abspath(output))
         self.last_error: OSError | None = None
         self.content: dict[str, Any] | None = None  # what `finish` was given
+        self.earlier = None if results_of is None else EarlierResults(results_of)
+        self.kept_earlier = False  # whether `finish` left the file as it was
 
     @property
     def name(self) -> str:
@@ -61,13 +68,15 @@ class ResultFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path.parent):
                 pass
+            if self.earlier is not None:
+                self.earlier.read(self.path)
         except OSError as error:
             reason = error.strerror or str(error)
             raise OutputError(f"--output {self.path}: cannot be written: {reason}") from error
 
     def save(self, content: dict[str, Any]) -> bool:
         """Writes what is known so far. False when the disk refuses; the last good file then stays."""
-        if self.path is None:
+        if self.path is None or self._has_nothing_new(content):
             return True
         try:
             write_atomically(self.path, to_text(content))
@@ -75,19 +84,27 @@ class ResultFile:
             self.last_error = error
             return False
         self.last_error = None
+        if self.earlier is not None:
+            self.earlier.are_replaced()
         return True
 
-    def finish(self, content: dict[str, Any]) -> str | None:
+    def _has_nothing_new(self, content: dict[str, Any]) -> bool:
+        return self.earlier is not None and self.earlier.outweigh(content)
+
+    def finish(self, content: dict[str, Any], *, replace: bool = False) -> str | None:
         """Writes the final state; returns a line for the user when it had to go elsewhere.
 
         Where the file cannot be written the result goes to the temporary folder, and where that fails too to
-        standard error: it is never dropped.
+        standard error: it is never dropped. replace: over a file that was there before though nothing in it is new.
         """
         self.content = content
+        if replace and self.earlier is not None:
+            self.earlier.are_replaced()
         if self.path is None:
             sys.stdout.write(to_text(content))
             sys.stdout.flush()
             return None
+        self.kept_earlier = self._has_nothing_new(content)
         if self.save(content):
             return None
         reason = self.last_error.strerror or str(self.last_error)

@@ -1,20 +1,34 @@
-"""Going on from the partial profile of an earlier run of the same config on the same machine."""
+"""Going on from the profile of an earlier run of the same config on the same machine."""
 
 from __future__ import annotations
 
-import json
+import io
+import statistics
 from pathlib import Path
 from typing import Any
 
+from profiler.console import (
+    Console,
+    print_batch,
+    print_counters,
+    print_counts,
+    print_parameters,
+    print_single_image,
+    print_summary,
+)
 from profiler.failures import FailureKind
+from profiler.profile_file import MissingProfileError, ProfileFileError, load_profile
 from profiler.profile_record import SCHEMA_VERSION, Profile
 from profiler.profile_warnings import ProfileWarning
+from profiler.training_profile_file import read_training_profile
 
 # What makes two runs one: with any of these different the figures are of something else.
 SAME_CONFIG = (
-    "config_sha256", "device", "precision", "channels_last", "compile", "num_runs", "warmup", "time_budget_s",
-    "seed", "threads", "resolved",
+    "config_sha256", "precision", "channels_last", "compile", "num_runs", "warmup", "time_budget_s", "seed", "threads",
+    "resolved",
 )  # fmt: skip
+# What a damaged file makes of reading it.
+DAMAGES = (KeyError, TypeError, AttributeError, ValueError, IndexError)
 
 
 class ResumeError(ValueError):
@@ -22,18 +36,61 @@ class ResumeError(ValueError):
 
 
 def read_earlier(path: Path | None) -> dict[str, Any] | None:
-    """The earlier profile, or None where there is none yet. Raises ResumeError for a file that is no profile."""
+    """The earlier profile, or None where there is none yet.
+
+    Raises ResumeError for a file that is no profile, or one in which something is missing that the run will read.
+    """
     if path is None:
         raise ResumeError("--resume needs the file of an earlier run: --output FILE, not -")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        loaded = load_profile(path)
+        if loaded.imported:
+            raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
+        _read_as_the_run_will(loaded.content)
+        if loaded.content["memory_model"] is not None:
+            read_training_profile(path)
+    except MissingProfileError:
         return None
-    except (OSError, ValueError) as error:
-        raise ResumeError(f"--resume: {path} cannot be read as a profile: {error}") from error
-    if not isinstance(content, dict) or content.get("schema_version") != SCHEMA_VERSION:
-        raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
-    return content
+    except ProfileFileError as error:
+        raise ResumeError(f"--resume: {error}") from error
+    except DAMAGES as error:
+        if isinstance(error, ResumeError):
+            raise
+        what = f"without {error.args[0]}" if isinstance(error, KeyError) else str(error)
+        raise ResumeError(f"--resume: {path} is damaged ({what}): use another --output") from error
+    return loaded.content
+
+
+def _read_as_the_run_will(content: dict[str, Any]) -> None:
+    """Reads and prints, unseen, what a resumed run takes over. Raises DAMAGES."""
+    console = Console(io.StringIO())
+    list(content["config"]["batch_sizes"])
+    if content["environment"]:
+        machine_of(content["environment"])
+        content["environment"]["time_utc"]
+    architecture = content["architecture"]
+    if architecture is not None:
+        print_parameters(console, architecture)
+        if architecture["macs"] is not None:
+            print_counts(console, architecture)
+        print_counters(console, architecture["counters"])
+    if content["single_image"] is not None:
+        print_single_image(console, content["single_image"])
+    for size, block in content["batch_profiling"].items():
+        int(size)
+        print_batch(console, block)
+    for block in (content["single_image"], *content["batch_profiling"].values()):
+        if block is not None and "timing" in block:  # what later sizes are expected by
+            statistics.median(block["timing"]["samples_ms"])
+            int(block["batch_size"]), int(block["memory"]["peak_bytes"]), int(block["memory"]["before_bytes"])
+    for warning in content["warnings"]:
+        ProfileWarning(**warning)
+    for setting in [] if content["memory_model"] is None else content["memory_model"]["settings"]:
+        setting["peak"]["batch_size"], setting["aligned"]
+    for entry in [] if content["recommendation"] is None else content["recommendation"]["training"]:
+        entry["budget"]["workspace_bytes"], entry["budget"]["context_bytes"]
+    content["perceptual_metric"]
+    print_summary(console, content)
 
 
 def machine_of(environment: dict[str, Any]) -> dict[str, Any]:
@@ -49,31 +106,26 @@ def machine_of(environment: dict[str, Any]) -> dict[str, Any]:
 
 
 def take_over(profile: Profile, earlier: dict[str, Any]) -> list[str]:
-    """Copies what the earlier run finished into the profile, whose environment is known by now.
+    """Copies what the earlier run finished into the profile, whose machine is not known yet.
 
     Sizes that ran or were out of memory stay; killed, crashed, skipped ones are tried again. Returns the
-    batch sizes taken over. Raises ResumeError, naming the difference, for another config or machine.
+    batch sizes taken over. Raises ResumeError, naming the difference, for another config.
     """
     for key in SAME_CONFIG:
         if earlier["config"].get(key) != profile.config[key]:
             raise ResumeError(f"--resume: the earlier profile has another {key}: use another --output")
-    if not earlier["environment"]:
+    if not earlier["environment"]:  # it ended before it knew its machine
         return []
-    was, is_now = machine_of(earlier["environment"]), machine_of(profile.environment)
-    for key, value in is_now.items():
-        if was[key] != value:
-            raise ResumeError(
-                f"--resume: the earlier profile was made with {key} {was[key]}, this is {value}"
-            )
+    profile.environment = earlier["environment"]
     single = earlier["single_image"]
     if single is not None and "timing" in single:
         profile.single_image = single
     architecture = earlier["architecture"]
     if architecture is not None and architecture["macs"] is not None and architecture["counters"]:
         profile.architecture = architecture
-    # Predicted for other sizes or levers it would lack some: then it is predicted again, from the traces on disk.
-    if earlier["config"]["batch_sizes"] == profile.config["batch_sizes"]:
-        profile.memory_model = earlier["memory_model"]
+    profile.memory_model = earlier["memory_model"]
+    profile.recommendation = earlier["recommendation"]
+    profile.perceptual_metric = earlier["perceptual_metric"]
     final = (None, FailureKind.OOM.value)
     profile.batch_profiling = {
         size: block for size, block in earlier["batch_profiling"].items() if block.get("error") in final
@@ -83,5 +135,21 @@ def take_over(profile: Profile, earlier: dict[str, Any]) -> list[str]:
         for warning in earlier["warnings"]
         if warning["batch_size"] is None or str(warning["batch_size"]) in profile.batch_profiling
     ]
-    profile.environment["resumed_from_utc"] = earlier["environment"]["time_utc"]
     return list(profile.batch_profiling)
+
+
+def check_machine(profile: Profile, earlier: dict[str, Any]) -> None:
+    """Raises ResumeError, naming the difference, where the profile's machine or device is not the earlier one's.
+
+    Afterwards the profile's environment says what it was resumed from.
+    """
+    if not earlier["environment"]:
+        return
+    was = {"device": earlier["config"]["device"], **machine_of(earlier["environment"])}
+    is_now = {"device": profile.config["device"], **machine_of(profile.environment)}
+    for key, value in is_now.items():
+        if was[key] != value:
+            raise ResumeError(
+                f"--resume: the earlier profile was made with {key} {was[key]}, this is {value}: use another --output"
+            )
+    profile.environment["resumed_from_utc"] = earlier["environment"]["time_utc"]

@@ -51,7 +51,7 @@ def measure_training(context: RunContext, sizes: list[int]) -> None:
         for size in bar:
             bar.set_description(f"training, batch {size}")
             block = profile.batch_profiling[str(size)]
-            if not _is_final(block.get("training")):
+            if not is_final(block.get("training")):
                 # A block of its own: the single image, which shares it, is of inference alone.
                 profile.batch_profiling[str(size)] = {**block, "training": sweep.measure(probes, size)}
             training = profile.batch_profiling[str(size)]["training"]
@@ -145,7 +145,7 @@ class _TrainingSweep:
             self.context.warn(ProfileWarning("training_retries", text, size))
 
 
-def _is_final(block: dict[str, Any] | None) -> bool:
+def is_final(block: dict[str, Any] | None) -> bool:
     """Whether a resumed profile's block stays: measured, or out of memory."""
     if block is None or block["source"] != "measured":
         return False

@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from profiler.command_line import OneLineParser, device, positive_seconds
+from profiler.earlier_results import gpu_check_results
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from profiler.gpu_check.check import GpuCheck
 from profiler.gpu_check.combinations import dry_combinations, gpu_combinations
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     combinations = dry_combinations() if options.dry_run else gpu_combinations()
     if options.only is not None:
         combinations = [c for c in combinations if options.only in c.name]
-    result = ResultFile(options.output)
+    result = ResultFile(options.output, gpu_check_results)
     said = sys.stderr if result.to_standard_output else sys.stdout
     try:
         if not combinations:
@@ -79,7 +80,10 @@ def main(arguments: list[str] | None = None) -> int:
     if elsewhere is not None:
         print(f"error: {elsewhere}", file=sys.stderr)
         return EXIT_PARTIAL
-    print(f"Results saved to: {result.name}", file=said)
+    if result.kept_earlier:
+        print(f"Nothing new was measured: {result.name} stays as it was", file=said)
+    else:
+        print(f"Results saved to: {result.name}", file=said)
     failed = [
         row["name"]
         for row in content["combinations"]

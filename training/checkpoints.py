@@ -6,6 +6,7 @@ for them. A file holds tensors and plain values alone and is read with `weights_
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from training.errors import first_line
 from training.step import TrainingState
@@ -68,28 +70,56 @@ def state_content(state: TrainingState) -> dict[str, Any]:
     }
 
 
-def restore_state(state: TrainingState, content: dict[str, Any], file: Path) -> None:
-    """Puts a checkpoint's content into a state built from the same config.
+def restore_state(state: TrainingState, content: dict[str, Any], file: Path) -> list[str]:
+    """Puts a checkpoint's content into a state built from a config of the same network and kind of optimizer.
 
-    Raises CheckpointError, naming the first keys that differ, for another architecture.
+    Weights, moments and step are the checkpoint's; learning rate, schedule, betas, weight decay and the like are the
+    state's own. Returns what the state has and the checkpoint has not, or the other way round, in lines. Raises
+    CheckpointError for parameters that the optimizer does not have.
     """
-    _check_keys(state.module.state_dict(), content["params"], file)
+    step, notes = content["step"], []
     state.module.load_state_dict(content["params"])
     if state.ema is not None:
-        # A run that starts to average now begins with the weights it has.
+        if content["params_ema"] is None:
+            notes.append(f"the moving average begins with the weights of step {step}")
         state.ema.module.load_state_dict(content["params_ema"] or content["params"])
         if content["ema_updates"] is not None:
             state.ema.n_averaged.copy_(content["ema_updates"])
+    elif content["params_ema"] is not None:
+        notes.append("the moving average is not gone on with")
+    _restore_optimizer(state, content, file)
+    if state.scaler.is_enabled():
+        if content["scaler"]:
+            state.scaler.load_state_dict(content["scaler"])
+        else:
+            notes.append("the scale of fp16's loss begins anew")
+    state.step = step
+    return notes
+
+
+def _restore_optimizer(state: TrainingState, content: dict[str, Any], file: Path) -> None:
+    """The checkpoint's moments and place in the schedule under the state's own settings."""
+    theirs, ours = content["optimizer"], state.optimizer.state_dict()["param_groups"]
     try:
-        state.optimizer.load_state_dict(content["optimizer"])
+        groups = [
+            {**own, "params": group["params"]}
+            for own, group in zip(ours, theirs["param_groups"], strict=True)
+        ]
+        state.optimizer.load_state_dict({"state": theirs["state"], "param_groups": groups})
     except (ValueError, KeyError) as error:
         raise CheckpointError(f"{file}: its optimizer does not fit: {first_line(error)}") from error
-    state.scheduler.load_state_dict(content["scheduler"])
-    state.scaler.load_state_dict(content["scaler"])
-    state.step = content["step"]
+    scheduler, step = state.scheduler, content["step"]
+    rates = [
+        base * factor(step) for base, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
+    ]
+    scheduler.load_state_dict({**content["scheduler"], "base_lrs": scheduler.base_lrs, "_last_lr": rates})
+    for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
-def _check_keys(ours: dict[str, Any], theirs: dict[str, Any], file: Path) -> None:
+def check_architecture(module: nn.Module, content: dict[str, Any], file: Path) -> None:
+    """Raises CheckpointError, naming the first weights that differ, for a checkpoint of another architecture."""
+    ours, theirs = module.state_dict(), content["params"]
     differs = [f"misses {key}" for key in ours if key not in theirs]
     differs += [f"has {key}" for key in theirs if key not in ours]
     differs += [
@@ -168,8 +198,13 @@ class CheckpointFolder:
             old.unlink(missing_ok=True)
         return file
 
-    def save_best(self, content: dict[str, Any]) -> None:
-        """Writes `best.pth`."""
+    def save_best(self, content: dict[str, Any], *, is_first: bool = False) -> None:
+        """Writes `best.pth`.
+
+        is_first: nothing was better or worse before; what is there was chosen by other means, and is kept beside it.
+        """
+        if is_first and (self.folder / BEST).exists():
+            os.replace(self.folder / BEST, self.folder / f"best_before_step_{content['step']:09d}.pth")
         write_checkpoint(content, self.folder / BEST)
 
     def latest(self) -> tuple[dict[str, Any], Path, list[str]] | None:
@@ -187,6 +222,28 @@ class CheckpointFolder:
         if complaints:
             raise CheckpointError(f"no checkpoint in {self.folder} can be read: {complaints[0]}")
         return None
+
+    def set_aside(self) -> Path | None:
+        """Moves all checkpoints into a folder of their own and returns it; None where there are none.
+
+        A run that starts anew has lower steps than theirs: it would be taken for the older one.
+        """
+        files = self._all()
+        if not files:
+            return None
+        numbers = itertools.count(1)
+        aside = next(path for n in numbers if not (path := self.folder / f"before_restart_{n}").exists())
+        aside.mkdir()
+        for file in files:
+            os.replace(file, aside / file.name)
+        return aside
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._all()
+
+    def _all(self) -> list[Path]:
+        return [file for file in (self.folder / LAST, self.folder / BEST) if file.exists()] + self._by_step()
 
     def _by_step(self) -> list[Path]:
         return sorted(self.folder.glob(STEP_PATTERN), reverse=True)

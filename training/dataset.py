@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import zlib
 from typing import Any, NamedTuple, TypedDict
 
@@ -226,6 +228,13 @@ class ReconstructionDataset(Dataset):
                 turns = int(rng.integers(4)) if square else 2 * int(rng.integers(2))
                 pair = pair.rot90(turns, (-2, -1))
         return pair.contiguous()
+
+
+def identity(dataset: ReconstructionDataset) -> dict[str, Any]:
+    """Which slices a dataset has, in which order: their number, and the SHA-256 of their volumes' names and sizes."""
+    listed = [[volume.name, volume.slices, *volume.image_hw] for volume in dataset.volumes]
+    digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+    return {"slices": len(dataset), "volumes_sha256": digest}
 
 
 def input_channels(config: ExperimentConfig) -> int:

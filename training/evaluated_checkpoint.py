@@ -12,7 +12,7 @@ from torch import nn
 from configs import ExperimentConfig
 from models.checkpoints import WRAPPERS, load_weights
 from training.checkpoints import BEST, FORMAT, LAST, CheckpointError
-from training.loop import run_folders
+from training.run_folders import run_folders
 
 READ_BYTES = 1 << 20
 
@@ -50,12 +50,14 @@ def load_evaluated(module: nn.Module, file: Path, config: ExperimentConfig) -> d
         "format": FORMAT if ours else "published weights",
         "weights": weights,
         "step": content["step"] if ours else None,
-        "differences": _differences(content["config"], config) if ours else [],
+        "differences": _differences(content.get("config"), config) if ours else [],
     }
 
 
-def _differences(trained: dict[str, Any], config: ExperimentConfig) -> list[str]:
+def _differences(trained: dict[str, Any] | None, config: ExperimentConfig) -> list[str]:
     """Where the data of training is prepared in another way than the test's: worth a line, never an error."""
+    if trained is None:
+        return ["the checkpoint does not say how its data was prepared"]
     now = config.model_dump(mode="json")["data"]
     then = trained["data"]
     lines = []

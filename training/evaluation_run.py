@@ -39,10 +39,10 @@ from training.evaluation_summary import (
     volume_table,
 )
 from training.loader import build_loader
-from training.loop import run_folders
 from training.perceptual_metric import PerceptualChoice, choose_perceptual_metric
 from training.picture_grid import write_picture_grid
 from training.reconstruction_latency import measure_latency
+from training.run_folders import run_folders
 from training.sources import Split
 from training.step import autocast_dtype
 
@@ -236,6 +236,11 @@ def _write(summary: dict[str, Any], result: Evaluation, choice: PerceptualChoice
         "pictures": {"file": None, "reason": None},
         "not_written": failures,
     }
+    if (
+        not result.slices
+    ):  # stopped before the first: figures of an earlier evaluation are not replaced by none
+        failures.append(f"{folder}: no slice was evaluated, and what is there stays")
+        return
 
     def attempt(name: str, write: Callable[[], object]) -> None:
         try:

@@ -19,40 +19,25 @@ from models.registry import build_model
 from training.batch_stream import BatchStream
 from training.checkpoints import (
     CheckpointError,
-    CheckpointFolder,
+    check_architecture,
     random_states,
     restore_random_states,
     restore_state,
     state_content,
 )
-from training.dataset import build_dataset
+from training.dataset import build_dataset, identity
 from training.denoising import build_preparation
 from training.denoising_validation import denoising_result
 from training.distributed import World
 from training.loader import build_loader
 from training.losses import build_loss
+from training.resumption import changed_splits, compare_with_checkpoint
+from training.run_folders import checkpoint_folder, run_folders
 from training.run_log import RunLog
 from training.sources import has_split
 from training.step import build_settings, build_state, training_step
 from training.stopping import Progress, StopRequest
 from training.validation import BatchResult, ValidationResult, direct_result, validate
-
-
-@dataclass(frozen=True)
-class RunFolders:
-    """Where a run writes."""
-
-    checkpoints: Path
-    logs: Path
-
-
-def run_folders(config: ExperimentConfig) -> RunFolders:
-    """The run's folders: what `paths` names, else below `root`/`experiment_name`."""
-    own = Path(config.paths.root) / config.experiment_name
-    return RunFolders(
-        checkpoints=Path(config.paths.checkpoints or own / "checkpoints"),
-        logs=Path(config.paths.logs or own / "logs"),
-    )
 
 
 @dataclass
@@ -88,12 +73,14 @@ class TrainingRun:
         if config.training.initial_weights is not None:
             load_weights(built.module, Path(config.training.initial_weights))
         dataset = build_dataset(config, "train")
+        self.data = {"train": identity(dataset)}
         place = {"rank": world.rank, "world_size": world.size}
         self.train_loader = build_loader(config, "train", dataset=dataset, **place)
         self.prepare = build_preparation(config, **place)
         self.val_loader: DataLoader | None = None
         if has_split(config, "val"):
             self.val_loader = build_loader(config, "val", **place)
+            self.data["val"] = identity(self.val_loader.dataset)
         else:
             self._say("no validation: data.val_dir is not set, so no checkpoint is chosen as the best")
         loss = build_loss(config).to(world.device)
@@ -113,8 +100,9 @@ class TrainingRun:
             module.to(memory_format=torch.channels_last)
         self.state = build_state(config, module, loss, self.total_steps, wrap=self._wrap)
         self.folders = run_folders(config)
-        self.checkpoints = CheckpointFolder(self.folders.checkpoints, config.training.keep_checkpoints)
+        self.checkpoints = checkpoint_folder(config)
         self.progress = Progress()
+        self._owns_folder = False
         torch.manual_seed(config.system.seed + world.rank)
 
     def _batch_result(self, loss: torch.nn.Module) -> BatchResult:
@@ -154,7 +142,9 @@ class TrainingRun:
     def resume(self) -> bool:
         """Goes on from the newest readable checkpoint of this run's folder; False where there is none.
 
-        Raises CheckpointError for one of another architecture or another global batch.
+        Weights, moments, averages, random states and the step are the checkpoint's, all else is the config's; every
+        difference between the two configs is in `messages`. Raises CheckpointError for a checkpoint of another
+        architecture, kind of optimizer or global batch.
         """
         found = self.checkpoints.latest()
         if found is None:
@@ -168,15 +158,29 @@ class TrainingRun:
                 f"({was['batch_size_per_device']} x {was['accumulate']} accumulated x {was['devices']} devices), this "
                 f"run has {is_now['global_batch_size']}: change data.batch_size or training.accumulate"
             )
-        restore_state(self.state, content, file)
+        check_architecture(self.state.module, content, file)
+        edits = compare_with_checkpoint(self.config, content, file)
+        notes = restore_state(self.state, content, file)
+        self._say(f"resumed from {file}, step {self.state.step}")
+        self.messages += [*edits.lines(file), *notes]
         self.progress = Progress(**content["progress"])
+        changed = changed_splits(content.get("data") or {}, self.data)
+        self.messages += changed.values()
+        if self.progress.best is not None and not (edits.best_is_comparable and "val" not in changed):
+            self._say("the best validation so far was measured otherwise: the best is chosen anew")
+            self.progress = Progress()
+        self._owns_folder = True
         states = content["random_states"]
         if was == is_now:
             restore_random_states(states[self.world.rank])
         else:
             self._say("resumed on other devices: the same global batch, but not bit for bit the same run")
-        self._say(f"resumed from {file}, step {self.state.step}")
         return True
+
+    def start_anew(self) -> None:
+        """In place of `resume`: checkpoints that are there are moved aside by the first new one, and not before."""
+        if not self.checkpoints.is_empty:
+            self._say(f"started anew: the first checkpoint moves what {self.folders.checkpoints} holds aside")
 
     def run(self) -> TrainingResult:
         """Trains to the last step, or until a stop; the state is saved then.
@@ -223,10 +227,11 @@ class TrainingRun:
                         data_wait_share=waited_s / (time.perf_counter() - started),
                     )
                 if self._validation_is_due():
+                    is_first = self.progress.best is None
                     validation, better = self._validate(log)
                     bar.set_description(_in_short(validation))
                     if better:
-                        self._save_best()
+                        self._save_best(is_first)
                     if self.progress.is_exhausted(self.early_stopping):
                         stopped_by = "early stopping"
                         break
@@ -296,16 +301,27 @@ class TrainingRun:
             "batch_sizes": self.batch_sizes,
             "random_states": self.world.gather(random_states()),
             "config": self.config.model_dump(mode="json"),
+            "data": self.data,
         }
 
     def _save(self) -> Path | None:
         content = self._content()
-        return self.checkpoints.save(content) if self.world.is_first else None
+        if not self.world.is_first:
+            return None
+        self._make_room()
+        return self.checkpoints.save(content)
 
-    def _save_best(self) -> None:
+    def _save_best(self, is_first: bool) -> None:
         content = self._content()
         if self.world.is_first:
-            self.checkpoints.save_best(content)
+            self._make_room()
+            self.checkpoints.save_best(content, is_first=is_first)
+
+    def _make_room(self) -> None:
+        """Before the first checkpoint of a run that did not go on from those that are there."""
+        if not self._owns_folder:
+            self.checkpoints.set_aside()
+            self._owns_folder = True
 
 
 def _in_short(validation: ValidationResult) -> str:

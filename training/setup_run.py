@@ -29,7 +29,7 @@ def checkpoint_bytes(context: SetupContext) -> int:
 
 def check_disk(context: SetupContext) -> list[Finding]:
     """Whether the checkpoints that this config keeps have room, and may be written."""
-    from training.loop import run_folders
+    from training.run_folders import run_folders
 
     folder = run_folders(context.config).checkpoints
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
@@ -56,19 +56,20 @@ def check_disk(context: SetupContext) -> list[Finding]:
 
 def check_run_folder(context: SetupContext) -> list[Finding]:
     """What training would resume from, and whether it fits the network."""
-    from training.checkpoints import CheckpointError, CheckpointFolder
-    from training.loop import run_folders
+    from training.checkpoints import CheckpointError
+    from training.resumption import compare_with_checkpoint
+    from training.run_folders import checkpoint_folder
 
     assert context.built is not None
     config, name = context.config, "run folder"
-    folder = run_folders(config).checkpoints
+    checkpoints = checkpoint_folder(config)
     advice = "another experiment_name, or train.py --restart"
     try:
-        found = CheckpointFolder(folder, config.training.keep_checkpoints).latest()
+        found = checkpoints.latest()
     except CheckpointError as error:
         return [failed(name, str(error), advice)]
     if found is None:
-        return [ok(name, f"{folder} has no checkpoint: training starts anew")]
+        return [ok(name, f"{checkpoints.folder} has no checkpoint: training starts anew")]
     content, file, complaints = found
     ours = {key: tensor.shape for key, tensor in context.built.module.state_dict().items()}
     theirs = {key: tensor.shape for key, tensor in content["params"].items()}
@@ -76,7 +77,15 @@ def check_run_folder(context: SetupContext) -> list[Finding]:
         differs = next(key for key in (*ours, *theirs) if ours.get(key) != theirs.get(key))
         return [failed(name, f"{file} is of another architecture ({differs})", advice)]
     damaged = [warning(name, line, "remove the damaged file") for line in complaints]
-    return [ok(name, f"training resumes from {file}, step {content['step']}"), *damaged]
+    detail = f"training resumes from {file}, step {content['step']}"
+    try:
+        edits = compare_with_checkpoint(config, content, file)
+    except CheckpointError as error:
+        return [failed(name, str(error), advice)]
+    if edits.differences:
+        edited = f"{detail}, with another config ({', '.join(map(str, edits.differences[:3]))})"
+        return [warning(name, edited, "train.py --resume-recipe checkpoint keeps the old values"), *damaged]
+    return [ok(name, detail), *damaged]
 
 
 def check_distributed(context: SetupContext) -> list[Finding]:

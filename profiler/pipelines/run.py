@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from profiler.console import Console
 from profiler.devices import PRECISIONS
+from profiler.earlier_results import pipeline_results
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from profiler.pipelines.chart import write_chart
 from profiler.pipelines.command_line import PipelineArguments
@@ -31,7 +32,7 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
 
     Raises PipelineError for a single pipeline that cannot be costed, OutputError for files that cannot be written.
     """
-    result = ResultFile(parsed.output)
+    result = ResultFile(parsed.output, pipeline_results)
     result.prepare()
     extra_files = [ResultFile(name) for name in (parsed.csv, parsed.chart) if name]
     for file in extra_files:
@@ -52,22 +53,22 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
                     print_cost(console, record)
                     console.line()
         print_comparison(console, records)
-    message = result.finish(results_record(records, command_line))
+    failed = sum(not record["enabled"] for record in records)
+    message = result.finish(results_record(records, command_line), replace=failed < len(records))
     if message:
         print(f"error: {message}", file=sys.stderr)
-    elif result.path is not None:
+    if failed == len(records):  # then no table or chart is written over an earlier one either
+        kept = f"; {result.name} stays as it was" if result.kept_earlier else ""
+        reason = records[0]["reason"]
+        print(f"error: none of the {failed} pipelines could be costed: {reason}{kept}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    if result.path is not None and not message:
         console.line()
         console.good(f"Results saved to: {parsed.output}", indent=0)
     if parsed.csv:
         _write(parsed.csv, lambda file: write_atomically(file, csv_text(records)))
     if parsed.chart:
         _write(parsed.chart, lambda file: write_chart(records, file))
-    failed = sum(not record["enabled"] for record in records)
-    if failed == len(records):
-        print(
-            f"error: none of the {failed} pipelines could be costed: {records[0]['reason']}", file=sys.stderr
-        )
-        return EXIT_BAD_INPUT
     return EXIT_PARTIAL if failed else EXIT_DONE
 
 

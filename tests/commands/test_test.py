@@ -203,6 +203,30 @@ def test_an_interruption_keeps_what_was_measured(write_config, run_test, tmp_pat
     assert summary["latency"] is None
 
 
+def test_an_interruption_before_the_first_slice_leaves_the_earlier_evaluation(
+    write_config, run_test, tmp_path, monkeypatch
+):
+    import training.evaluation_run as evaluation_run
+
+    config = write_config({"evaluation.num_samples_to_save": 1})
+    assert run_test("--config", config)[0] == 0
+    folder = tmp_path / "runs/tiny/evaluation"
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert len(before) == 3
+    original = evaluation_run.evaluate
+    monkeypatch.setattr(
+        evaluation_run,
+        "evaluate",
+        lambda *arguments, stop, **options: original(*arguments, stop=lambda: "SIGTERM", **options),
+    )
+    status, out, err = run_test("--config", config)
+    assert status == 4
+    assert "stopped by SIGTERM after 0 slices" in err
+    assert "no slice was evaluated, and what is there stays" in err
+    assert "written to" not in out
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
 def test_a_disk_that_fills_up_loses_no_figure(write_config, tmp_path):
     """The table is written, the disk is full from then on: figures are printed, what is missing is told."""
     faults = {"full_disk_from": 1}

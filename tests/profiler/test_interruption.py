@@ -156,3 +156,15 @@ def test_handlers_are_given_back():
     with pytest.raises(KeyError), interruptible(lambda: None):
         raise KeyError
     assert {number: signal.getsignal(number) for number in HANDLED} == before
+
+
+def test_a_signal_while_only_saving_is_left_does_not_touch_the_end():
+    """What is done stays done: a complete run is not made a partial one by its last moment."""
+    with interruptible(lambda: pytest.fail("ended")) as only_saving_is_left:
+        only_saving_is_left()
+        for number in HANDLED[1:]:  # a second Ctrl-C would end this process
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
+    with interruptible(lambda: pytest.fail("ended")) as only_saving_is_left:
+        only_saving_is_left()
+        os.kill(os.getpid(), signal.SIGINT)

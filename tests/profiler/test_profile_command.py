@@ -14,9 +14,12 @@ from tests.made_profiles import partial, profile
 
 @pytest.fixture
 def run_several(tmp_path, monkeypatch):
-    """Runs `--configs` with made outcomes: an exit status and content by config, or an exception to raise."""
+    """Runs `--configs` with made outcomes: an exit status and content by config, or an exception to raise.
 
-    def run(outcomes, *options):
+    kept: configs whose run measured nothing new and left their file as it was.
+    """
+
+    def run(outcomes, *options, kept=()):
         started = []
 
         def made(parsed, given, config, output, exports):
@@ -28,7 +31,10 @@ def run_several(tmp_path, monkeypatch):
             if content is not None:
                 Path(output).parent.mkdir(parents=True, exist_ok=True)
                 Path(output).write_text(json.dumps(content))
-            return code, content
+            result = ResultFile(output)
+            result.content = content
+            result.kept_earlier = config in kept
+            return code, result
 
         monkeypatch.setattr(profile_command, "_profile", made)
         monkeypatch.chdir(tmp_path)
@@ -83,6 +89,16 @@ def test_a_stale_profile_is_not_compared(run_several, tmp_path, capsys):
     (tmp_path / "results/profile_a.json").write_text(json.dumps(profile()))
     run_several({"a.json": OutputError("a.json: empty"), "b.json": (0, profile())})
     assert "profile_a.json" not in capsys.readouterr().out
+
+
+def test_a_file_that_a_run_left_as_it_was_is_not_compared(run_several, capsys):
+    """Nor is the run the less interrupted for it."""
+    outcomes = {"a.json": (0, profile()), "b.json": (4, partial()), "c.json": (0, profile())}
+    code, started = run_several(outcomes, kept=["b.json"])
+    assert (code, started) == (4, ["a.json", "b.json"])
+    captured = capsys.readouterr()
+    assert "profile_a.json" in captured.out
+    assert "profile_b.json" not in captured.out
 
 
 def test_a_report_that_cannot_be_written_at_the_end_makes_a_done_run_partial(monkeypatch, capsys, tmp_path):

@@ -1,10 +1,11 @@
 """`check_on_gpu.py --dry-run`: the real command, small networks, a CPU."""
 
+import importlib.util
 import json
 
 import pytest
 
-from tests.conftest import run_command
+from tests.conftest import REPOSITORY, run_command
 
 
 def run(*options, cwd):
@@ -42,6 +43,53 @@ def test_no_time_is_recorded_as_not_run(tmp_path):
     content = json.loads((tmp_path / "check.json").read_text())
     assert [row["status"] for row in content["combinations"]] == ["not run"]
     assert "0 s are left" in content["combinations"][0]["reason"]
+
+
+@pytest.fixture
+def check(monkeypatch, tmp_path):
+    """Runs the command in this process with the contents that a check makes one after the other."""
+    spec = importlib.util.spec_from_file_location("check_on_gpu", REPOSITORY / "scripts/check_on_gpu.py")
+    command = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(command)
+
+    def run(*contents):
+        class Check:
+            def __init__(self, combinations, on_change, **options):
+                self.on_change = on_change
+
+            def run(self):
+                for content in contents:
+                    if isinstance(content, BaseException):
+                        raise content
+                    self.on_change(content)
+                return contents[-1]
+
+        monkeypatch.setattr(command, "GpuCheck", Check)
+        monkeypatch.setattr(command, "table", lambda content: "the table")
+        return command.main(["--dry-run", "--output", str(tmp_path / "check.json")])
+
+    return run
+
+
+def test_a_check_that_measured_nothing_leaves_an_earlier_one(check, tmp_path, capsys):
+    def content(**statuses):
+        rows = [{"name": name, "status": status} for name, status in statuses.items()]
+        return {"environment": {}, "combinations": rows}
+
+    file = tmp_path / "check.json"
+    whole = content(a="measured", b="OOM")
+    assert check(content(), whole) == 4
+    assert json.loads(file.read_text()) == whole
+    with pytest.raises(KeyboardInterrupt):
+        check(content(), content(a="crashed"), KeyboardInterrupt())
+    assert json.loads(file.read_text()) == whole
+    capsys.readouterr()
+    assert check(content(), content(a="not run")) == 0
+    assert "Nothing new was measured" in capsys.readouterr().out
+    assert json.loads(file.read_text()) == whole
+    with pytest.raises(KeyboardInterrupt):
+        check(content(), content(a="crashed", c="measured"), KeyboardInterrupt())
+    assert json.loads(file.read_text()) == content(a="crashed", c="measured")
 
 
 def test_bad_use(tmp_path):

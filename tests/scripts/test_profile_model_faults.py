@@ -1,96 +1,13 @@
 """Faults, each injected at a moment of the real command: what was measured is kept, and nothing is left running."""
 
 import json
-import os
-import shutil
 import signal
 import subprocess
-import sys
 import time
-import uuid
-from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.conftest import REPOSITORY
-
-HERE = Path(__file__).resolve().parent
-COMMAND = REPOSITORY / "scripts/profile_model.py"
-# The command itself takes some seconds; a hang of its own must not hang the tests.
-PATIENCE_S = 240
-TWO_RUNS = ("--num-runs", "2", "--warmup", "0")
-SHORT_RUNS = ("--time-budget", "0.6")
-
-
-class Command:
-    """`profile_model.py` on the faulty network, with batch sizes 1, 4 and 8 and two runs each.
-
-    Two requested runs are made in one process; `runs` in their place may let a size have three.
-    """
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.token = uuid.uuid4().hex
-        self.faults = {}
-        self.environment = {**os.environ, "FAULT_TEST": self.token}
-        shutil.copy(HERE / "faulty_network.py", folder)
-        self.output = folder / "profile.json"
-
-    def start(self, *options, fault=None, moment="batch", batch=4, sizes="1,4,8", runs=TWO_RUNS, **popen):
-        model = {
-            "net_type": "custom",
-            "target": "faulty_network:Faulty",
-            "kwargs": {"fault": fault, "moment": moment, "batch": batch},
-            "input_shapes": [[1, 8, 8]],
-        }
-        config = self.folder / "faulty.json"
-        config.write_text(json.dumps({"model": model}))
-        if self.faults:
-            self.environment["FAULTS"] = json.dumps({"repository": str(REPOSITORY), **self.faults})
-            self.environment["PYTHONPATH"] = str(HERE / "fault_injection")
-        arguments = ["--config", config, "--trust-config", "--device", "cpu", "--batch-sizes", sizes]
-        arguments += [*runs, "--cross-check", "off", "--output", self.output, "--no-training"]
-        popen = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
-        return subprocess.Popen(
-            [sys.executable, COMMAND, *map(str, arguments), *options],
-            cwd=self.folder,
-            env=self.environment,
-            text=True,
-            start_new_session=True,
-            **popen,
-        )
-
-    def run(self, *options, **how):
-        process = self.start(*options, **how)
-        out, err = process.communicate(timeout=PATIENCE_S)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-    def left_behind(self):
-        """Processes of this command that still run (told by their environment)."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("FAULT_TEST") == self.token and process.status() != "zombie":
-                    found.append(process.cmdline())
-            except (psutil.Error, OSError):
-                continue
-        return found
-
-
-@pytest.fixture
-def command(tmp_path):
-    made = Command(tmp_path)
-    yield made
-    assert made.left_behind() == []
-
-
-def assert_measured(profile, *sizes):
-    for size in sizes:
-        timing = profile["batch_profiling"][size]["timing"]
-        assert timing["num_runs"] == 2
-        assert len(timing["samples_ms"]) == 2
-
+from tests.scripts.faulty_command import PATIENCE_S, SHORT_RUNS, assert_measured, wait_for
 
 # fault -> (error of batch 4, words of its detail, error of batch 8 or None where it is measured, exit code)
 FAULTS_AT_BATCH_4 = {
@@ -228,14 +145,6 @@ def test_exception_on_meta_falls_back_to_a_real_forward(command, read_profile):
     assert "KeyError" in architecture["note"]
 
 
-def wait_for(process, words):
-    """Reads the command's output until a line holds the words."""
-    for line in process.stdout:
-        if words in line:
-            return
-    raise AssertionError(f"the command ended before {words!r}")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_keep_what_was_measured(command, number, read_profile):
     process = command.start(fault="hang")
@@ -314,24 +223,6 @@ def test_closed_output(command, read_profile):
     assert_measured(profile, "1", "4", "8")
 
 
-def test_resume_goes_on_where_a_signal_stopped(command, read_profile):
-    run = command.run(fault="kill")
-    assert run.returncode == 4
-    before = read_profile(command.output)
-    # The same config file, and a machine that now has the memory: a network that never fails.
-    source = command.folder / "faulty_network.py"
-    source.write_text(source.read_text().replace("os.kill(os.getpid(), signal.SIGKILL)", "return None"))
-    run = command.run("--resume", fault="kill")
-    assert run.returncode == 0, run.stderr
-    after = read_profile(command.output)
-    for size in ("1", "8"):
-        assert after["batch_profiling"][size] == before["batch_profiling"][size]
-    assert_measured(after, "4")
-    assert after["status"] == "complete"
-    assert after["environment"]["resumed_from_utc"] == before["environment"]["time_utc"]
-    assert "Resumed: batch 1, 8" in run.stdout
-
-
 @pytest.mark.slow
 def test_a_killed_second_process_costs_neither_the_first_nor_the_next_size(command, read_profile):
     run = command.run(fault="kill_later", sizes="4,8", runs=SHORT_RUNS)
@@ -347,39 +238,3 @@ def test_a_killed_second_process_costs_neither_the_first_nor_the_next_size(comma
         assert sum(whole["runs_by_process"]) == whole["num_runs"] == len(whole["samples_ms"])
     assert run.stdout.count("(3 processes, ") == 2
     assert profile["status"] == "complete"
-
-
-@pytest.mark.slow
-def test_an_interrupted_second_process_leaves_the_first_and_resume_takes_it_over(command, read_profile):
-    options = {"fault": "hang_later", "sizes": "4", "runs": SHORT_RUNS}
-    process = command.start(**options)
-    deadline = time.monotonic() + PATIENCE_S
-    while not (command.folder / "hangs").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 4
-    before = read_profile(command.output)
-    assert "SIGINT" in before["status_reason"]
-    timing = before["batch_profiling"]["4"]["timing"]
-    assert timing["notes"][0] == "1 of 3 processes: the run ended before the others"
-    assert timing["num_runs"] == timing["runs_by_process"][0] >= 1
-    run = command.run("--resume", **options)
-    assert run.returncode == 0, run.stderr
-    after = read_profile(command.output)
-    assert after["batch_profiling"] == before["batch_profiling"]
-    # Three processes of one image, taken over as they are.
-    assert after["single_image"] == before["single_image"]
-    assert after["single_image"]["timing"]["num_processes"] == 3
-
-
-def test_resume_refuses_another_config_and_another_file(command):
-    assert command.run(sizes="1").returncode == 0
-    run = command.run("--resume", fault="own_error")
-    assert run.returncode == 2
-    assert "--resume: the earlier profile has another config_sha256" in run.stderr
-    command.output.write_text("{}")
-    run = command.run("--resume")
-    assert run.returncode == 2
-    assert "is no profile" in run.stderr
-    assert command.output.read_text() == "{}"

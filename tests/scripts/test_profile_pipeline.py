@@ -85,6 +85,25 @@ def test_comparison_goes_on_when_one_fails(profile_pipeline):
     assert "flux1-schnell" in run.stderr
 
 
+def test_nothing_costed_leaves_earlier_files(profile_pipeline, tmp_path):
+    files = {name: f"an earlier {name}" for name in ("out.csv", "out.png")}
+    files["out.json"] = json.dumps({"pipelines": [{"pipeline": "sd15", "enabled": True}]})
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    arguments = ("--pipelines", "flux1-dev", "flux1-schnell", "--height", "64", "--scheduler", "DDIM")
+    outputs = ("--output", "out.json", "--csv", "out.csv", "--chart", "out.png")
+    run = profile_pipeline(*arguments, *outputs)
+    assert run.returncode == 2
+    assert "none of the 2 pipelines could be costed" in run.stderr
+    assert "out.json stays as it was" in run.stderr
+    assert "saved" not in run.stdout
+    assert {name: (tmp_path / name).read_text() for name in files} == files
+    # Where there is nothing, the reasons are written.
+    (tmp_path / "out.json").unlink()
+    assert profile_pipeline(*arguments, "--output", "out.json").returncode == 2
+    assert [p["enabled"] for p in json.loads((tmp_path / "out.json").read_text())["pipelines"]] == [False] * 2
+
+
 def test_list(profile_pipeline):
     run = profile_pipeline("--list")
     assert run.returncode == 0

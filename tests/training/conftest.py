@@ -1,11 +1,13 @@
 """A run small enough to train in seconds: a phantom of 32 x 32 pixels and a network of a few thousand weights."""
 
 import copy
+import json
 
 import pytest
 import torch
 
 from configs import config_from_dict
+from tests.training.resumed_runs import FOUR_STEPS, StopBefore
 from training.distributed import World
 from training.loop import TrainingRun
 from training.stopping import StopRequest
@@ -64,3 +66,38 @@ def tiny_run(tmp_path):
         return TrainingRun(config, World(0, 1, torch.device("cpu")), StopRequest() if stop is None else stop)
 
     return build
+
+
+@pytest.fixture
+def stopped(tiny_run):
+    """A run that was stopped after four of its six steps; its last checkpoint."""
+
+    def run(changes=None, steps=4):
+        result = tiny_run({**FOUR_STEPS, **(changes or {})}, stop=StopBefore(steps + 1)).run()
+        assert result.step == steps
+        return result.checkpoint
+
+    return run
+
+
+@pytest.fixture
+def go_on(tiny_run):
+    """Resumes with changes of the config; the run, not yet under way."""
+
+    def resume(changes=None):
+        run = tiny_run({**FOUR_STEPS, **(changes or {})})
+        assert run.resume()
+        return run
+
+    return resume
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """What the log has of one kind of record beyond a step."""
+
+    def read(kind, beyond):
+        lines = map(json.loads, (tmp_path / "results/tiny/logs/log.jsonl").read_text().splitlines())
+        return [line for line in lines if line["kind"] == kind and line["step"] > beyond]
+
+    return read

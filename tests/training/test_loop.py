@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from configs.training_sections import EarlyStoppingSection
+from tests.training.resumed_runs import StopBefore
 from training.checkpoints import CheckpointError, read_checkpoint
-from training.stopping import Progress, StopRequest
+from training.stopping import Progress
 
 
 def tensors_of(content, prefix=""):
@@ -28,20 +29,6 @@ def assert_same_bits(first, second):
     assert len(left) > 20
     for key in left:
         assert torch.equal(left[key], right[key]), key
-
-
-class StopBefore(StopRequest):
-    """A signal that arrives before the n-th step (the loop asks once before every step)."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.questions_left = step
-
-    def __bool__(self):
-        self.questions_left -= 1
-        if self.questions_left <= 0:
-            self.signal_name = "SIGTERM"
-        return self.questions_left <= 0
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

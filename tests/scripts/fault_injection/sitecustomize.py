@@ -2,13 +2,15 @@
 
 FAULTS is JSON: "vmstat" is a file to read in place of the kernel's counters, "full_disk_from" the number (from 0)
 of the first write to disk that finds it full,
-"missing_packages" are those that cannot be imported.
+"missing_packages" are those that cannot be imported, "hold_import" has a "package" whose import never ends and the
+"file" that then names the process.
 """
 
 import errno
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 faults = json.loads(os.environ.get("FAULTS", "{}"))
@@ -33,3 +35,16 @@ if "full_disk_from" in faults:
 
 for package in faults.get("missing_packages", []):
     sys.modules[package] = None
+
+
+class HoldImport:
+    """Stops the process that imports a package, there and then, after it has said in a file which one it is."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == faults["hold_import"]["package"]:
+            Path(faults["hold_import"]["file"]).write_text(str(os.getpid()))
+            time.sleep(600)
+
+
+if "hold_import" in faults:
+    sys.meta_path.insert(0, HoldImport())

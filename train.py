@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from configs import ConfigError, load_config
+from configs.atomic_files import OutputError
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 
 
@@ -57,9 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
     from training.errors import DataError, LossError
     from training.step import NonFiniteLossError
 
+    mistakes = (BatchSizeError, ModelError, DataError, LossError, CheckpointError, DistributedError)
     try:
         return train(loaded.config, parsed)
-    except (BatchSizeError, ModelError, DataError, LossError, CheckpointError, DistributedError) as error:
+    except (*mistakes, OutputError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except NonFiniteLossError as error:

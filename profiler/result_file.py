@@ -9,27 +9,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from training.atomic_files import replacing
+from configs.atomic_files import check_writable, write_text
 
 STANDARD_OUTPUT = "-"
-
-
-class OutputError(ValueError):
-    """The place to write to cannot be written; one line for the user."""
 
 
 def to_text(content: dict[str, Any]) -> str:
     """JSON text of a result. Raises ValueError for a NaN or an infinity, which JSON does not have."""
     return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def write_atomically(file: Path, text: str) -> None:
-    """Replaces the file by the text, or leaves it as it was: temporary file beside it, fsync, rename.
-
-    Raises OSError.
-    """
-    with replacing(file) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 class ResultFile:
@@ -50,27 +37,15 @@ class ResultFile:
 
         Raises OutputError.
         """
-        if self.path is None:
-            return
-        try:
-            if self.path.is_dir():
-                raise OutputError(f"--output {self.path}: is a folder; name a file in it")
-            if self.path.exists() and not self.path.is_file():
-                # Replacing /dev/null by a file would break the machine.
-                raise OutputError(f"--output {self.path}: is no ordinary file; - writes to standard output")
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.path.parent):
-                pass
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise OutputError(f"--output {self.path}: cannot be written: {reason}") from error
+        if self.path is not None:
+            check_writable(self.path, "--output", for_devices="; - writes to standard output")
 
     def save(self, content: dict[str, Any]) -> bool:
         """Writes what is known so far. False when the disk refuses; the last good file then stays."""
         if self.path is None:
             return True
         try:
-            write_atomically(self.path, to_text(content))
+            write_text(self.path, to_text(content))
         except OSError as error:
             self.last_error = error
             return False
@@ -93,7 +68,7 @@ class ResultFile:
         reason = self.last_error.strerror or str(self.last_error)
         try:
             folder = Path(tempfile.mkdtemp(prefix="profile-"))
-            write_atomically(folder / self.path.name, to_text(content))
+            write_text(folder / self.path.name, to_text(content))
             return f"{self.path} cannot be written ({reason}): the result is in {folder / self.path.name}"
         except OSError:
             sys.stderr.write(to_text(content))

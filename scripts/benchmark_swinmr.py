@@ -33,6 +33,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from configs.atomic_files import OutputError, check_writable, write_text
 from models.swinir import SwinIR
 
 PUBLISHED, SMALL = 180, 60
@@ -297,6 +298,11 @@ def main() -> int:
     context.rows = context.rows.split(",")
     if unknown := set(context.rows) - set(KINDS):
         parser.error(f"--rows: {', '.join(sorted(unknown))} is not one of {', '.join(KINDS)}")
+    if context.output:
+        try:
+            check_writable(context.output, "--output")
+        except OutputError as error:
+            parser.error(str(error))
     context.groups = 2 if context.quick else 6
     context.turns = context.turns or (3 if context.quick else 7)
     if context.threads:
@@ -308,7 +314,7 @@ def main() -> int:
         measured.append(row)
         print(described(row), flush=True)
         if context.output:
-            context.output.write_text(json.dumps({**machine, "rows": measured}, indent=2) + "\n")
+            write_text(context.output, json.dumps({**machine, "rows": measured}, indent=2) + "\n")
     return 0
 
 

@@ -17,12 +17,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.atomic_files import OutputError
 from profiler.command_line import OneLineParser, device, positive_seconds
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from profiler.gpu_check.check import GpuCheck
 from profiler.gpu_check.combinations import dry_combinations, gpu_combinations
 from profiler.gpu_check.measured import table
-from profiler.result_file import OutputError, ResultFile
+from profiler.result_file import ResultFile
 from profiler.worker_process import RequestRefusedError, WorkerError
 
 DEFAULT_OUTPUT = "results/gpu_check.json"

@@ -14,13 +14,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.atomic_files import OutputError, check_writable
 from profiler.comparing.command import HTML_PACKAGES, compare_files, show_comparison, write_comparison
 from profiler.comparing.command_line import parse_compare_arguments
 from profiler.comparing.gate import slower_than
 from profiler.console import Console
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_GATE_FAILED
 from profiler.profile_file import ProfileFileError
-from profiler.reports.exports import ExportError, distinct
+from profiler.reports.exports import distinct
 from profiler.reports.optional import MissingPackageError, require
 
 
@@ -32,11 +33,14 @@ def main(arguments: list[str] | None = None) -> int:
             require(HTML_PACKAGES, "--html")
         outputs = [("--html", parsed.html), ("--markdown", parsed.markdown), ("--csv", parsed.csv)]
         distinct([*((f"the profile {file}", file) for file in dict.fromkeys(parsed.profiles)), *outputs])
+        for option, file in outputs:
+            if file is not None:
+                check_writable(file, option)
         comparison = compare_files(parsed.profiles)
         if not parsed.quiet:
             show_comparison(Console(), comparison)
         write_comparison(comparison, parsed.html, parsed.markdown, parsed.csv)
-    except (ProfileFileError, ExportError, MissingPackageError) as error:
+    except (ProfileFileError, OutputError, MissingPackageError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     if parsed.fail_if_slower is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from configs import ConfigError
+from configs.atomic_files import OutputError
 from profiler.console import Console
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_NOTHING_FITS, EXIT_PARTIAL
 from profiler.gpus import listed_gpus
@@ -76,6 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (
         ConfigError,
         NoBudgetError,
+        OutputError,
         ProfileFileError,
         RecommendationWritingError,
         TargetBatchError,

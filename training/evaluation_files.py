@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.atomic_files import replacing
+from configs.atomic_files import replacing, write_text
 from training.evaluation import IMAGE_METRICS, Measured
 from training.run_log import finite_or_none
 
@@ -55,5 +55,4 @@ def _spread(one: Measured) -> list[Any]:
 def write_summary(summary: dict[str, Any], file: Path) -> None:
     """The summary as JSON. Raises OSError, and ValueError for a NaN or an infinity, which JSON does not have."""
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    with replacing(file) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(file, text)

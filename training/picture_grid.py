@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.atomic_files import replacing
+from configs.atomic_files import replacing
 from training.evaluation import Picture
 from training.optional_packages import require
 

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from configs import ConfigError, load_config
 from configs.atomic_files import OutputError
+from configs.standard_streams import replace_unknown_characters
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 
 
@@ -42,6 +43,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)

@@ -6,6 +6,7 @@ Formats what the blocks of a profile hold and computes nothing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import textwrap
@@ -15,6 +16,8 @@ from profiler.profile_warnings import ProfileWarning
 
 WIDTH = 80
 GREEN, RED, YELLOW, RESET = "\033[32m", "\033[31m", "\033[33m", "\033[0m"
+# A broken pipe, a hung-up terminal.
+NOBODY_READS = (errno.EPIPE, errno.EIO)
 MIB = 2**20
 GIGA = 1e9
 
@@ -44,6 +47,7 @@ class Console:
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stdout if stream is None else stream
         self.coloured = takes_colour(self.stream)
+        self.failed = False  # part of the report was lost, on a full disk for example
 
     def line(self, text: str = "") -> None:
         for part in wrapped(text):
@@ -57,14 +61,20 @@ class Console:
             self._write(part)
 
     def _write(self, text: str) -> None:
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        shown = text.encode(encoding, "replace").decode(encoding)
         try:
-            self.stream.write(text + "\n")
+            self.stream.write(shown + "\n")
             self.stream.flush()
-        except (OSError, ValueError):  # a broken pipe, a hung-up terminal, a closed stream
+        except OSError as error:
+            if error.errno not in NOBODY_READS:
+                self.failed = True
+                print(f"error: the report cannot be written: {error.strerror or error}", file=sys.stderr)
             self._fall_silent()
-        except UnicodeEncodeError:
-            encoding = self.stream.encoding or "ascii"
-            self.stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+        except ValueError:
+            if not self.stream.closed:
+                raise
+            self._fall_silent()
 
     def _fall_silent(self) -> None:
         # Python would complain once more while closing the stream at exit.

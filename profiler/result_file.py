@@ -14,9 +14,12 @@ from configs.atomic_files import check_writable, write_text
 STANDARD_OUTPUT = "-"
 
 
-def to_text(content: dict[str, Any]) -> str:
-    """JSON text of a result. Raises ValueError for a NaN or an infinity, which JSON does not have."""
-    return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+def to_text(content: dict[str, Any], *, ascii_only: bool = False) -> str:
+    """JSON text of a result. Raises ValueError for a NaN or an infinity, which JSON does not have.
+
+    ascii_only: for a stream, whose encoding may be any: JSON's own escapes say the same in all of them.
+    """
+    return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=ascii_only) + "\n"
 
 
 class ResultFile:
@@ -60,7 +63,7 @@ class ResultFile:
         """
         self.content = content
         if self.path is None:
-            sys.stdout.write(to_text(content))
+            sys.stdout.write(to_text(content, ascii_only=True))
             sys.stdout.flush()
             return None
         if self.save(content):
@@ -71,5 +74,5 @@ class ResultFile:
             write_text(folder / self.path.name, to_text(content))
             return f"{self.path} cannot be written ({reason}): the result is in {folder / self.path.name}"
         except OSError:
-            sys.stderr.write(to_text(content))
+            sys.stderr.write(to_text(content, ascii_only=True))
             return f"{self.path} cannot be written ({reason}), nor the temporary folder: the result is above"

@@ -34,6 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from configs.atomic_files import OutputError, check_writable, write_text
+from configs.standard_streams import replace_unknown_characters
 from models.swinir import SwinIR
 
 PUBLISHED, SMALL = 180, 60
@@ -286,6 +287,7 @@ def described(row: dict) -> str:
 
 
 def main() -> int:
+    replace_unknown_characters()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default=",".join(KINDS), help=f"which of {', '.join(KINDS)} (default: all)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

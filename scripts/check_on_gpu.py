@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from configs.atomic_files import OutputError
+from configs.standard_streams import replace_unknown_characters
 from profiler.command_line import OneLineParser, device, positive_seconds
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from profiler.gpu_check.check import GpuCheck
@@ -49,6 +50,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     options = parse(sys.argv[1:] if arguments is None else arguments)
     combinations = dry_combinations() if options.dry_run else gpu_combinations()
     if options.only is not None:

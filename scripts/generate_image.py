@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from configs.atomic_files import OutputError
+from configs.standard_streams import replace_unknown_characters
 from profiler.command_line import OneLineParser, device, non_negative_int, positive_int
 from profiler.console import Console
 from profiler.devices import PRECISIONS
@@ -64,6 +65,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     console = Console()
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from configs.atomic_files import OutputError
+from configs.standard_streams import replace_unknown_characters
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from profiler.pipelines.command_line import parse_pipeline_arguments
 from profiler.pipelines.definition import list_pipelines, load_pipeline
@@ -25,6 +26,7 @@ from profiler.pipelines.run import run_pipelines
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     given = sys.argv[1:] if arguments is None else arguments
     parsed = parse_pipeline_arguments(given)
     try:

@@ -29,7 +29,9 @@ def write_slices(slices: Sequence[Measured], file: Path, perceptual: str | None)
     header += [name for metric in metrics for name in (metric, f"zero_filled_{metric}")]
     with_spread = any(one.spread is not None for one in slices)
     header += SPREAD_COLUMNS if with_spread else []
-    with replacing(file) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+    # The name of a volume is its file's, which may be no valid text.
+    form = dict(newline="", encoding="utf-8", errors="backslashreplace")
+    with replacing(file) as temporary, temporary.open("w", **form) as stream:
         writer = csv.writer(stream)
         writer.writerow(header)
         for one in slices:

@@ -20,7 +20,7 @@ from configs.standard_streams import replace_unknown_characters
 from profiler.comparing.command import HTML_PACKAGES, compare_files, show_comparison, write_comparison
 from profiler.comparing.command_line import parse_compare_arguments
 from profiler.comparing.gate import slower_than
-from profiler.console import Console
+from profiler.console import Console, terminal_columns
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_GATE_FAILED, EXIT_PARTIAL
 from profiler.profile_file import ProfileFileError
 from profiler.reports.exports import distinct
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
             if file is not None:
                 check_writable(file, option)
         comparison = compare_files(parsed.profiles)
-        console = Console()
+        console = Console(width=terminal_columns())
         if not parsed.quiet:
             show_comparison(console, comparison)
         write_comparison(comparison, parsed.html, parsed.markdown, parsed.csv)

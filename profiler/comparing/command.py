@@ -26,7 +26,7 @@ def compare_files(files: Sequence[str | Path]) -> Comparison:
 def show_comparison(console: Console, comparison: Comparison) -> None:
     console.title("PROFILES COMPARED")
     console.line()
-    for line in console_lines(comparison):
+    for line in console_lines(comparison, console.width):
         console.line(line)
 
 

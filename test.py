@@ -17,6 +17,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from configs import ConfigError, load_config
+from configs.atomic_files import OutputError
+from configs.standard_streams import replace_unknown_characters
 from profiler.command_line import device, positive_int
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 
@@ -50,6 +52,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
@@ -83,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         with stop_on_signals() as stop:
             summary, folder = run_evaluation(loaded, request, lambda: stop.signal_name)
-    except (*mistakes, PerceptualMetricError) as error:
+    except (*mistakes, PerceptualMetricError, OutputError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except OSError as error:

@@ -18,6 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from configs import ConfigError, load_config
+from configs.atomic_files import OutputError
+from configs.standard_streams import replace_unknown_characters
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 
 
@@ -48,6 +50,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
@@ -64,9 +67,10 @@ def main(arguments: list[str] | None = None) -> int:
     from training.errors import DataError, LossError
     from training.step import NonFiniteLossError
 
+    mistakes = (BatchSizeError, ModelError, DataError, LossError, CheckpointError, DistributedError)
     try:
         return train(loaded.config, parsed)
-    except (BatchSizeError, ModelError, DataError, LossError, CheckpointError, DistributedError) as error:
+    except (*mistakes, OutputError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except NonFiniteLossError as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from configs.standard_streams import replace_unknown_characters
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from training.setup_checks import Finding, SetupContext, overall, run_checks
 from training.setup_suite import CHECKS
@@ -70,6 +71,7 @@ def predict_step_bytes(context: SetupContext) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     context = SetupContext(
         config_file=parsed.config,
@@ -99,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
             "counts": counts,
             "checks": [finding.to_json() for finding in findings],
         }
-        print(json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False))
+        print(json.dumps(report, indent=2, allow_nan=False))
     else:
         print(f"{status}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
     if any(finding.check == "config" and finding.status == "failed" for finding in findings):

@@ -6,7 +6,9 @@ Formats what the blocks of a profile hold and computes nothing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import sys
 import textwrap
 from typing import Any, TextIO
@@ -14,7 +16,10 @@ from typing import Any, TextIO
 from profiler.profile_warnings import ProfileWarning
 
 WIDTH = 80
+LEAST_WIDTH = 40
 GREEN, RED, YELLOW, RESET = "\033[32m", "\033[31m", "\033[33m", "\033[0m"
+# A broken pipe, a hung-up terminal.
+NOBODY_READS = (errno.EPIPE, errno.EIO)
 MIB = 2**20
 GIGA = 1e9
 
@@ -29,42 +34,55 @@ def takes_colour(stream: TextIO) -> bool:
         return False
 
 
-def wrapped(text: str) -> list[str]:
-    """The text in lines of at most 80 columns; only a word that is longer, such as a path, is left whole."""
-    if len(text) <= WIDTH:
+def terminal_columns() -> int:
+    """Columns of the terminal (or what COLUMNS says), at least 40; 80 where output goes to no terminal."""
+    return max(shutil.get_terminal_size((WIDTH, 24)).columns, LEAST_WIDTH)
+
+
+def wrapped(text: str, width: int = WIDTH) -> list[str]:
+    """The text in lines of at most `width` columns; only a word that is longer, such as a path, is left whole."""
+    if len(text) <= width:
         return [text]
     margin = " " * (len(text) - len(text.lstrip()))
     hanging = dict(initial_indent=margin, subsequent_indent=margin + "  ")
-    return textwrap.wrap(text.strip(), WIDTH, break_long_words=False, break_on_hyphens=False, **hanging)
+    return textwrap.wrap(text.strip(), width, break_long_words=False, break_on_hyphens=False, **hanging)
 
 
 class Console:
     """Writes to a stream, and goes on in silence when nobody reads it any more (a closed terminal, `| head`)."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, width: int = WIDTH) -> None:
         self.stream = sys.stdout if stream is None else stream
+        self.width = width
         self.coloured = takes_colour(self.stream)
+        self.failed = False  # part of the report was lost, on a full disk for example
 
     def line(self, text: str = "") -> None:
-        for part in wrapped(text):
+        for part in wrapped(text, self.width):
             self._write(part)
 
     def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
-        first, *rest = wrapped(f"{' ' * indent}{mark} {text}")
+        first, *rest = wrapped(f"{' ' * indent}{mark} {text}", self.width)
         if self.coloured:
             first = first.replace(mark, f"{colour}{mark}{RESET}", 1)
         for part in (first, *rest):
             self._write(part)
 
     def _write(self, text: str) -> None:
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        shown = text.encode(encoding, "replace").decode(encoding)
         try:
-            self.stream.write(text + "\n")
+            self.stream.write(shown + "\n")
             self.stream.flush()
-        except (OSError, ValueError):  # a broken pipe, a hung-up terminal, a closed stream
+        except OSError as error:
+            if error.errno not in NOBODY_READS:
+                self.failed = True
+                print(f"error: the report cannot be written: {error.strerror or error}", file=sys.stderr)
             self._fall_silent()
-        except UnicodeEncodeError:
-            encoding = self.stream.encoding or "ascii"
-            self.stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+        except ValueError:
+            if not self.stream.closed:
+                raise
+            self._fall_silent()
 
     def _fall_silent(self) -> None:
         # Python would complain once more while closing the stream at exit.
@@ -74,9 +92,9 @@ class Console:
         self.stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open for the rest of the run)
 
     def title(self, text: str) -> None:
-        self.line("=" * WIDTH)
-        self.line(text.center(WIDTH).rstrip())
-        self.line("=" * WIDTH)
+        self.line("=" * self.width)
+        self.line(text.center(self.width).rstrip())
+        self.line("=" * self.width)
 
     def step(self, number: int, text: str) -> None:
         self.line()

@@ -26,7 +26,7 @@ CPUINFO = Path("/proc/cpuinfo")
 def cpu_name() -> str:
     """The processor's marketing name where the system tells it, else its architecture."""
     try:
-        for line in CPUINFO.read_text().splitlines():
+        for line in CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.lower().startswith(("model name", "hardware")):
                 return line.partition(":")[2].strip()
     except OSError:
@@ -57,9 +57,11 @@ def git_state(folder: Path = REPOSITORY) -> dict[str, Any] | None:
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=GIT_TIMEOUT_S
-        ).stdout.strip()
+        return (
+            subprocess.run(command, capture_output=True, check=True, timeout=GIT_TIMEOUT_S)
+            .stdout.decode("utf-8", "replace")
+            .strip()
+        )
 
     try:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}

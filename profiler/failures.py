@@ -125,7 +125,7 @@ def kernel_kills() -> int:
 def cgroup_files(version2: str, version1: str) -> list[Path]:
     """This process's cgroup files of that name, version 2 and version 1, where they exist."""
     try:
-        lines = PROC_CGROUP.read_text().splitlines()
+        lines = PROC_CGROUP.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return []
     files = []

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from configs import ConfigError, load_config
+from configs.atomic_files import OutputError, check_writable
 from profiler.command_line import with_image_size
 from profiler.comparing.command import HTML_PACKAGES, compare_files, show_comparison, write_comparison
 from profiler.console import Console, QuietConsole
@@ -19,14 +20,14 @@ from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL, EXIT_UN
 from profiler.profile_run import run_profile
 from profiler.report_options import exports_of
 from profiler.reports.console_details import print_details
-from profiler.reports.exports import ExportError, Exports, check_writable, distinct
+from profiler.reports.exports import Exports, distinct
 from profiler.reports.optional import MissingPackageError, require
-from profiler.result_file import OutputError, ResultFile
+from profiler.result_file import ResultFile
 from profiler.resume import ResumeError
 from profiler.worker_process import RequestRefusedError
 
 # What the user must change, each with one line that says what.
-USER_ERRORS = (ConfigError, OutputError, RequestRefusedError, ResumeError, ExportError, MissingPackageError)
+USER_ERRORS = (ConfigError, OutputError, RequestRefusedError, ResumeError, MissingPackageError)
 INTERRUPTED = "interrupted by "
 
 
@@ -56,7 +57,7 @@ def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
 def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     """Profiles each config and compares what came of them; a failing one does not lose the others.
 
-    Returns the exit status: that of all configs where they agree, else 4. Raises ExportError and MissingPackageError
+    Returns the exit status: that of all configs where they agree, else 4. Raises OutputError and MissingPackageError
     before anything is measured.
     """
     files = profile_files(parsed.configs, Path(parsed.output))
@@ -69,8 +70,10 @@ def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
         require(HTML_PACKAGES, "--report")
     for option, file in comparison_files:
         if file is not None:
-            check_writable(Path(file), option)
-    Exports(plots=parsed.plot).prepare()
+            check_writable(file, option)
+    for config, file in files:
+        check_writable(file, f"the profile of {config}")
+        _exports_of_several(parsed, file).prepare()
     outcomes = []
     for config, file in files:
         outcomes.append(_one_of_several(parsed, given, config, file))
@@ -92,10 +95,13 @@ def profile_files(configs: Sequence[str], folder: Path) -> list[tuple[str, Path]
     return found
 
 
+def _exports_of_several(parsed: argparse.Namespace, file: Path) -> Exports:
+    return Exports(plots=None if parsed.plot is None else str(Path(parsed.plot) / file.stem))
+
+
 def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: str, file: Path) -> Outcome:
-    exports = Exports(plots=None if parsed.plot is None else str(Path(parsed.plot) / file.stem))
     try:
-        code, result = _profile(parsed, given, config, str(file), exports)
+        code, result = _profile(parsed, given, config, str(file), _exports_of_several(parsed, file))
     except USER_ERRORS as error:
         print(f"error: {error}", file=sys.stderr)
         return Outcome(config, EXIT_BAD_INPUT, None, str(error))
@@ -163,7 +169,7 @@ def _export(console: Console, exports: Exports, result: ResultFile, code: int) -
     try:
         for file in exports.write(result.content, result.name):
             console.good(f"Report saved to: {file}", indent=0)
-    except ExportError as error:
+    except OutputError as error:
         print(f"error: {error}", file=sys.stderr)
         return code or EXIT_PARTIAL
     return code

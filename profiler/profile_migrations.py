@@ -12,6 +12,7 @@ from typing import Any
 
 from profiler.profile_fields import Fields, ProfileShapeError
 from profiler.profile_record import SCHEMA_VERSION
+from profiler.timing_statistics import LEAST_RUNS
 
 ORIGINAL_SCRIPT = 0
 MIB = 2**20
@@ -58,7 +59,21 @@ def migrate(
     """
     for step in range(version, newest):
         content = (STEPS if steps is None else steps)[step](content)
+    forget_what_few_runs_do_not_tell(content)
     return content
+
+
+def forget_what_few_runs_do_not_tell(content: dict[str, Any]) -> None:
+    """Sets to null the percentiles and spreads of too few runs, which earlier programs wrote (iqr_ms 0.0 for one)."""
+    sizes = content.get("batch_profiling")
+    blocks = [*(sizes.values() if isinstance(sizes, dict) else ()), content.get("single_image")]
+    for block in (*blocks, content.get("perceptual_metric")):
+        timing = block.get("timing") if isinstance(block, dict) else None
+        runs = timing.get("num_runs") if isinstance(timing, dict) else None
+        if isinstance(runs, int):
+            timing.update(
+                {name: None for name, least in LEAST_RUNS.items() if runs < least and name in timing}
+            )
 
 
 def from_original_script(content: dict[str, Any]) -> dict[str, Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from configs import config_from_dict, load_config
+from configs.atomic_files import check_writable, reason, write_text
 from configs.commented_json import read_commented_json
 from configs.imports import is_option_file
 from configs.value_edit import edit_values
-from profiler.result_file import write_atomically
 from profiler.training_profile_file import TrainingProfile
 
 
@@ -23,10 +22,12 @@ def check_config_matches(config_file: str, profile: TrainingProfile) -> None:
 
     How far it accumulates is not compared: that is what will be written.
 
-    Raises RecommendationWritingError, ConfigError.
+    Raises RecommendationWritingError, ConfigError, OutputError for a file that cannot be written.
     """
     from profiler.memory_fingerprint import memory_fingerprint
 
+    if Path(config_file).exists():  # before it is read: a pipe would wait for somebody to write into it
+        check_writable(config_file, "--write")
     if profile.memory_model is None:
         raise RecommendationWritingError(
             f"--write {config_file}: {profile.file} has no memory_model, so that nobody can tell whether it is of this "
@@ -47,15 +48,13 @@ def check_config_matches(config_file: str, profile: TrainingProfile) -> None:
 
 def write_recommendation(config_file: str, recommendation: dict[str, Any]) -> None:
     """Sets `data.batch_size` and `training.accumulate`, atomically. Raises RecommendationWritingError, ConfigError."""
-    path = Path(os.path.realpath(config_file))
-    _, raw = read_commented_json(path)
+    _, raw = read_commented_json(config_file)
     values = {
         "data.batch_size": recommendation["batch_size"],
         "training.accumulate": recommendation["accumulate"],
     }
     text = edit_values(raw.decode("utf-8-sig"), values, config_file)
     try:
-        write_atomically(path, text)
+        write_text(Path(config_file), text)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise RecommendationWritingError(f"--write {config_file}: cannot be written: {reason}") from error
+        raise RecommendationWritingError(f"--write {config_file}: {reason(error)}") from error

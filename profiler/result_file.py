@@ -9,28 +9,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from configs.atomic_files import check_writable, write_text
 from profiler.earlier_results import EarlierResults, ResultsOf
-from training.atomic_files import replacing
 
 STANDARD_OUTPUT = "-"
 
 
-class OutputError(ValueError):
-    """The place to write to cannot be written; one line for the user."""
+def to_text(content: dict[str, Any], *, ascii_only: bool = False) -> str:
+    """JSON text of a result. Raises ValueError for a NaN or an infinity, which JSON does not have.
 
-
-def to_text(content: dict[str, Any]) -> str:
-    """JSON text of a result. Raises ValueError for a NaN or an infinity, which JSON does not have."""
-    return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def write_atomically(file: Path, text: str) -> None:
-    """Replaces the file by the text, or leaves it as it was: temporary file beside it, fsync, rename.
-
-    Raises OSError.
+    ascii_only: for a stream, whose encoding may be any: JSON's own escapes say the same in all of them.
     """
-    with replacing(file) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=ascii_only) + "\n"
 
 
 class ResultFile:
@@ -57,29 +47,17 @@ class ResultFile:
 
         Raises OutputError.
         """
-        if self.path is None:
-            return
-        try:
-            if self.path.is_dir():
-                raise OutputError(f"--output {self.path}: is a folder; name a file in it")
-            if self.path.exists() and not self.path.is_file():
-                # Replacing /dev/null by a file would break the machine.
-                raise OutputError(f"--output {self.path}: is no ordinary file; - writes to standard output")
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.path.parent):
-                pass
+        if self.path is not None:
+            check_writable(self.path, "--output", for_devices="; - writes to standard output")
             if self.earlier is not None:
                 self.earlier.read(self.path)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise OutputError(f"--output {self.path}: cannot be written: {reason}") from error
 
     def save(self, content: dict[str, Any]) -> bool:
         """Writes what is known so far. False when the disk refuses; the last good file then stays."""
         if self.path is None or self._has_nothing_new(content):
             return True
         try:
-            write_atomically(self.path, to_text(content))
+            write_text(self.path, to_text(content))
         except OSError as error:
             self.last_error = error
             return False
@@ -101,7 +79,7 @@ class ResultFile:
         if replace and self.earlier is not None:
             self.earlier.are_replaced()
         if self.path is None:
-            sys.stdout.write(to_text(content))
+            sys.stdout.write(to_text(content, ascii_only=True))
             sys.stdout.flush()
             return None
         self.kept_earlier = self._has_nothing_new(content)
@@ -110,8 +88,8 @@ class ResultFile:
         reason = self.last_error.strerror or str(self.last_error)
         try:
             folder = Path(tempfile.mkdtemp(prefix="profile-"))
-            write_atomically(folder / self.path.name, to_text(content))
+            write_text(folder / self.path.name, to_text(content))
             return f"{self.path} cannot be written ({reason}): the result is in {folder / self.path.name}"
         except OSError:
-            sys.stderr.write(to_text(content))
+            sys.stderr.write(to_text(content, ascii_only=True))
             return f"{self.path} cannot be written ({reason}), nor the temporary folder: the result is above"

@@ -11,9 +11,11 @@ from typing import Any
 
 from profiler.console import WIDTH, Console
 from profiler.gpus import GIB
+from profiler.reports.words import shortened
 
 UNVERIFIED = "predicted, not yet verified on a GPU"
-NAME_COLUMNS = 13
+# Of the setting in the table of levers, and of a card's name at least and at most.
+SETTING_COLUMNS, NAME_COLUMNS, LONGEST_NAME = 34, 13, 40
 
 
 def print_training_recommendation(
@@ -80,15 +82,17 @@ def _print_levers(console: Console, recommendation: Sequence[dict[str, Any]]) ->
     console.line()
     console.line("Predicted largest batch per device (* the config's own setting, ~ extrapolated):")
     columns = [entry for entry in recommendation if entry["levers"]]
-    per_table = max(1, (WIDTH - 36) // (NAME_COLUMNS + 1))
+    # "10571.8MiB GPU" is whole or it is another size.
+    wide = max(NAME_COLUMNS, *(len(_short(entry["budget"]["name"])) for entry in columns))
+    per_table = max(1, (WIDTH - SETTING_COLUMNS) // (wide + 1))
     for start in range(0, len(columns), per_table):
         part = columns[start : start + per_table]
-        names = "".join(f" {_short(entry['budget']['name']):>{NAME_COLUMNS}}" for entry in part)
+        names = "".join(f" {_short(entry['budget']['name']):>{wide}}" for entry in part)
         console.line(f"  {'precision':<10}{'checkpoint':<11}{'patch':<11}{names}".rstrip())
         for row, own in enumerate(part[0]["levers"]):
             mark = "*" if own["is_config"] else " "
             text = f"  {own['precision'] + mark:<10}{own['checkpointing']:<11}{patch_text(own):<11}"
-            cells = (f" {_cell(entry['levers'][row]):>{NAME_COLUMNS}}" for entry in part)
+            cells = (f" {_cell(entry['levers'][row]):>{wide}}" for entry in part)
             console.line(text + "".join(cells))
         console.line()
 
@@ -126,7 +130,7 @@ def patch_text(setting: dict[str, Any]) -> str:
 
 def _short(name: str) -> str:
     name = name.removeprefix("NVIDIA ").removeprefix("GeForce ")
-    return name if len(name) <= NAME_COLUMNS else name[: NAME_COLUMNS - 1] + "…"
+    return shortened(name, LONGEST_NAME)
 
 
 def _gib(number: int) -> str:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from configs.standard_streams import replace_unknown_characters
 from profiler.failures import classify_exception, first_lines
 
 PROGRESS_INTERVAL_S = 0.1
@@ -205,6 +206,7 @@ def main(worker_class: Callable[..., Any] = Worker) -> None:
 
     worker_class: what answers, made with a function that sends events.
     """
+    replace_unknown_characters()
     die_with_parent()
     offer_to_kernel()
     # The command decides about Ctrl-C: a measurement must not die of it before it has been asked to.

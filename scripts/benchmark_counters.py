@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from torch import nn
 
+from configs.standard_streams import replace_unknown_characters
 from profiler.counting import count_forward
 from scripts.counter_cases import CASES
 from scripts.counter_modules import Case
@@ -224,7 +225,11 @@ def run_speed() -> None:
     rows = []
     for name, which in SPEED.items():
         child = subprocess.run(
-            [sys.executable, __file__, "--measure", which], capture_output=True, text=True, check=False
+            [sys.executable, __file__, "--measure", which],
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
         )
         answer = child.stdout.strip().splitlines()[-1:] or [child.stderr.strip().splitlines()[-1]]
         rows.append([name, *(answer[0].split("\t") if child.returncode == 0 else [answer[0], "", "", ""])])
@@ -250,6 +255,7 @@ def measure(which: str) -> None:
 
 
 def main() -> int:
+    replace_unknown_characters()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=("cases", "networks", "speed"), help="run one part")
     parser.add_argument("--list", action="store_true", help="also list every case that a counter gets wrong")

@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 from configs import ConfigError, load_config  # noqa: E402
+from configs.standard_streams import replace_unknown_characters  # noqa: E402
 from models.registry import build_model  # noqa: E402
 from profiler.prediction.affine_trace import align  # noqa: E402
 from profiler.prediction.replay import live_peak, replay  # noqa: E402
@@ -70,7 +71,7 @@ def tracing(config, torch_version: str) -> None:
 def tests(file: str, prefix: str) -> None:
     """Runs a test file and prints the lines with a prefix, and the summary."""
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-n", "0", f"tests/profiler/prediction/{file}"]
-    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, encoding="utf-8", errors="replace")
     lines = run.stdout.splitlines()
     for line in lines:
         if prefix in line:
@@ -81,6 +82,7 @@ def tests(file: str, prefix: str) -> None:
 def main(arguments: list[str] | None = None) -> int:
     import torch
 
+    replace_unknown_characters()
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--config", type=Path, default=REPOSITORY / "configs/train_config_large.json")
     options = parser.parse_args(arguments)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.standard_streams import replace_unknown_characters
 from profiler.pipelines.definition import list_pipelines
 
 COMMAND = Path(__file__).resolve().parent / "profile_pipeline.py"
@@ -44,6 +45,7 @@ def run_fresh(options: list[str]) -> tuple[float, float, int]:
 
 def main() -> int:
     """Runs the benchmark that the options name."""
+    replace_unknown_characters()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pipelines", nargs="+", metavar="NAME", default=None)
     parser.add_argument("--side", type=int, default=SIDE_PX, metavar="PX")

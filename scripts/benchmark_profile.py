@@ -23,6 +23,10 @@ from typing import Any
 import psutil
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+from configs.standard_streams import replace_unknown_characters  # noqa: E402
+
 PROFILE_MODEL = REPOSITORY / "scripts/profile_model.py"
 POLL_S = 0.05
 MIB = 2**20
@@ -35,7 +39,9 @@ def run_profile(config: str, options: list[str], output: Path) -> tuple[dict[str
     """
     command = [sys.executable, str(PROFILE_MODEL), "--config", config, "--output", str(output), *options]
     started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8", errors="replace"
+    )
     watched, peak_bytes = psutil.Process(process.pid), 0
     while process.poll() is None:
         try:
@@ -47,7 +53,7 @@ def run_profile(config: str, options: list[str], output: Path) -> tuple[dict[str
     seconds = time.perf_counter() - started
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {error}")
-    return json.loads(output.read_text()), seconds, peak_bytes
+    return json.loads(output.read_text(encoding="utf-8")), seconds, peak_bytes
 
 
 def forward_seconds(block: dict[str, Any]) -> float:
@@ -115,6 +121,7 @@ def print_repeats(config: str, batch_sizes: str, options: list[str], tries: int,
 
 def main() -> int:
     """Runs the benchmark that the options name."""
+    replace_unknown_characters()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default=str(REPOSITORY / "configs/train_config.json"))
     parser.add_argument("--batch-sizes", default="1,4,8")

@@ -33,6 +33,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from configs.atomic_files import OutputError, check_writable, write_text
+from configs.standard_streams import replace_unknown_characters
 from models.swinir import SwinIR
 
 PUBLISHED, SMALL = 180, 60
@@ -285,6 +287,7 @@ def described(row: dict) -> str:
 
 
 def main() -> int:
+    replace_unknown_characters()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default=",".join(KINDS), help=f"which of {', '.join(KINDS)} (default: all)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -297,6 +300,11 @@ def main() -> int:
     context.rows = context.rows.split(",")
     if unknown := set(context.rows) - set(KINDS):
         parser.error(f"--rows: {', '.join(sorted(unknown))} is not one of {', '.join(KINDS)}")
+    if context.output:
+        try:
+            check_writable(context.output, "--output")
+        except OutputError as error:
+            parser.error(str(error))
     context.groups = 2 if context.quick else 6
     context.turns = context.turns or (3 if context.quick else 7)
     if context.threads:
@@ -308,7 +316,7 @@ def main() -> int:
         measured.append(row)
         print(described(row), flush=True)
         if context.output:
-            context.output.write_text(json.dumps({**machine, "rows": measured}, indent=2) + "\n")
+            write_text(context.output, json.dumps({**machine, "rows": measured}, indent=2) + "\n")
     return 0
 
 

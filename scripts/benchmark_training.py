@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from configs import config_from_dict, load_config
+from configs.standard_streams import replace_unknown_characters
 from training.distributed import open_world
 from training.loop import TrainingRun
 from training.stopping import stop_on_signals
@@ -25,6 +26,7 @@ from training.stopping import stop_on_signals
 
 def main() -> int:
     """Trains a few steps into a temporary folder, once for each number of loader processes."""
+    replace_unknown_characters()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="configs/train_packaged.json")
     parser.add_argument("--steps", type=int, default=50)

@@ -17,13 +17,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.atomic_files import OutputError
+from configs.standard_streams import replace_unknown_characters
 from profiler.command_line import OneLineParser, device, positive_seconds
 from profiler.earlier_results import gpu_check_results
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from profiler.gpu_check.check import GpuCheck
 from profiler.gpu_check.combinations import dry_combinations, gpu_combinations
 from profiler.gpu_check.measured import table
-from profiler.result_file import OutputError, ResultFile
+from profiler.result_file import ResultFile
 from profiler.worker_process import RequestRefusedError, WorkerError
 
 DEFAULT_OUTPUT = "results/gpu_check.json"
@@ -49,6 +51,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     options = parse(sys.argv[1:] if arguments is None else arguments)
     combinations = dry_combinations() if options.dry_run else gpu_combinations()
     if options.only is not None:

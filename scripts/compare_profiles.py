@@ -4,7 +4,8 @@
     python scripts/compare_profiles.py results/small.json results/large.json
     python scripts/compare_profiles.py main.json branch.json --fail-if-slower 5%
 
-Exit status: 0 done, 2 bad arguments or a file that is no profile, 5 slower than --fail-if-slower allows, 1 unexpected.
+Exit status: 0 done, 2 bad arguments or a file that is no profile, 4 the comparison could not be printed, 5 slower than
+--fail-if-slower allows, 1 unexpected.
 """
 
 from __future__ import annotations
@@ -14,37 +15,45 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.atomic_files import OutputError, check_writable
+from configs.standard_streams import replace_unknown_characters
 from profiler.comparing.command import HTML_PACKAGES, compare_files, show_comparison, write_comparison
 from profiler.comparing.command_line import parse_compare_arguments
 from profiler.comparing.gate import slower_than
-from profiler.console import Console
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_GATE_FAILED
+from profiler.console import Console, terminal_columns
+from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_GATE_FAILED, EXIT_PARTIAL
 from profiler.profile_file import ProfileFileError
-from profiler.reports.exports import ExportError, distinct
+from profiler.reports.exports import distinct
 from profiler.reports.optional import MissingPackageError, require
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     parsed = parse_compare_arguments(sys.argv[1:] if arguments is None else arguments)
     try:
         if parsed.html is not None:
             require(HTML_PACKAGES, "--html")
         outputs = [("--html", parsed.html), ("--markdown", parsed.markdown), ("--csv", parsed.csv)]
         distinct([*((f"the profile {file}", file) for file in dict.fromkeys(parsed.profiles)), *outputs])
+        for option, file in outputs:
+            if file is not None:
+                check_writable(file, option)
         comparison = compare_files(parsed.profiles)
+        console = Console(width=terminal_columns())
         if not parsed.quiet:
-            show_comparison(Console(), comparison)
+            show_comparison(console, comparison)
         write_comparison(comparison, parsed.html, parsed.markdown, parsed.csv)
-    except (ProfileFileError, ExportError, MissingPackageError) as error:
+    except (ProfileFileError, OutputError, MissingPackageError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     if parsed.fail_if_slower is not None:
         failures = slower_than(comparison, parsed.fail_if_slower)
         for line in failures:
             print(f"error: --fail-if-slower {parsed.fail_if_slower:.3g}: {line}", file=sys.stderr)
-        return EXIT_GATE_FAILED if failures else EXIT_DONE
-    return EXIT_DONE
+        if failures:
+            return EXIT_GATE_FAILED
+    return EXIT_PARTIAL if console.failed else EXIT_DONE
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.atomic_files import OutputError
+from configs.standard_streams import replace_unknown_characters
 from profiler.command_line import OneLineParser, device, non_negative_int, positive_int
 from profiler.console import Console
 from profiler.devices import PRECISIONS
@@ -63,24 +65,29 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     console = Console()
-    results = generate_images_sequential(
-        parsed.models or [parsed.model],
-        parsed.prompt,
-        output_dir=parsed.output_dir,
-        on_profile=lambda name, profile: print_image_profile(console, name, profile),
-        negative_prompt=parsed.negative_prompt,
-        height=parsed.height,
-        width=parsed.width,
-        num_inference_steps=parsed.steps,
-        guidance_scale=parsed.guidance_scale,
-        seed=parsed.seed,
-        device=parsed.device,
-        precision=parsed.precision,
-        allow_download=parsed.allow_download,
-        enable_profiling=not parsed.no_profiling,
-    )
+    try:
+        results = generate_images_sequential(
+            parsed.models or [parsed.model],
+            parsed.prompt,
+            output_dir=parsed.output_dir,
+            on_profile=lambda name, profile: print_image_profile(console, name, profile),
+            negative_prompt=parsed.negative_prompt,
+            height=parsed.height,
+            width=parsed.width,
+            num_inference_steps=parsed.steps,
+            guidance_scale=parsed.guidance_scale,
+            seed=parsed.seed,
+            device=parsed.device,
+            precision=parsed.precision,
+            allow_download=parsed.allow_download,
+            enable_profiling=not parsed.no_profiling,
+        )
+    except OutputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
     done = [result for result in results if result["status"] == "done"]
     for result in done:
         console.good(f"{result['image_path']} (seed {result['seed']})", indent=0)

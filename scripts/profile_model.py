@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.standard_streams import replace_unknown_characters
 from profiler.command_line import listed_models, parse_profile_arguments
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from profiler.gpus import listed_gpus
@@ -25,6 +26,7 @@ from profiler.profile_command import USER_ERRORS, profile_one, profile_several
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     given = sys.argv[1:] if arguments is None else arguments
     parsed = parse_profile_arguments(given)
     if parsed.list_models:

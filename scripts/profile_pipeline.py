@@ -15,16 +15,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.atomic_files import OutputError
+from configs.standard_streams import replace_unknown_characters
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from profiler.pipelines.command_line import parse_pipeline_arguments
 from profiler.pipelines.definition import list_pipelines, load_pipeline
 from profiler.pipelines.errors import PipelineError
 from profiler.pipelines.run import run_pipelines
-from profiler.result_file import OutputError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     given = sys.argv[1:] if arguments is None else arguments
     parsed = parse_pipeline_arguments(given)
     try:

@@ -5,7 +5,7 @@
     python scripts/recommend_batch_size.py results/profile_results.json --gpu-memory 24GiB --gpu-memory 80GiB
 
 Exit status: 0 done, 2 bad file or arguments, 3 nothing fits any GPU named, 4 no batch can be recommended for another
-reason than memory, 1 unexpected.
+reason than memory or the answer could not be printed, 1 unexpected.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from configs import ConfigError
+from configs.atomic_files import OutputError
+from configs.standard_streams import replace_unknown_characters
 from profiler.console import Console
 from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_NOTHING_FITS, EXIT_PARTIAL
 from profiler.gpus import listed_gpus
@@ -66,22 +68,25 @@ def recommend(parsed: RecommendationArguments, console: Console) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    replace_unknown_characters()
     parsed = parse_recommendation_arguments(sys.argv[1:] if arguments is None else arguments)
     console = Console()
     if parsed.list_gpus:
         console.line(listed_gpus())
         return EXIT_DONE
     try:
-        return recommend(parsed, console)
+        code = recommend(parsed, console)
     except (
         ConfigError,
         NoBudgetError,
+        OutputError,
         ProfileFileError,
         RecommendationWritingError,
         TargetBatchError,
     ) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
+    return EXIT_PARTIAL if code == EXIT_DONE and console.failed else code
 
 
 if __name__ == "__main__":

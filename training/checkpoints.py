@@ -9,9 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import tempfile
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from configs.atomic_files import check_writable, reason, replacing
 from training.errors import first_line
 from training.step import TrainingState
 
 FORMAT = "swinmr-profiling training checkpoint"
 VERSION = 1
 LAST, BEST = "last.pth", "best.pth"
-STEP_PATTERN = "step_*.pth"
+STEP_PATTERN, STEP_NAME = "step_*.pth", "step_{step:09d}.pth"
 
 
 class CheckpointError(ValueError):
@@ -133,30 +132,17 @@ def check_architecture(module: nn.Module, content: dict[str, Any], file: Path) -
 
 
 def write_checkpoint(content: dict[str, Any], file: Path) -> None:
-    """Writes beside the file and renames: a full disk or a kill leaves the old file as it was.
+    """Replaces the file, whole or not at all: a full disk or a kill leaves the old one as it was.
 
     Raises CheckpointError.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
-    except OSError as error:
-        raise CheckpointError(f"{file} cannot be written: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with replacing(file) as temporary, temporary.open("wb") as stream:
             torch.save({"format": FORMAT, "version": VERSION, **content}, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, file)
-    except BaseException as error:
-        with suppress(OSError):
-            os.unlink(temporary)
-        # torch reports a failed write of its archive as a RuntimeError of its own.
-        if isinstance(error, (OSError, RuntimeError)):
-            raise CheckpointError(
-                f"{file} cannot be written: {first_line(error)}; the old one stays"
-            ) from error
-        raise
+    except OSError as error:
+        raise CheckpointError(f"{file} {reason(error)}; the old one stays") from error
+    except RuntimeError as error:  # torch's own word for a write of its archive that failed
+        raise CheckpointError(f"{file} cannot be written: {first_line(error)}; the old one stays") from error
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
@@ -189,9 +175,14 @@ class CheckpointFolder:
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder, self.keep = folder, keep
 
+    def check_writable(self) -> None:
+        """Proves, before hours are spent training, that checkpoints can be written. Raises OutputError."""
+        for name in (LAST, BEST, STEP_NAME.format(step=0)):
+            check_writable(self.folder / name, "the checkpoint")
+
     def save(self, content: dict[str, Any]) -> Path:
         """Writes the state of a step, points `last.pth` at it, removes what is older than `keep`."""
-        file = self.folder / f"step_{content['step']:09d}.pth"
+        file = self.folder / STEP_NAME.format(step=content["step"])
         write_checkpoint(content, file)
         self._point_last_at(file)
         for old in self._by_step()[self.keep :]:
@@ -249,11 +240,15 @@ class CheckpointFolder:
         return sorted(self.folder.glob(STEP_PATTERN), reverse=True)
 
     def _point_last_at(self, file: Path) -> None:
-        # A hard link costs no space; where a file system has none, a relative symbolic link does.
+        # A hard link costs no space; where a file system has none, a relative symbolic link does. So this name is
+        # itself a link of this folder's, and the one that is not followed but set anew.
         temporary = self.folder / f".{LAST}.tmp"
         temporary.unlink(missing_ok=True)
         try:
-            os.link(file, temporary)
-        except OSError:
-            os.symlink(file.name, temporary)
-        os.replace(temporary, self.folder / LAST)
+            try:
+                os.link(file, temporary)
+            except OSError:
+                os.symlink(file.name, temporary)
+            os.replace(temporary, self.folder / LAST)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -19,6 +18,7 @@ from training.degradation import DegradedSlice, check_slice, degrade, to_channel
 from training.errors import DataError
 from training.mask_files import read_mask
 from training.masks import draw_mask
+from training.random_choice import name_seed
 from training.sources import Split, open_split
 from training.threads import one_thread
 from training.volumes import Volume
@@ -199,7 +199,7 @@ class ReconstructionDataset(Dataset):
         if self.training:
             seed = [MASK_STREAM, self.seed, self.degradation.seed, epoch, index, repeat]
         else:
-            seed = [VALIDATION_STREAM, self.degradation.seed, zlib.crc32(self.name(index).encode())]
+            seed = [VALIDATION_STREAM, self.degradation.seed, name_seed(self.name(index))]
         return np.random.default_rng(seed)
 
     def _mask(self, kspace_hw: tuple[int, int], rng: np.random.Generator) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from training.dataset import ReconstructionDataset
 from training.denoising import build_denoising
 from training.diffusion_reconstruction import build_sampler
 from training.losses import first_tensor
+from training.random_choice import name_seed
 from training.step import StepSettings
 from training.validation import BatchResult
 
@@ -49,7 +49,7 @@ def denoising_result(
         values = []
         for timestep in fixed_timesteps(denoising.schedule.timesteps):
             noise = [
-                np.random.default_rng([VALIDATION_NOISE_STREAM, zlib.crc32(name.encode()), timestep])
+                np.random.default_rng([VALIDATION_NOISE_STREAM, name_seed(name), timestep])
                 for name in batch["name"]
             ]
             drawn = np.stack([one.standard_normal(shape, dtype=np.float32) for one in noise])

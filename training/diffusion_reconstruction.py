@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from training.denoising import (
 from training.errors import LossError
 from training.losses import first_tensor
 from training.noise_schedule import predicted_image
+from training.random_choice import name_seed
 from training.sampling import guided, sample
 
 SAMPLING_STREAM = 7
@@ -123,7 +123,7 @@ class DiffusionSampler:
         self, names: list[str], number: int, shape: tuple[int, ...], device: torch.device
     ) -> Callable[[], Tensor]:
         # By name: a slice has the same noise in every batch, order and process.
-        seeds = [[SAMPLING_STREAM, self.seed, zlib.crc32(name.encode()), number] for name in names]
+        seeds = [[SAMPLING_STREAM, self.seed, name_seed(name), number] for name in names]
         generators = [np.random.default_rng(seed) for seed in seeds]
 
         def draw() -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.atomic_files import replacing
+from configs.atomic_files import replacing, write_text
 from training.evaluation import IMAGE_METRICS, Measured
 from training.run_log import finite_or_none
 
@@ -29,7 +29,9 @@ def write_slices(slices: Sequence[Measured], file: Path, perceptual: str | None)
     header += [name for metric in metrics for name in (metric, f"zero_filled_{metric}")]
     with_spread = any(one.spread is not None for one in slices)
     header += SPREAD_COLUMNS if with_spread else []
-    with replacing(file) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+    # The name of a volume is its file's, which may be no valid text.
+    form = dict(newline="", encoding="utf-8", errors="backslashreplace")
+    with replacing(file) as temporary, temporary.open("w", **form) as stream:
         writer = csv.writer(stream)
         writer.writerow(header)
         for one in slices:
@@ -55,5 +57,4 @@ def _spread(one: Measured) -> list[Any]:
 def write_summary(summary: dict[str, Any], file: Path) -> None:
     """The summary as JSON. Raises OSError, and ValueError for a NaN or an infinity, which JSON does not have."""
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    with replacing(file) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(file, text)

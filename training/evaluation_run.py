@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -17,6 +16,7 @@ from torch.utils.data import default_collate
 from tqdm import tqdm
 
 from configs import ExperimentConfig, LoadedConfig
+from configs.atomic_files import check_writable
 from models.registry import build_model
 from training.bootstrap import describe
 from training.dataset import build_dataset
@@ -89,7 +89,7 @@ def run_evaluation(
     Raises:
         ModelError, DataError, LossError, CheckpointError, PerceptualMetricError, ReconstructionError: for what
             cannot be used.
-        OSError: for a folder that cannot be written, before anything is measured.
+        OutputError: for files that cannot be written, before anything is measured.
     """
     config = loaded.config
     if config.system.threads is not None:
@@ -102,10 +102,8 @@ def run_evaluation(
     dataset = _whole_slices(config, request.split)
     loader = build_loader(config, request.split, dataset=dataset, batch_size=config.data.val_batch_size)
     folder = evaluation_folder(config, request)
-    folder.mkdir(parents=True, exist_ok=True)
-    # Proves that files can be written, before hours are spent on what goes into them.
-    with tempfile.TemporaryFile(dir=folder):
-        pass
+    for name in (SUMMARY_NAME, SLICES_NAME, PICTURES_NAME):
+        check_writable(folder / name, "--output" if request.output else "the evaluation")
     network = module.to(request.device).eval()
     precision = autocast_dtype(config, request.device.type)
     options = EvaluationOptions(

@@ -40,7 +40,8 @@ def shake_hands(timeout_s: float) -> float:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
         )
         for rank in range(RANKS)
     ]

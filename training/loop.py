@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from configs import ExperimentConfig
+from configs.atomic_files import check_writable
 from models.checkpoints import load_weights
 from models.registry import build_model
 from training.batch_stream import BatchStream
@@ -33,7 +34,7 @@ from training.loader import build_loader
 from training.losses import build_loss
 from training.resumption import changed_splits, compare_with_checkpoint
 from training.run_folders import checkpoint_folder, run_folders
-from training.run_log import RunLog
+from training.run_log import LOG_NAME, RunLog
 from training.sources import has_split
 from training.step import build_settings, build_state, training_step
 from training.stopping import Progress, StopRequest
@@ -185,10 +186,13 @@ class TrainingRun:
     def run(self) -> TrainingResult:
         """Trains to the last step, or until a stop; the state is saved then.
 
-        Raises NonFiniteLossError with the last good checkpoint in place, CheckpointError for a disk that refuses.
+        Raises NonFiniteLossError with the last good checkpoint in place, CheckpointError for a disk that refuses,
+        and OutputError before the first step for folders that cannot be written.
         """
         config, state, first = self.config, self.state, self.world.is_first
         log = None
+        self.checkpoints.check_writable()
+        check_writable(self.folders.logs / LOG_NAME, "the log")
         if first:
             options = config.logging
             log = RunLog(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.atomic_files import replacing
+from configs.atomic_files import replacing
 from training.evaluation import Picture
 from training.optional_packages import require
 
@@ -30,6 +30,11 @@ def _relative_error(picture: Picture) -> np.ndarray:
     return np.abs(picture.reconstruction - picture.target) / top
 
 
+def _drawable(text: str) -> str:
+    """A file's name may be no text, and fonts know no lone surrogates; nor are dollar signs in it a formula."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("$", r"\$")
+
+
 def write_picture_grid(pictures: Sequence[Picture], file: Path, title: str) -> dict[str, object]:
     """Draws one row a slice and writes the PNG; returns what it shows, for the summary.
 
@@ -50,7 +55,7 @@ def write_picture_grid(pictures: Sequence[Picture], file: Path, title: str) -> d
     # No pyplot: it would look for a display, and keep every figure.
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(_drawable(title), fontsize=10)
     axes = figure.subplots(
         len(pictures), len(columns), squeeze=False, gridspec_kw={"height_ratios": heights, "wspace": 0.02}
     )
@@ -69,7 +74,7 @@ def write_picture_grid(pictures: Sequence[Picture], file: Path, title: str) -> d
             axis.set_yticks([])
             if number == 0:
                 axis.set_title(columns[column], fontsize=9)
-        row[0].set_xlabel(picture.name, fontsize=7, wrap=True)
+        row[0].set_xlabel(_drawable(picture.name), fontsize=7, wrap=True)
         for axis, metrics in (
             (row[1], picture.measured.zero_filled),
             (row[2], picture.measured.reconstruction),

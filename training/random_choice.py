@@ -1,8 +1,15 @@
-"""Two ways of drawing that keep counts: rounding without bias, and weighted choice without replacement."""
+"""Drawing: rounding without bias and weighted choice without replacement, which keep counts; a seed by name."""
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
+
+
+def name_seed(name: str) -> int:
+    """CRC-32 of the name's bytes: those on disk, of a file whose name is no text (surrogates) as well."""
+    return zlib.crc32(name.encode(errors="surrogateescape"))
 
 
 def round_at_random(value: float, rng: np.random.Generator) -> int:

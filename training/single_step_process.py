@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from configs.standard_streams import replace_unknown_characters
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Not `-m`: that would put the user's working directory, and a `training` folder of his, first.
 BOOTSTRAP = (
@@ -59,7 +61,8 @@ def run_single_step(
             [sys.executable, "-c", BOOTSTRAP],
             input=json.dumps(request),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:
@@ -78,6 +81,7 @@ def run_single_step(
 
 def main() -> None:
     """Entry of the process."""
+    replace_unknown_characters()
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE_ADJUSTMENT))
     request = json.loads(sys.stdin.read())

@@ -17,14 +17,23 @@ FORMATS: dict[str, Callable] = {
 }
 
 
+def figure_text(row: Row, cell: Cell) -> str:
+    """ "181.54 ms"; of a figure that is not known why, "OOM"."""
+    return FORMATS[row.unit](cell.value) if cell.value is not None else cell.text or words.UNKNOWN
+
+
+def kind_text(row: Row, cell: Cell) -> str:
+    """What the figure is beside what its row says: "(predicted)", "(fvcore)" for another counter's, mostly nothing."""
+    if cell.value is None:
+        return ""
+    kinds = ["(fvcore)"] if row.unit == "operations" and cell.text == "fvcore" else []
+    kinds += [f"({cell.source})"] if cell.source in ("predicted", "extrapolated") else []
+    return " ".join(kinds)
+
+
 def value_text(row: Row, cell: Cell) -> str:
     """ "181.54 ms", "OOM", "101.00 G (fvcore)"; a figure that was not measured says so."""
-    if cell.value is None:
-        return cell.text or words.UNKNOWN
-    text = FORMATS[row.unit](cell.value)
-    if row.unit == "operations" and cell.text == "fvcore":
-        text += " (fvcore)"
-    return f"{text} ({cell.source})" if cell.source in ("predicted", "extrapolated") else text
+    return f"{figure_text(row, cell)} {kind_text(row, cell)}".rstrip()
 
 
 def ratio_text(cell: Cell) -> str:

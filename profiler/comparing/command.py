@@ -12,7 +12,7 @@ from profiler.comparing.html_file import html_text
 from profiler.comparing.markdown_file import markdown_text
 from profiler.console import Console
 from profiler.profile_file import load_profile
-from profiler.reports.exports import write_text
+from profiler.reports.exports import write_report
 from profiler.reports.view import view_of
 
 HTML_PACKAGES = ("jinja2",)
@@ -26,12 +26,12 @@ def compare_files(files: Sequence[str | Path]) -> Comparison:
 def show_comparison(console: Console, comparison: Comparison) -> None:
     console.title("PROFILES COMPARED")
     console.line()
-    for line in console_lines(comparison):
+    for line in console_lines(comparison, console.width):
         console.line(line)
 
 
 def write_comparison(comparison: Comparison, html: str | None, markdown: str | None, csv: str | None) -> None:
-    """Writes the files that were asked for. Raises ExportError for a file that cannot be written."""
+    """Writes the files that were asked for. Raises OutputError for a file that cannot be written."""
     for file, writer in ((html, html_text), (markdown, markdown_text), (csv, csv_text)):
         if file is not None:
-            write_text(file, writer(comparison))
+            write_report(file, writer(comparison))

@@ -128,7 +128,8 @@ def _in_its_own_process(
             [sys.executable, "-c", BOOTSTRAP],
             input=request,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:

@@ -9,6 +9,7 @@ import json
 import sys
 
 from configs import config_from_dict
+from configs.standard_streams import replace_unknown_characters
 from models.registry import build_model
 
 from .explain import cross_check_module
@@ -25,6 +26,7 @@ def answer(request: dict) -> dict:
 
 
 def main() -> int:
+    replace_unknown_characters()
     with contextlib.redirect_stdout(sys.stderr):
         record = answer(json.load(sys.stdin))
     print(json.dumps(record), flush=True)

@@ -99,9 +99,7 @@ def table(content: dict[str, Any]) -> str:
     lines = [head, "-" * len(head)]
     for row in content["combinations"]:
         name, batch = row["name"], row["batch_size"]
-        batch_text = (
-            f"{batch:,}" if batch is not None and batch < 10**6 else "-" if batch is None else f"{batch:.0e}"
-        )
+        batch_text = "-" if batch is None else f"{batch:,}"
         if row["measured"] is None:
             lines.append(f"{name:32} {batch_text:>6} {row['status']}: {row.get('reason', '')}")
             continue

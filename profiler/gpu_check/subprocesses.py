@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from configs.standard_streams import replace_unknown_characters
+
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 ERROR_CHARACTERS = 300
 
@@ -37,7 +39,8 @@ def ask_module(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         env={name: value for name, value in variables.items() if value is not None},
         start_new_session=True,
     )
@@ -63,6 +66,7 @@ def ask_module(
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """The other side: answers the one request on standard input."""
+    replace_unknown_characters()
     try:
         result = answer(json.load(sys.stdin))
     except Exception as error:  # whatever it was, it is the answer

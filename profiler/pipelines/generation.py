@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from configs.atomic_files import OutputError, check_writable, replacing, write_text
 from profiler.compute import create_profiler
 from profiler.devices import PRECISIONS, resolve_device
 from profiler.pipelines.errors import PipelineError
 from profiler.pipelines.libraries import require_library
-from profiler.result_file import to_text, write_atomically
-from training.atomic_files import replacing
+from profiler.result_file import to_text
 
 DEFAULT_SIDE_PX = 512
 DEFAULT_STEPS = 50
@@ -104,12 +104,17 @@ def generate_image(
         the image, the path of its PNG, the seed that was used, and the profile: None where profiling is off,
         `enabled: False` with the reason where the pipeline cannot be profiled.
 
-    Raises PipelineError for a model that cannot be loaded or refuses the settings.
+    Raises PipelineError for a model that cannot be loaded or refuses the settings, and before anything is loaded
+    OutputError for an image that cannot be written.
     """
     wanted = GenerationSettings(prompt, **settings)
+    seed = secrets.randbelow(MAX_SEED) if wanted.seed is None else wanted.seed
+    folder = Path(output_dir) if output_dir is not None else OUTPUTS / _timestamp()
+    name = model_name(model_id)
+    file = folder / f"{name}_seed{seed}.png"
+    check_writable(file, "the image")
     if pipe is None:
         pipe = load_pipeline_object(model_id, wanted)
-    seed = secrets.randbelow(MAX_SEED) if wanted.seed is None else wanted.seed
     arguments = call_arguments(pipe, wanted, seed)
     if hasattr(pipe, "set_progress_bar_config"):
         pipe.set_progress_bar_config(disable=None, leave=False)
@@ -120,9 +125,6 @@ def generate_image(
     except (ValueError, TypeError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise PipelineError(f"model {model_id!r} refuses: {reason}") from error
-    folder = Path(output_dir) if output_dir is not None else OUTPUTS / _timestamp()
-    name = model_name(model_id)
-    file = folder / f"{name}_seed{seed}.png"
     with replacing(file) as temporary:
         image.save(temporary, format="PNG")
     profile = None
@@ -151,10 +153,12 @@ def generate_images_sequential(
 
     Returns:
         for each model its entry of that file, with the image under "image" (None where it failed).
+
+    Raises OutputError for a folder that cannot be written, before any model is loaded.
     """
     wanted = GenerationSettings(prompt, **settings)
     folder = Path(output_dir) if output_dir is not None else OUTPUTS / _timestamp()
-    folder.mkdir(parents=True, exist_ok=True)
+    check_writable(folder / CONFIG_NAME, "the list of images")
     started = datetime.now().isoformat(timespec="seconds")
     entries: list[dict[str, Any]] = []
     images: list[Any] = []
@@ -169,13 +173,14 @@ def generate_images_sequential(
         except Exception as error:
             # Whatever went wrong in one model must not cost the user the images of the others.
             reason = (str(error).splitlines() or [""])[0]
-            reason = reason if isinstance(error, PipelineError) else f"{type(error).__name__}: {reason}"
+            if not isinstance(error, (PipelineError, OutputError)):
+                reason = f"{type(error).__name__}: {reason}"
             entry |= {"status": "failed", "error": reason, "image_path": None, "compute_profile": None}
             print(f"error: {model_id}: {reason}", file=sys.stderr)
         entries.append(entry)
         images.append(image)
         content = {"timestamp": started, "prompt": prompt, "settings": asdict(wanted), "models": entries}
-        write_atomically(folder / CONFIG_NAME, to_text(content))
+        write_text(folder / CONFIG_NAME, to_text(content))
     return [{**entry, "image": image} for entry, image in zip(entries, images, strict=True)]
 
 

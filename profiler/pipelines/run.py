@@ -9,6 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from configs.atomic_files import OutputError, check_writable, reason, write_text
 from profiler.console import Console
 from profiler.devices import PRECISIONS
 from profiler.earlier_results import pipeline_results
@@ -24,7 +25,7 @@ from profiler.pipelines.errors import PipelineError
 from profiler.pipelines.folder import read_pipeline_folder
 from profiler.pipelines.record import cost_record, failed_record, results_record
 from profiler.pipelines.scaling import resolution_scaling, step_scaling
-from profiler.result_file import OutputError, ResultFile, write_atomically
+from profiler.result_file import STANDARD_OUTPUT, ResultFile
 
 
 def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
@@ -34,11 +35,11 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
     """
     result = ResultFile(parsed.output, pipeline_results)
     result.prepare()
-    extra_files = [ResultFile(name) for name in (parsed.csv, parsed.chart) if name]
-    for file in extra_files:
-        if file.to_standard_output:
+    for option, file in (("--csv", parsed.csv), ("--chart", parsed.chart)):
+        if file == STANDARD_OUTPUT:
             raise OutputError("--csv and --chart write files: only --output may be -")
-        file.prepare()
+        if file:
+            check_writable(file, option)
     console = Console(sys.stderr if result.to_standard_output else sys.stdout)
     definitions = _definitions(parsed)
     counts = ComponentCounts(PRECISIONS[parsed.precision])
@@ -66,7 +67,7 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
         console.line()
         console.good(f"Results saved to: {parsed.output}", indent=0)
     if parsed.csv:
-        _write(parsed.csv, lambda file: write_atomically(file, csv_text(records)))
+        _write(parsed.csv, lambda file: write_text(file, csv_text(records)))
     if parsed.chart:
         _write(parsed.chart, lambda file: write_chart(records, file))
     return EXIT_PARTIAL if failed else EXIT_DONE
@@ -112,4 +113,4 @@ def _write(name: str, write: Callable[[Path], None]) -> None:
     try:
         write(Path(name))
     except OSError as error:
-        raise OutputError(f"{name}: cannot be written: {error.strerror or error}") from error
+        raise OutputError(f"{name}: {reason(error)}") from error

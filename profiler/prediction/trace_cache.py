@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from configs.atomic_files import replacing
 from profiler.memory_fingerprint import canonical
 from profiler.prediction.storage_trace import Trace
 
@@ -73,17 +73,10 @@ def _read(file: Path) -> Trace:
 
 
 def _write(file: Path, trace: Trace) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
     rest = {field.name: getattr(trace, field.name) for field in fields(Trace) if field.name not in ARRAYS}
-    handle, temporary = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            arrays = {name: getattr(trace, name) for name in ARRAYS}
-            np.savez_compressed(stream, rest=np.array(json.dumps(rest)), **arrays)
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    arrays = {name: getattr(trace, name) for name in ARRAYS}
+    with replacing(file) as temporary, temporary.open("wb") as stream:
+        np.savez_compressed(stream, rest=np.array(json.dumps(rest)), **arrays)
     files = sorted(file.parent.glob("*.npz"), key=lambda path: path.stat().st_mtime)
     for old in files[:-MAX_FILES]:
         old.unlink(missing_ok=True)

@@ -35,6 +35,8 @@ MAX_ROWS = 16
 # Thinner parts cannot be seen in a bar: the table has them, the legend does not.
 VISIBLE_SHARE = 0.004
 NAME_LENGTH = 26
+# All that `charts_of` may draw: what can be written is known before there are figures.
+CHART_NAMES = ("latency", "throughput", "memory_inference", "memory_training")
 PARAMETERS = {
     "font.family": ["DejaVu Sans", "sans-serif"],
     "font.size": 9.5,

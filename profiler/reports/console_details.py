@@ -10,6 +10,7 @@ from profiler.profile_file import LoadedProfile
 from profiler.profile_record import SCHEMA_VERSION
 from profiler.reports import words
 from profiler.reports.view import view_of
+from profiler.timing_statistics import least_runs
 
 NAME_COLUMNS = 26
 
@@ -27,6 +28,9 @@ def print_details(console: Console, content: dict[str, Any]) -> None:
             figures = (size.min_ms, size.median_ms, size.p90_ms, size.p95_ms, size.p99_ms, size.max_ms)
             cells = "".join(f" {_short(value):>10}" for value in figures)
             console.line(f"  {size.batch_size:>5}{cells}")
+        if any(None in (size.p90_ms, size.p95_ms, size.p99_ms) for size in view.ran):
+            needed = ", ".join(f"p{p} {least_runs(p)}" for p in (90, 95, 99))
+            console.line(f"  - is not known: runs needed: {needed}")
         console.line("  95 % interval of the median:")
         for size in view.ran:
             low, high = size.ci95_median_ms or (None, None)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from configs.atomic_files import OutputError, check_writable, reason, write_text
 from profiler.profile_file import LoadedProfile
 from profiler.profile_record import SCHEMA_VERSION
 from profiler.reports.optional import require
+from profiler.reports.plot_files import check_plots, write_plots
 from profiler.reports.view import view_of
-from training.atomic_files import replacing
-
-
-class ExportError(ValueError):
-    """A report that cannot be written; one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class Exports:
     def prepare(self) -> None:
         """Proves, before hours are spent measuring, that all of them can be made.
 
-        Raises MissingPackageError and ExportError.
+        Raises MissingPackageError and OutputError.
         """
         if self.report is not None:
             require(("jinja2", "matplotlib"), "--report")
@@ -43,66 +39,47 @@ class Exports:
             require(("matplotlib",), "--plot")
         for option, file in (("--report", self.report), ("--csv", self.csv), ("--markdown", self.markdown)):
             if file is not None:
-                check_writable(Path(file), option)
+                check_writable(file, option)
         if self.plots is not None:
-            folder = Path(self.plots)
-            if folder.exists() and not folder.is_dir():
-                raise ExportError(f"--plot {folder}: is a file; name a folder")
-            check_writable(folder / "chart", "--plot")
+            check_plots(Path(self.plots))
 
     def write(self, content: dict[str, Any], name: str) -> list[str]:
-        """Writes everything from a profile's JSON; returns the files. Raises ExportError."""
+        """Writes everything from a profile's JSON; returns the files. Raises OutputError."""
         # Imported when they are needed: matplotlib takes a second.
         from profiler.reports.csv_file import csv_text
         from profiler.reports.html_file import html_text
         from profiler.reports.markdown_file import markdown_text
-        from profiler.reports.plot_files import write_plots
 
         view = view_of(LoadedProfile(name, content, SCHEMA_VERSION))
         written = []
         for file, writer in ((self.report, html_text), (self.csv, csv_text), (self.markdown, markdown_text)):
             if file is not None:
-                write_text(file, writer(view))
+                write_report(file, writer(view))
                 written.append(file)
         if self.plots is not None:
             try:
                 files = write_plots(view, Path(self.plots))
                 written.append(f"{self.plots} ({len(files)} charts)")
             except OSError as error:
-                raise ExportError(f"{self.plots}: cannot be written: {error.strerror or error}") from error
+                raise OutputError(f"{error.filename or self.plots}: {reason(error)}") from error
         return written
 
 
-def check_writable(file: Path, option: str) -> None:
-    """Makes the folder and tries it. Raises ExportError."""
-    if file.is_dir():
-        raise ExportError(f"{option} {file}: is a folder; name a file in it")
-    if file.exists() and not file.is_file():
-        raise ExportError(f"{option} {file}: is no ordinary file")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=file.parent):
-            pass
-    except OSError as error:
-        raise ExportError(f"{option} {file}: cannot be written: {error.strerror or error}") from error
-
-
 def distinct(files: Sequence[tuple[str, str | None]]) -> None:
-    """Refuses two options that name one file: the later would replace the earlier. Raises ExportError."""
+    """Refuses two options that name one file: the later would replace the earlier. Raises OutputError."""
     seen: dict[Path, str] = {}
     for option, file in files:
         if file is None or file == "-":
             continue
         place = Path(file).resolve()
         if place in seen:
-            raise ExportError(f"{option} and {seen[place]} name the same file: {file}")
+            raise OutputError(f"{option} and {seen[place]} name the same file: {file}")
         seen[place] = option
 
 
-def write_text(file: str, text: str) -> None:
-    """Replaces the file by the text, whole or not at all. Raises ExportError."""
+def write_report(file: str, text: str) -> None:
+    """Replaces the file by the text, whole or not at all. Raises OutputError."""
     try:
-        with replacing(Path(file)) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="")
+        write_text(Path(file), text)
     except OSError as error:
-        raise ExportError(f"{file}: cannot be written: {error.strerror or error}") from error
+        raise OutputError(f"{file}: {reason(error)}") from error

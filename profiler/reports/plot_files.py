@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from profiler.reports.charts import charts_of
+from configs.atomic_files import OutputError, check_writable, replacing
+from profiler.reports.charts import CHART_NAMES, charts_of
 from profiler.reports.view import ProfileView
-from training.atomic_files import replacing
 
 KINDS = ("svg", "png")
+
+
+def check_plots(folder: Path) -> None:
+    """Proves that every chart can be written there. Raises OutputError."""
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"--plot {folder}: is a file; name a folder")
+    for name in CHART_NAMES:
+        for kind in KINDS:
+            check_writable(folder / f"{name}.{kind}", "--plot")
 
 
 def write_plots(view: ProfileView, folder: Path) -> list[Path]:

@@ -211,6 +211,8 @@ def test_each_measurement_stands_beside_its_prediction(checked):
     assert row["ratios"]["reserved"] == 1.0
     assert content["workspaces"]["status"] == "not run"
     assert "4,096.0" in table(content)
+    row["batch_size"] = 1_234_567
+    assert " 1,234,567 " in table(content)
 
 
 def test_a_batch_that_is_predicted_not_to_fit_is_made_smaller_and_both_are_recorded(checked):

@@ -45,27 +45,31 @@ def codes(raw, device_kind="cuda"):
 
 def test_timing_by_hand():
     got = timing_block(measurement(), "cuda")
-    # Sorted 10, 20, 30: quartiles 15 and 25; p90 = 20 + 0.8 x 10; p95 = 20 + 0.9 x 10; p99 = 20 + 0.98 x 10.
     expected = {
         "mean_ms": 20.0,
         "std_ms": 10.0,
         "min_ms": 10.0,
         "max_ms": 30.0,
         "median_ms": 20.0,
-        "p90_ms": 28.0,
-        "p95_ms": 29.0,
-        "p99_ms": 29.8,
-        "iqr_ms": 10.0,
         # 4 images in 20 ms.
         "fps": 200.0,
         "images_per_second": 200.0,
     }
     assert {key: got[key] for key in expected} == pytest.approx(expected)
+    # Three runs have no quartile, let alone a percentile.
+    assert [got[name] for name in ("iqr_ms", "p90_ms", "p95_ms", "p99_ms")] == [None] * 4
     assert got["ci95_median_ms"] is None
     assert got["ci95_half_width_share"] is None
     assert (got["num_runs"], got["warmup_runs"]) == (3, 2)
     assert (got["source"], got["input_shape"]) == ("measured", [4, 1, 256, 256])
     assert (got["stop_reason"], got["notes"]) == ("requested", ["a note"])
+
+
+def test_one_run_has_a_time_and_no_spread():
+    got = timing_block(measurement([7.0]), "cpu")
+    unknown = ("std_ms", "iqr_ms", "p90_ms", "p95_ms", "p99_ms", "ci95_median_ms", "ci95_half_width_share")
+    assert [got[name] for name in unknown] == [None] * 7
+    assert [got[name] for name in ("mean_ms", "median_ms", "min_ms", "max_ms")] == [7.0] * 4
 
 
 def test_raw_samples_are_kept_in_the_order_they_ran():

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from configs.atomic_files import OutputError
 from profiler import profile_command
 from profiler.command_line import parse_profile_arguments
-from profiler.reports.exports import ExportError, Exports, distinct
-from profiler.result_file import OutputError, ResultFile
+from profiler.reports.exports import Exports, distinct
+from profiler.result_file import ResultFile
 from tests.made_profiles import partial, profile
 
 
@@ -103,7 +104,7 @@ def test_a_file_that_a_run_left_as_it_was_is_not_compared(run_several, capsys):
 
 def test_a_report_that_cannot_be_written_at_the_end_makes_a_done_run_partial(monkeypatch, capsys, tmp_path):
     def full(self, content, name):
-        raise ExportError("r.html: cannot be written: No space left on device")
+        raise OutputError("r.html: cannot be written: No space left on device")
 
     monkeypatch.setattr(Exports, "write", full)
     result = ResultFile(str(tmp_path / "p.json"))
@@ -115,5 +116,5 @@ def test_a_report_that_cannot_be_written_at_the_end_makes_a_done_run_partial(mon
 def test_one_file_is_not_given_to_two_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     distinct([("--csv", None), ("--report", None), ("--output", "-"), ("--markdown", "-")])
-    with pytest.raises(ExportError, match="--report and --csv name the same file"):
+    with pytest.raises(OutputError, match="--report and --csv name the same file"):
         distinct([("--csv", "a/../x"), ("--report", str(tmp_path / "a/../x"))])

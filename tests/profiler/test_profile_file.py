@@ -10,7 +10,9 @@ from profiler.profile_migrations import migrate, version_of
 from profiler.profile_record import SCHEMA_VERSION
 from profiler.reports.missing import what_is_missing
 from profiler.reports.view import view_of
-from tests.made_profiles import MIB, ORIGINAL, partial, profile, with_training
+from profiler.resume import read_earlier
+from profiler.timing_statistics import LEAST_RUNS
+from tests.made_profiles import MIB, ORIGINAL, partial, profile, ran, with_training
 
 
 def test_made_profiles_follow_the_schema(profile_schema):
@@ -181,3 +183,37 @@ def test_there_is_a_step_from_every_earlier_version():
     assert content["schema_version"] == SCHEMA_VERSION
     with pytest.raises(ProfileShapeError):
         version_of({"config": {}, "architecture": {}})
+
+
+def written_by_an_earlier_program(runs):
+    """A profile that holds figures of any number of runs, as programs wrote them before they knew better."""
+    content = profile({1: ran(1, [100.0] * runs)})
+    for timing in (content["single_image"]["timing"], content["batch_profiling"]["1"]["timing"]):
+        timing.update(std_ms=0.0, iqr_ms=0.0, p90_ms=100.0, p95_ms=100.0, p99_ms=100.0)
+    return content
+
+
+@pytest.mark.parametrize(
+    ("runs", "unknown"),
+    [
+        (1, {"std_ms", "iqr_ms", "p90_ms", "p95_ms", "p99_ms"}),
+        (3, {"iqr_ms", "p90_ms", "p95_ms", "p99_ms"}),
+        (4, {"p90_ms", "p95_ms", "p99_ms"}),
+        (19, {"p95_ms", "p99_ms"}),
+        (99, {"p99_ms"}),
+        (100, set()),
+    ],
+)
+def test_what_too_few_runs_do_not_tell_is_unknown_in_earlier_files_too(tmp_path, runs, unknown):
+    content = written_by_an_earlier_program(runs)
+    text = json.dumps(content)
+    (tmp_path / "p.json").write_text(text)
+    for read in (parse_profile(text, "p.json").content, read_earlier(tmp_path / "p.json")):
+        for block in (read["single_image"], read["batch_profiling"]["1"]):
+            figures = {name: block["timing"][name] for name in LEAST_RUNS}
+            assert {name for name, value in figures.items() if value is None} == unknown
+            assert block["timing"]["median_ms"] == 100.0
+
+
+def test_the_original_script_s_deviation_stays_since_its_runs_are_not_known():
+    assert view_of(parse_profile(json.dumps(ORIGINAL), "old.json")).size(1).std_ms == 5.0

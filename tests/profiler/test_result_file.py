@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.result_file import OutputError, ResultFile, to_text, write_atomically
+from configs.atomic_files import OutputError, write_text
+from profiler.result_file import ResultFile, to_text
 
 OLD = '{"old": true}\n'
 CONTENT = {"latency_ms": 1.5, "name": "µ", "unknown": None}
@@ -77,7 +78,7 @@ def test_the_file_is_synced_before_it_takes_the_place_of_the_old_one(file, monke
     monkeypatch.setattr(os, "fsync", lambda descriptor: order.append(os.fstat(descriptor).st_size))
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda *names: (order.append("replace"), replace(*names)))
-    write_atomically(file, "12345")
+    write_text(file, "12345")
     assert order == [5, "replace"]
     assert file.read_text() == "12345"
 

@@ -7,10 +7,12 @@ import pytest
 import scipy.stats
 
 from profiler.timing_statistics import (
+    LEAST_RUNS,
     TimingWarning,
     half_width_share,
     interquartile_range,
     interval_rank,
+    least_runs,
     median_interval,
     quantile,
     rank_difference,
@@ -37,9 +39,10 @@ def test_every_figure_equals_numpy_and_scipy(count):
     assert got.std_ms == pytest.approx(np.std(samples, ddof=1), rel=1e-12)
     assert (got.min_ms, got.max_ms) == (min(samples), max(samples))
     assert got.median_ms == pytest.approx(np.median(samples), rel=1e-12)
-    percentiles = np.percentile(samples, [90, 95, 99])
-    assert (got.p90_ms, got.p95_ms, got.p99_ms) == pytest.approx(tuple(percentiles), rel=1e-12)
-    assert got.iqr_ms == pytest.approx(scipy.stats.iqr(samples), rel=1e-12)
+    for name, percentile, least in (("p90_ms", 90, 10), ("p95_ms", 95, 20), ("p99_ms", 99, 100)):
+        expected = pytest.approx(np.percentile(samples, percentile), rel=1e-12) if count >= least else None
+        assert getattr(got, name) == expected
+    assert got.iqr_ms == (pytest.approx(scipy.stats.iqr(samples), rel=1e-12) if count >= 4 else None)
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.25, 0.5, 0.75, 0.999, 1.0])
@@ -81,8 +84,24 @@ def test_the_interval_covers_the_median_of_the_distribution_as_often_as_it_says(
 
 def test_one_run_has_no_deviation_and_no_interval():
     got = summarise([7.0])
-    assert (got.std_ms, got.ci95_median_ms, got.iqr_ms) == (None, None, 0.0)
-    assert (got.mean_ms, got.median_ms, got.p99_ms, got.min_ms, got.max_ms) == (7.0,) * 5
+    assert (got.std_ms, got.ci95_median_ms, got.iqr_ms) == (None, None, None)
+    assert (got.p90_ms, got.p95_ms, got.p99_ms) == (None, None, None)
+    assert (got.mean_ms, got.median_ms, got.min_ms, got.max_ms) == (7.0,) * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("std_ms", 2), ("iqr_ms", 4), ("p90_ms", 10), ("p95_ms", 20), ("p99_ms", 100)]
+)
+def test_a_figure_is_given_from_as_many_runs_as_it_needs_and_not_of_one_less(name, least):
+    """One run in ten lies beyond p90, one in twenty beyond p95, one in a hundred beyond p99, one in four a quartile."""
+    assert getattr(summarise(skewed(least - 1)), name) is None
+    assert getattr(summarise(skewed(least)), name) > 0
+    assert LEAST_RUNS[name] == least
+
+
+@pytest.mark.parametrize(("percentile", "runs"), [(1, 100), (5, 20), (25, 4), (50, 2), (75, 4), (98, 50)])
+def test_a_low_percentile_needs_as_many_as_its_mirror_image(percentile, runs):
+    assert least_runs(percentile) == runs
 
 
 @pytest.mark.parametrize(
@@ -122,7 +141,7 @@ def test_the_samples_are_left_in_their_order():
 
 def test_a_constant_series_has_no_spread_and_no_warning():
     got = summarise([4.0] * 60)
-    assert dataclasses.astuple(got) == (60, 4.0, 0.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 0.0, (4.0, 4.0))
+    assert dataclasses.astuple(got) == (60, 4.0, 0.0, 4.0, 4.0, 4.0, 4.0, 4.0, None, 0.0, (4.0, 4.0))
     assert timing_warnings([4.0] * 60) == []
 
 

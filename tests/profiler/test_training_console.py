@@ -60,8 +60,18 @@ def test_many_cards_with_long_names_stay_within_80_columns():
     budgets = [card(1000 * number, f"NVIDIA GeForce RTX 4070 Ti SUPER {number}") for number in range(1, 9)]
     text = printed(budgets, target_batch=64)
     assert max(map(len, text.splitlines())) <= 80
-    # Three cards a table: eight take three tables.
-    assert sum(line.split()[:2] == ["precision", "checkpoint"] for line in text.splitlines()) == 3
+    # 34 columns of the setting and 20 a card, its name whole: two a table, so that eight take four tables.
+    assert sum(line.split()[:2] == ["precision", "checkpoint"] for line in text.splitlines()) == 4
+
+
+def test_a_card_named_by_its_size_keeps_every_digit():
+    """Two sizes that differ at the end are two columns."""
+    sizes = ["10571.8MiB GPU", "10571.9MiB GPU", "123456789.25MiB GPU"]
+    lines = printed([card(11_000, name) for name in sizes]).splitlines()
+    names = " ".join(line for line in lines if line.split()[:2] == ["precision", "checkpoint"])
+    assert all(name in names for name in sizes)
+    longest = "a card with a name that is very long indeed, and longer, 96 GB"
+    assert max(map(len, printed([card(11_000, longest)]).splitlines())) <= 80
 
 
 def test_measured_and_timed():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import run_command
-from tests.made_profiles import ORIGINAL, SAMPLES_1, profile, ran
+from tests.made_profiles import ORIGINAL, SAMPLES_1, profile, ran, with_training
 from tests.scripts.test_profile_model_bad_input import refused
 
 FAULTS = Path(__file__).resolve().parent / "fault_injection"
@@ -40,6 +40,23 @@ def test_table_ratios_and_verdict(compare_profiles):
     for words in ("102.25 ms", "153.38 ms", "1.500 x", "significantly slower, p < 0.001", "903,121"):
         assert words in run.stdout
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_the_terminal_s_width_is_kept_and_no_figure_is_cut(compare_profiles, columns):
+    """10,571.8 MiB of three profiles side by side were printed as `2,498...predicted)`."""
+    contents = [with_training() for _ in range(3)]
+    for content, mib in zip(contents, (10_571.8, 2_498.25, 99_999.9), strict=True):
+        content["batch_profiling"]["1"]["training"]["peak_bytes"] = round(mib * 2**20)
+    names = ["a.json", "b.json", "c.json"]
+    environment = {**os.environ, "COLUMNS": str(columns)}
+    run = compare_profiles(*names, profiles=dict(zip(names, contents, strict=True)), env=environment)
+    assert run.returncode == 0, run.stderr
+    assert max(map(len, run.stdout.splitlines())) <= columns
+    assert max(map(len, run.stdout.splitlines())) > columns - 20
+    for figure in ("10,571.8 MiB", "2,498.2 MiB", "99,999.9 MiB"):
+        assert f" {figure}" in run.stdout
+    assert "…" not in run.stdout
 
 
 def test_every_format(compare_profiles, tmp_path):

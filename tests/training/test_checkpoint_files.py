@@ -103,6 +103,24 @@ def test_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch, moment):
     assert [f.name for f in tmp_path.iterdir()] == [BEST]
 
 
+def test_a_disk_that_refuses_the_pointer_is_left_without_a_temporary_file(tmp_path, monkeypatch):
+    folder = CheckpointFolder(tmp_path, keep=3)
+    folder.save(content(1))
+    replace = os.replace
+
+    def refuse_last(source, target):
+        if os.path.basename(target) == LAST:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse_last)
+    with pytest.raises(PermissionError):
+        folder.save(content(2))
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == [LAST, "step_000000001.pth", "step_000000002.pth"]
+    assert read_checkpoint(tmp_path / LAST)["step"] == 1
+
+
 def test_checkpoint_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="cannot be written"):

@@ -3,11 +3,16 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
+from profiler.console import Console
 from profiler.profile_file import parse_profile
+from profiler.reports.charts import charts_of
+from profiler.reports.console_details import print_details
 from profiler.reports.csv_file import csv_text
+from profiler.reports.html_file import html_text
 from profiler.reports.markdown_file import escaped, markdown_text
 from profiler.reports.view import view_of
 from profiler.reports.words import giga, milliseconds, per_second, ratio, shortened
@@ -38,6 +43,27 @@ def test_csv_holds_the_figures_to_the_last_digit():
     assert one["training_source"] == "predicted"
     assert int(one["training_peak_bytes"]) == 1100 * MIB
     assert (four["error"], four["detail"], four["median_ms"]) == ("OOM", 'out, of "memory"\nhere', "")
+
+
+@pytest.mark.parametrize("runs", [1, 3, 9, 19, 99, 100])
+def test_what_too_few_runs_do_not_tell_is_no_number_in_any_report(runs):
+    """Not nan, not None, not 0: an empty cell, a dash on the terminal, words in the reports."""
+    content = profile({1: ran(1, [100.0 + number for number in range(runs)])})
+    found = view(content)
+    [line] = rows(csv_text(found))
+    known = {"std_ms": 2, "p90_ms": 10, "p95_ms": 20, "p99_ms": 100}
+    assert {name for name in known if line[name] == ""} == {n for n, least in known.items() if runs < least}
+    stream = io.StringIO()
+    print_details(Console(stream), content)
+    printed = stream.getvalue().splitlines()
+    row = next(text.split() for text in printed if len(text.split()) == 7 and text.split()[0] == "1")
+    assert [cell == "-" for cell in row[3:6]] == [runs < 10, runs < 20, runs < 100]
+    explained = "  - is not known: runs needed: p90 10, p95 20, p99 100"
+    assert (explained in printed) == (runs < 100)
+    texts = ["\n".join(printed), markdown_text(found), html_text(found), csv_text(found)]
+    for text in texts:
+        assert re.search(r"\b(nan|NaN|None)\b", text) is None
+    assert charts_of(found)[0].table[1][7] == ("not known" if runs < 20 else milliseconds(100.0 + runs - 1))
 
 
 def test_csv_of_a_partial_and_of_an_imported_profile():

@@ -6,7 +6,6 @@ import platform
 from typing import Any
 
 from configs import ExperimentConfig, config_from_dict
-from profiler.batch_limits import MAX_BATCH_SIZE
 from profiler.gpus import find_gpu
 from profiler.memory_fingerprint import memory_fingerprint
 from profiler.prediction.session import MAX_PROCESSES, PredictionSession
@@ -55,31 +54,18 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
             return
     version = profile.memory_model["torch_version"]
     budgets = [budget_of(card, options.training, version) for card in cards(context)]
-    wish = {"target_batch": options.training.target_batch, "devices": options.training.devices}
-    first = recommend_training(profile.memory_model, budgets, **wish)
-    _replay_the_chosen(profile.memory_model, session, first)
     profile.recommendation = {
         "inference": None,
         **(profile.recommendation or {}),  # of a resumed profile
-        "training": recommend_training(profile.memory_model, budgets, **wish),
+        "training": recommend_training(
+            profile.memory_model,
+            budgets,
+            target_batch=options.training.target_batch,
+            devices=options.training.devices,
+        ),
     }
     print_training_recommendation(console, profile.memory_model, profile.recommendation["training"])
     context.save()
-
-
-def _replay_the_chosen(
-    model: dict[str, Any], session: PredictionSession, recommended: list[dict[str, Any]]
-) -> None:
-    """Puts the sizes around each recommendation into the table, so that the final word is not an interpolation."""
-    own = model["settings"][0]
-    wanted = {entry["largest_batch"] for entry in recommended if entry["largest_batch"]}
-    wanted |= {batch + 1 for batch in wanted}
-    missing = sorted(batch for batch in wanted if str(batch) not in own["sizes"] and batch <= MAX_BATCH_SIZE)
-    if not missing or not own["aligned"]:
-        return
-    fields = {name: own[name] for name in (*SETTING_FIELDS, "is_config")}
-    rows = session.sizes(fields, missing)
-    own["sizes"] = dict(sorted({**own["sizes"], **rows}.items(), key=lambda item: int(item[0])))
 
 
 def cards(context: RunContext) -> list[Card]:
@@ -115,7 +101,12 @@ def _settings(context: RunContext, config: ExperimentConfig) -> list[Setting]:
 
 
 def _holds(model: dict[str, Any], settings: list[Setting], sizes: list[int]) -> bool:
-    """Whether an earlier run's prediction speaks of all these settings and, in the config's own, of these sizes."""
+    """Whether an earlier run's prediction speaks of all these settings and keeps what a search replays.
+
+    Of the config's own setting it must hold these sizes too.
+    """
+    if any("allocations" not in row for row in model["settings"]):
+        return False
     held = [[row[field] for field in SETTING_FIELDS] for row in model["settings"]]
     if any(str(size) not in model["settings"][0]["sizes"] for size in sizes):
         return False

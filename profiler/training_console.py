@@ -48,9 +48,7 @@ def _print_entry(console: Console, entry: dict[str, Any]) -> None:
             f"      global batch {entry['global_batch']}: {entry['batch_size']} per device x "
             f"{entry['accumulate']} accumulated x {entry['devices']} device(s)"
         )
-        console.line(
-            f"      needs {_gib(entry['needed_bytes'])}; largest that fits: {entry['largest_batch']}"
-        )
+        console.line(f"      needs {_gib(entry['needed_bytes'])}; largest batch: {entry['largest_batch']}")
     _wrapped(console, f"setting: {setting_text(entry)}", indent=6)
     _wrapped(console, f"reason: {entry['reason']}", indent=6)
     if entry["time"] is not None:

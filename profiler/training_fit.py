@@ -1,7 +1,6 @@
 """What a batch size needs, and the largest one that fits, from a predicted `memory_model`.
 
-Pure functions on the blocks of a profile. All sizes are Python integers: a batch of three billion is computed right,
-and refused.
+Pure functions on the blocks of a profile, so that a run, a resumed run and a saved profile give one answer.
 """
 
 from __future__ import annotations
@@ -11,7 +10,9 @@ from enum import Enum
 from typing import Any
 
 from profiler.batch_limits import MAX_BATCH_SIZE
+from profiler.batch_rule import largest_by_rule
 from profiler.training_budget import Budget
+from profiler.training_reserved import reserved_of
 
 
 class BatchStatus(str, Enum):
@@ -22,58 +23,20 @@ class BatchStatus(str, Enum):
     UNSUPPORTED = "unsupported"
 
 
-def table_sizes(setting: dict[str, Any]) -> list[int]:
-    """Batch sizes that were predicted, ascending."""
-    return sorted(int(size) for size in setting["sizes"])
+def source_of(setting: dict[str, Any], batch_size: int | None) -> str:
+    """ "predicted" where the setting's batches are replayed, or where nothing fits; "extrapolated" where not.
 
-
-def source_of(setting: dict[str, Any], batch_size: int) -> str:
-    """ "predicted" up to the largest size of the table, "extrapolated" beyond."""
-    return "predicted" if batch_size <= table_sizes(setting)[-1] else "extrapolated"
+    Without replays the figure of a batch of the table is as good, but not which batch is the largest.
+    """
+    return "predicted" if batch_size is None else reserved_of(setting).source
 
 
 def training_reserved_bytes(setting: dict[str, Any], batch_size: int) -> int:
     """Bytes the allocator reserves for the training step, without workspaces and context.
 
-    At a size of the table its figure, which is a replay's. Between two: live bytes are a maximum of functions affine in
-    the batch, so convex, and the straight line between two sizes lies above them; to that the larger of the
-    neighbours' (reserved - live) is added, which is no strict bound: the whole lay -0.4 to +1.4 % from the replay for
-    SwinMR with a table of powers of two. Beyond the table the last slope goes on, with the larger of the last two
-    reserved / live: there it is no bound at all. Below the table its smallest size stands in. Raises ValueError below
-    batch 1.
+    Raises ValueError below batch 1.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch {batch_size}: at least 1")
-    table = setting["sizes"]
-    exact = table.get(str(batch_size))
-    if exact is not None:
-        return exact["reserved_bytes"]
-    sizes = table_sizes(setting)
-    below = [size for size in sizes if size < batch_size]
-    above = [size for size in sizes if size > batch_size]
-    if not below:
-        return table[str(above[0])]["reserved_bytes"]
-    if not above:
-        return _beyond(table, sizes, batch_size)
-    low, high = table[str(below[-1])], table[str(above[0])]
-    rise = (high["live_bytes"] - low["live_bytes"]) * (batch_size - below[-1])
-    live = low["live_bytes"] + _ceiling(rise, above[0] - below[-1])
-    overhead = max(entry["reserved_bytes"] - entry["live_bytes"] for entry in (low, high))
-    return live + overhead
-
-
-def _beyond(table: dict[str, Any], sizes: list[int], batch_size: int) -> int:
-    last = table[str(sizes[-1])]
-    if len(sizes) == 1:
-        return _ceiling(last["reserved_bytes"] * batch_size, sizes[-1])
-    before = table[str(sizes[-2])]
-    rise = (last["live_bytes"] - before["live_bytes"]) * (batch_size - sizes[-1])
-    live = last["live_bytes"] + _ceiling(rise, sizes[-1] - sizes[-2])
-    return max(_ceiling(live * entry["reserved_bytes"], entry["live_bytes"]) for entry in (before, last))
-
-
-def _ceiling(numerator: int, denominator: int) -> int:
-    return -(-numerator // denominator)
+    return reserved_of(setting).reserved_bytes(batch_size)
 
 
 def validation_needed_bytes(setting: dict[str, Any], budget: Budget, *, devices: int = 1) -> int:
@@ -96,6 +59,15 @@ def needed_bytes(
     return max(training, validation_needed_bytes(setting, budget, devices=devices))
 
 
+def left_for_training(
+    setting: dict[str, Any], budget: Budget, *, devices: int = 1, extra_bytes: int = 0
+) -> int:
+    """Bytes that the allocator may reserve for training; 0 where validation alone is too large for the budget."""
+    if validation_needed_bytes(setting, budget, devices=devices) > budget.usable_bytes:
+        return 0
+    return max(budget.usable_bytes - _outside(setting, budget, devices) - extra_bytes, 0)
+
+
 def _outside(setting: dict[str, Any], budget: Budget, devices: int) -> int:
     buckets = setting["ddp_bucket_bytes"] if devices > 1 else 0
     return budget.context_bytes + budget.workspace_bytes + buckets
@@ -110,28 +82,14 @@ def batch_status(setting: dict[str, Any], batch_size: int, budget: Budget, **nee
 
 
 def largest_batch(setting: dict[str, Any], budget: Budget, **needs: int) -> int | None:
-    """The largest batch that fits the budget, at most MAX_BATCH_SIZE; None where not even 1 does.
-
-    Between two sizes of the table more may be added for the allocator than it takes at the upper one, so that a size
-    of the table may fit where one just below it seems not to: each stretch is searched by itself, from the largest
-    down.
-    """
-
-    def fits(batch_size: int) -> bool:
-        return batch_status(setting, batch_size, budget, **needs) is BatchStatus.FITS
-
-    edges = [1, *(size for size in table_sizes(setting) if 1 < size <= MAX_BATCH_SIZE), MAX_BATCH_SIZE + 1]
-    for low, high in zip(reversed(edges[:-1]), reversed(edges[1:]), strict=True):
-        # Inside (low, high) the need grows with the batch; at `low` itself it may be less than the line says.
-        if low + 1 < high and fits(low + 1):
-            fitting, too_large = low + 1, high
-            while too_large - fitting > 1:
-                middle = (fitting + too_large) // 2
-                fitting, too_large = (middle, too_large) if fits(middle) else (fitting, middle)
-            return fitting
-        if fits(low):
-            return low
-    return None
+    """The largest batch for the budget by the rule of batch_rule.py, at most MAX_BATCH_SIZE; None where none fits."""
+    left = left_for_training(setting, budget, **needs)
+    if left <= 0:
+        return None
+    reserved = reserved_of(setting)
+    return largest_by_rule(
+        lambda batch_size: reserved.fits(batch_size, left), reserved.last_possible(left, MAX_BATCH_SIZE)
+    )
 
 
 def lever(setting: dict[str, Any], budget: Budget, **needs: int) -> dict[str, Any]:
@@ -144,7 +102,7 @@ def lever(setting: dict[str, Any], budget: Budget, **needs: int) -> dict[str, An
         "is_config": setting["is_config"],
         "largest_batch": largest,
         "needed_bytes": needed_bytes(setting, largest or 1, budget, **needs),
-        "source": source_of(setting, largest or 1),
+        "source": source_of(setting, largest),
     }
 
 
@@ -170,5 +128,6 @@ def accumulation_bytes(memory_model: dict[str, Any], setting: dict[str, Any], ac
     """
     if accumulate == 1 or memory_model["accumulate"] > 1:
         return 0
-    terms = setting["terms"].get("parameters")
-    return 0 if terms is None else terms["fixed_bytes"]
+    parameters = (setting["terms"] or {}).get("parameters")
+    # Without terms: what is trained, which is as much as there are gradients.
+    return setting["ddp_bucket_bytes"] if parameters is None else parameters["fixed_bytes"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler.profile_file import ProfileFileError, load_profile
+from profiler.training_reserved import reserved_of
 
 SIZE_KEYS = ("live_bytes", "allocated_bytes", "reserved_bytes")
 MODEL_KEYS = (
@@ -104,7 +105,7 @@ def _check_model(memory_model: dict[str, Any]) -> None:
     for setting in memory_model["settings"]:
         _need(setting, SETTING_KEYS)
         _whole(setting["ddp_bucket_bytes"], "ddp_bucket_bytes")
-        for term in setting["terms"].values():
+        for term in (setting["terms"] or {}).values():
             _need(term, ("fixed_bytes",))
         if not setting["sizes"]:
             raise ValueError("a setting without sizes")
@@ -112,6 +113,9 @@ def _check_model(memory_model: dict[str, Any]) -> None:
             _positive(int(size), "a batch size")
             for key in SIZE_KEYS:
                 _positive(entry[key], key)
+        if setting.get("allocations") is not None:
+            _positive(setting["affine_from_batch"], "affine_from_batch")
+            reserved_of(setting)
         if setting["validation"] is not None:
             _positive(setting["validation"]["reserved_bytes"], "validation.reserved_bytes")
             _need(setting["validation"], ("input_shape",))

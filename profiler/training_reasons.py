@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from profiler.batch_limits import MAX_BATCH_SIZE
+from profiler.batch_rule import stretch
 from profiler.gpus import GIB
-from profiler.measured_training import MeasuredSeries
+from profiler.measured_training import MeasuredSeries, MeasuredSize
 from profiler.training_budget import Budget
-from profiler.training_fit import needed_bytes, table_sizes, training_reserved_bytes, validation_needed_bytes
+from profiler.training_fit import needed_bytes, training_reserved_bytes, validation_needed_bytes
+from profiler.training_reserved import Interpolated, reserved_of, table_sizes
 
 MOST_SUGGESTIONS = 3
 
@@ -24,19 +26,24 @@ def setting_name(setting: dict[str, Any]) -> str:
     return f"{setting['precision']}, {checkpointing} checkpointing, {patch}"
 
 
-def predicted_reason(setting: dict[str, Any], budget: Budget, largest: int, source: str, devices: int) -> str:
-    """Why the prediction chose: the next size's need, and that no GPU has run it."""
-    headroom = f"{float(budget.headroom_share) * 100:g} % headroom"
-    if largest >= MAX_BATCH_SIZE:
-        text = f"memory would allow more than {MAX_BATCH_SIZE}, the largest batch a kernel is launched with"
-    else:
-        above = needed_bytes(setting, largest + 1, budget, devices=devices)
-        text = (
-            f"{largest} is the largest that fits {gib(budget.usable_bytes)} ({headroom}): "
-            f"{largest + 1} would need {gib(above)}"
+def predicted_reason(setting: dict[str, Any], budget: Budget, largest: int, devices: int) -> str:
+    """Why the prediction chose: what was replayed beyond it, or that nothing was; and that no GPU has run it."""
+    within = f"{gib(budget.usable_bytes)} ({float(budget.headroom_share) * 100:g} % headroom)"
+    reserved = reserved_of(setting)
+    if isinstance(reserved, Interpolated):
+        sizes = table_sizes(setting)
+        how = "interpolated" if largest < sizes[-1] else "extrapolated"
+        return (
+            f"{largest} fits {within} as {how} from batches {sizes[0]} to {sizes[-1]}, which can be off by a few "
+            f"({reserved.why}): try it first"
         )
-    if source == "extrapolated":
-        return f"{text}; extrapolated beyond batch {table_sizes(setting)[-1]}, the largest predicted: try it first"
+    if largest >= MAX_BATCH_SIZE:
+        text = f"{largest} fits {within}, the largest batch a kernel is launched with"
+    else:
+        last = min(largest + stretch(largest), MAX_BATCH_SIZE)
+        above = gib(needed_bytes(setting, largest + 1, budget, devices=devices))
+        beyond = f"none of {largest + 1} to {last} fits" if last > largest + 1 else f"{last} does not"
+        text = f"{largest} fits {within}, {beyond}: {largest + 1} would need {above}"
     return f"{text}; predicted, not yet verified on a GPU"
 
 
@@ -87,18 +94,30 @@ def nothing_fits_reason(
     levers: list[dict[str, Any]],
     devices: int,
     series: MeasuredSeries | None = None,
+    accumulated_bytes: int = 0,
 ) -> str:
-    """What is in the way at batch 1, and the levers that would help, or the memory that would."""
+    """What is in the way at batch 1, and the levers that would help, or the memory that would.
+
+    accumulated_bytes: of gradients that a target batch would keep.
+    """
     if series is not None and 1 in series.failures:
         text = f"nothing fits: batch 1 was out of memory ({series.failures[1][1]})"
+    elif series is not None and series.sizes:
+        text = f"nothing fits: {_what_ran_took(series.sizes[0], budget, devices)}"
     elif setting is None:
         text = "nothing fits: no measured batch is within the budget"
     else:
-        text = f"nothing fits: {_what_is_in_the_way(setting, budget, devices)}"
+        text = f"nothing fits: {_what_is_in_the_way(setting, budget, devices, accumulated_bytes)}"
     return f"{text}; {_what_would_help(setting, budget, levers)}" if levers else text
 
 
-def _what_is_in_the_way(setting: dict[str, Any], budget: Budget, devices: int) -> str:
+def _what_ran_took(smallest: MeasuredSize, budget: Budget, devices: int) -> str:
+    took = smallest.needed_bytes + (smallest.ddp_bucket_bytes if devices > 1 else 0)
+    text = f"batch {smallest.batch_size} took {gib(took)} of {gib(budget.usable_bytes)} usable"
+    return f"{text}, and cached memory had to be given back for it" if smallest.retries else text
+
+
+def _what_is_in_the_way(setting: dict[str, Any], budget: Budget, devices: int, accumulated_bytes: int) -> str:
     usable = f"of {gib(budget.usable_bytes)} usable"
     need = needed_bytes(setting, 1, budget, devices=devices)
     validation = validation_needed_bytes(setting, budget, devices=devices)
@@ -108,6 +127,9 @@ def _what_is_in_the_way(setting: dict[str, Any], budget: Budget, devices: int) -
         return (
             f"validation of {shape} needs {gib(validation)} {usable} (training at batch 1: {gib(training)})"
         )
+    if need <= budget.usable_bytes:
+        with_gradients = gib(need + accumulated_bytes)
+        return f"batch 1 needs {with_gradients} {usable} with the gradients that accumulation keeps"
     return f"batch 1 needs {gib(need)} {usable}"
 
 

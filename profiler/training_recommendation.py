@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from profiler.batch_limits import MAX_BATCH_SIZE
 from profiler.failures import FailureKind
 from profiler.measured_training import MeasuredSeries, MeasuredSize, knee_batch, measured_series
 from profiler.training_budget import Budget
 from profiler.training_fit import (
+    BatchStatus,
     accumulation_bytes,
+    batch_status,
     config_setting,
     largest_batch,
     lever_table,
@@ -132,7 +135,9 @@ def _recommend(
     else:
         choice = _choose_predicted(memory_model, setting, budget, wish)
         if choice is None:
-            failure, reason = NOTHING_FITS, nothing_fits_reason(setting, budget, levers, wish.devices)
+            kept = accumulation_bytes(memory_model, setting, accumulate=2)
+            failure = NOTHING_FITS
+            reason = nothing_fits_reason(setting, budget, levers, wish.devices, accumulated_bytes=kept)
     of = setting if setting is not None else series.setting
     entry = {
         "budget": budget.to_json(),
@@ -176,24 +181,31 @@ def _choose_predicted(
         return None
     batch, accumulate, extra, note = largest, wish.accumulate, 0, ""
     if wish.share is not None:
+        # Accumulated gradients stay through the next forward pass.
+        kept = accumulation_bytes(memory_model, setting, accumulate=2)
+
+        def fits(batch_size: int) -> bool:
+            needs = {"devices": wish.devices, "extra_bytes": kept if batch_size < wish.share else 0}
+            return batch_status(setting, batch_size, budget, **needs) is BatchStatus.FITS
+
+        # Not every batch below the largest fits.
+        split = split_share(wish.share, range(largest, 0, -1), fits)
+        if split is None:
+            return None
+        batch, accumulate = split
         limit = largest
-        if limit < wish.share:
-            # Accumulated gradients stay through the next forward pass.
-            extra = accumulation_bytes(memory_model, setting, accumulate=2)
-            limit = largest_batch(setting, budget, devices=wish.devices, extra_bytes=extra)
-            if limit is None:
-                return None
-        batch, accumulate = split_share(wish.share, limit)
+        if accumulate > 1:
+            extra = kept
+            limit = largest_batch(setting, budget, devices=wish.devices, extra_bytes=kept) or batch
         note = split_reason(batch, accumulate, wish.devices, limit)
-    source = source_of(setting, batch)
     return _Choice(
         batch_size=batch,
         accumulate=accumulate,
         largest_batch=largest,
         needed_bytes=needed_bytes(setting, batch, budget, devices=wish.devices, extra_bytes=extra),
-        source=source,
+        source=source_of(setting, batch),
         verified=False,
-        reason=predicted_reason(setting, budget, largest, source, wish.devices) + note,
+        reason=predicted_reason(setting, budget, largest, wish.devices) + note,
     )
 
 
@@ -220,8 +232,9 @@ def _choose_measured(
     if wish.share is not None:
         if knee < wish.share and memory_model is not None:
             extra = accumulation_bytes(memory_model, setting, accumulate=2)
-            fit = {size: entry for size, entry in fitting(extra).items() if size <= knee}
-        split = split_share(wish.share, knee, ran=frozenset(fit)) if fit else None
+            fit = fitting(extra)
+        fit = {size: entry for size, entry in fit.items() if size <= knee}
+        split = split_share(wish.share, sorted(fit, reverse=True))
         if split is None:
             return None
         batch, accumulate = split
@@ -250,14 +263,14 @@ def _why_none_ran(
 ) -> tuple[str, str]:
     """Nothing that ran fits, or divides the target: whether a smaller batch could still be tried."""
     tried = {size.batch_size for size in series.sizes} | set(series.failures)
-    could = None if setting is None else largest_batch(setting, budget, devices=wish.devices)
+    could = None if setting is None else _untried(setting, budget, wish.devices, max(1, min(tried) - 1))
     ran_and_fit = [
         size.batch_size
         for size in series.sizes
         if not size.retries and _needs(size, wish.devices) <= budget.usable_bytes
     ]
     if ran_and_fit and wish.share is not None:
-        batch, _ = split_share(wish.share, max(ran_and_fit))
+        batch, _ = split_share(wish.share, range(min(max(ran_and_fit), MAX_BATCH_SIZE), 0, -1))
         return NOT_RUN, not_run_reason(series, batch, wish.share)
     kind, detail = series.failures.get(1, (FailureKind.OOM, ""))
     if kind != FailureKind.OOM:
@@ -266,7 +279,20 @@ def _why_none_ran(
         )
     if 1 in tried or could is None:
         return NOTHING_FITS, nothing_fits_reason(setting, budget, levers, wish.devices, series)
-    return NOT_RUN, not_run_reason(series, min(could, max(1, min(tried) - 1)), None)
+    return NOT_RUN, not_run_reason(series, could, None)
+
+
+def _untried(setting: dict[str, Any], budget: Budget, devices: int, limit: int) -> int | None:
+    """The largest batch up to a limit that is predicted to fit."""
+    largest = largest_batch(setting, budget, devices=devices)
+    return next(
+        (
+            batch
+            for batch in range(min(largest or 0, limit), 0, -1)
+            if batch_status(setting, batch, budget, devices=devices) is BatchStatus.FITS
+        ),
+        None,
+    )
 
 
 def _needs(size: MeasuredSize, devices: int) -> int:

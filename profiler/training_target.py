@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Iterable
 
 
 class TargetBatchError(ValueError):
@@ -24,13 +24,11 @@ def share_per_device(target_batch: int | None, devices: int) -> int | None:
     return target_batch // devices
 
 
-def split_share(share: int, limit: int, ran: Collection[int] | None = None) -> tuple[int, int] | None:
-    """(batch, accumulate) with batch x accumulate = share: the largest such batch up to `limit`.
-
-    ran: only these sizes are candidates. None where none of them divides the share; without `ran`, 1 always does.
-    """
-    candidates = range(min(share, limit), 0, -1) if ran is None else sorted(ran, reverse=True)
+def split_share(
+    share: int, candidates: Iterable[int], usable: Callable[[int], bool] = lambda batch: True
+) -> tuple[int, int] | None:
+    """(batch, accumulate) with batch x accumulate = share, of the first candidate that can be one; None without one."""
     for batch in candidates:
-        if batch <= limit and share % batch == 0:
+        if share % batch == 0 and usable(batch):
             return batch, share // batch
     return None

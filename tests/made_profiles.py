@@ -259,6 +259,7 @@ def memory_model():
         "traced_batches": [1, 2, 3, 5],
         "affine_from_batch": 2,
         "aligned": True,
+        "allocations": None,
         "sizes": {
             "1": size_row(1100, 1120),
             "2": size_row(2100, 2140),

@@ -2,6 +2,9 @@
 
 import copy
 
+import numpy as np
+
+from profiler.prediction.allocation_order import AllocationOrder, packed
 from tests import made_profiles
 
 MIB = 2**20
@@ -20,7 +23,7 @@ def size_entry(live_mib, reserved_mib):
 def setting(
     sizes, precision="fp32", checkpointing="none", patch=(96, 96), is_config=False, validation_mib=300
 ):
-    """A setting of `memory_model`; sizes: batch -> (live MiB, reserved MiB)."""
+    """A setting of `memory_model` without allocations to replay; sizes: batch -> (live MiB, reserved MiB)."""
     return {
         "precision": precision,
         "checkpointing": checkpointing,
@@ -32,6 +35,7 @@ def setting(
         "traced_batches": [1, 2, 3, 5],
         "affine_from_batch": 2,
         "aligned": True,
+        "allocations": None,
         "sizes": {str(batch): size_entry(*figures) for batch, figures in sizes.items()},
         "peak": {
             "batch_size": 8,
@@ -53,14 +57,27 @@ def setting(
     }
 
 
-# fp32: live 100 + 1000 B MiB. Checkpointing makes a batch ten times cheaper, bf16 half as dear.
+def replayed(fixed_mib, per_sample_mib, cached_mib=20, sizes=(1, 2, 4, 8), **fields):
+    """A setting that is replayed: live fixed + per_sample x B MiB, and reserved `cached_mib` more, at every batch B.
+
+    What is cached is released before anything larger is made. Even numbers from 10 MiB on: each its own segment.
+    """
+    mib = np.array([cached_mib, fixed_mib, 0], dtype=np.int64) * MIB
+    per_sample = np.array([0, 0, per_sample_mib], dtype=np.int64) * MIB
+    events = np.array([1, -1, 2, 3], dtype=np.int32)
+    if not cached_mib:
+        events, mib, per_sample = np.array([1, 2], dtype=np.int32), mib[1:], per_sample[1:]
+    table = {batch: fixed_mib + per_sample_mib * batch for batch in sizes}
+    rows = {batch: (live, live + cached_mib) for batch, live in table.items()}
+    return {**setting(rows, **fields), "allocations": packed(AllocationOrder(events, mib, per_sample))}
+
+
+# A table alone, as of a network whose allocations are not affine: live 100 + 1000 B MiB.
 FP32 = {1: (1100, 1120), 2: (2100, 2140), 4: (4100, 4160), 8: (8100, 8300)}
-BF16 = {1: (600, 620), 2: (1100, 1140), 4: (2100, 2160), 8: (4100, 4300)}
-CHECKPOINTED = {1: (200, 220), 2: (300, 320), 4: (500, 520), 8: (900, 920)}
 
 
 def memory_model(**changes):
-    """Three settings, the first of them the config's."""
+    """Three settings, the first of them the config's. Batch B takes 120 + 1000 B MiB, 120 + 500 B, 120 + 100 B."""
     model = {
         "source": "predicted",
         "memory_fingerprint": "a" * 64,
@@ -70,9 +87,9 @@ def memory_model(**changes):
         "ema": True,
         "accumulate": 1,
         "settings": [
-            setting(FP32, is_config=True),
-            setting(BF16, precision="bf16"),
-            setting(CHECKPOINTED, checkpointing="full"),
+            replayed(100, 1000, is_config=True),
+            replayed(100, 500, precision="bf16"),
+            replayed(100, 100, checkpointing="full"),
         ],
         "inference": {"sizes": {"1": size_entry(10, 20), "8": size_entry(80, 100)}},
         "interval_share": [-0.01, 0.03],

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from profiler.prediction.allocation_order import AllocationOrder
 from profiler.prediction.storage_trace import Trace
 
 
@@ -38,6 +39,10 @@ class AffineTrace:
             raise NotAlignedError(f"batch {batch_size} is outside the range in which allocations are affine")
         return replace(self.base, batch_size=batch_size, sizes=sizes)
 
+    def order(self) -> AllocationOrder:
+        """What a recommendation replays: the sizes of every batch and the events."""
+        return AllocationOrder(self.base.events, self.intercepts, self.slopes)
+
     def explains(self, other: Trace) -> bool:
         """Whether a directly traced batch size has these very allocations, to the byte."""
         return same_events(self.base, other) and np.array_equal(self.at(other.batch_size).sizes, other.sizes)
@@ -63,5 +68,10 @@ def align(first: Trace, second: Trace) -> AffineTrace:
     if rest.any():
         raise NotAlignedError(
             f"allocations are not affine between batch {first.batch_size} and batch {second.batch_size}"
+        )
+    if (slopes < 0).any():
+        # Sooner or later it would be negative; and what is alive must grow with the batch, which a search relies on.
+        raise NotAlignedError(
+            f"an allocation of batch {second.batch_size} is smaller than of batch {first.batch_size}"
         )
     return AffineTrace(first, slopes, first.sizes - slopes * first.batch_size)

@@ -13,6 +13,7 @@ from models.inputs import BuiltModel
 from profiler.batch_limits import MAX_BATCH_SIZE
 from profiler.memory_fingerprint import memory_fingerprint
 from profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
+from profiler.prediction.allocation_order import packed
 from profiler.prediction.replay import ReplayResult, live_peak, replay
 from profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, Setting
 from profiler.prediction.storage_trace import CATEGORIES, Trace
@@ -135,12 +136,6 @@ def predict_sizes(
     return found
 
 
-def size_rows(family: TraceFamily, batch_sizes: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """Rows of these very sizes."""
-    traces = {batch: family.at(batch) for batch in batch_sizes}
-    return {str(batch): size_entry(trace, replay(trace), None) for batch, trace in traces.items()}
-
-
 def predict_setting(
     built: BuiltModel,
     config: ExperimentConfig,
@@ -170,6 +165,7 @@ def predict_setting(
         "aligned": family.affine is not None,
         "checked": family.checked,
         "not_aligned_because": family.problem,
+        "allocations": None if family.affine is None else packed(family.affine.order()),
         "sizes": sizes,
         "peak": {
             "batch_size": shown,

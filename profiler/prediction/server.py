@@ -61,14 +61,6 @@ class PredictionWorker:
             on_progress=lambda: self.send({"event": "progress"}),
         )
 
-    def do_sizes(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Rows of a setting's table of sizes."""
-        from profiler.prediction.predict import size_rows, training_family
-
-        setting, config, built = self._in_setting(request["setting"])
-        family = training_family(built, config, self.loss_parts, check=setting.is_config)
-        return size_rows(family, request["batch_sizes"])
-
     def do_predict_inference(self, request: dict[str, Any]) -> dict[str, Any]:
         """`memory_model.inference`."""
         from profiler.prediction.predict import inference_family, predict_sizes

@@ -84,11 +84,6 @@ class PredictionSession:
                 answers[number] = next((a for a in answers if isinstance(a, Exception)), WorkerError(failed))
         return answers
 
-    def sizes(self, setting: dict[str, Any], batch_sizes: Sequence[int]) -> dict[str, dict[str, Any]]:
-        """Rows of a setting's table of sizes; setting: as Setting.to_json."""
-        [process] = self._running(1)
-        return process.ask("sizes", timeout_s=self.timeout_s, setting=setting, batch_sizes=list(batch_sizes))
-
     def predict_inference(self, precision: str, batch_sizes: Sequence[int]) -> dict[str, Any]:
         """`memory_model.inference`."""
         [process] = self._running(1)

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from profiler.prediction.allocation_order import AllocationOrderError
 from profiler.profile_fields import Fields, ProfileShapeError, printable
 from profiler.reports.size_view import SizeView
 from profiler.reports.training_view import Recommendation, TrainingSize, setting_text
 from profiler.reports.words import mebibytes, shape
-from profiler.training_fit import source_of, training_reserved_bytes
+from profiler.training_reserved import Interpolated, Replayed, reserved_of
 
 # From the bottom of a bar to its top: what stays whatever the batch, then what grows with it.
 CATEGORIES = (
@@ -180,13 +181,27 @@ def _predicted_bars(
         batch: _predicted_bar(batch, row["live_bytes"], row["reserved_bytes"], terms, extra)
         for batch, row in known.items()
     }
-    by_text = {"sizes": {str(batch): row for batch, row in known.items()}}
-    for batch in {one.batch_size for one in recommendations if one.batch_size} - set(bars):
-        if known:
-            reserved = training_reserved_bytes(by_text, batch)
-            bars[batch] = _predicted_bar(batch, reserved, reserved, terms, extra, source_of(by_text, batch))
+    chosen = {one.batch_size for one in recommendations if one.batch_size} - set(bars)
+    if known and chosen:
+        of_any_batch = _reserved(own, known)
+        for batch in chosen:
+            reserved = of_any_batch.reserved_bytes(batch)
+            bars[batch] = _predicted_bar(batch, reserved, reserved, terms, extra, of_any_batch.source)
     limit = max((one.total_bytes for one in recommendations if one.total_bytes is not None), default=None)
     return _chosen(bars, limit, {one.batch_size for one in recommendations} | set(asked))
+
+
+def _reserved(own: Fields, known: dict[int, dict[str, int]]) -> Replayed | Interpolated:
+    """What is reserved at a batch that is not in the table."""
+    setting = {
+        "sizes": {str(batch): row for batch, row in known.items()},
+        "allocations": own.raw("allocations"),
+        "affine_from_batch": own.integer("affine_from_batch"),
+    }
+    try:
+        return reserved_of(setting)
+    except (AllocationOrderError, KeyError, TypeError) as error:
+        raise ProfileShapeError(f"{own.path}: {printable(str(error))[:200]}") from None
 
 
 def _chosen(bars: dict[int, MemoryBar], limit: int | None, wanted: set[int | None]) -> tuple[MemoryBar, ...]:

@@ -62,7 +62,7 @@ def test_report_01_a_batch_beyond_the_largest_that_ran_is_extrapolated_and_not_r
         "extrapolated",
         False,
     )
-    assert "extrapolated beyond batch 16" in elsewhere["reason"]
+    assert "281 fits 2.84 GiB (0 % headroom) as extrapolated from batches 1 to 16" in elsewhere["reason"]
 
 
 def test_report_02_memory_that_falls_as_the_batch_grows_is_a_failed_measurement():
@@ -115,7 +115,7 @@ def test_report_09_a_reduction_is_said_and_never_reaches_zero():
     # What was asked for and what is used are both there, and their product is what was asked for.
     assert entry["target_batch"] == 64
     assert entry["batch_size"] * entry["accumulate"] * entry["devices"] == entry["global_batch"] == 64
-    assert "5 per device would do too, but does not divide 64" in entry["reason"]
+    assert "6 per device would do too, but does not divide 64" in entry["reason"]
     for target in range(1, 200):
         entry = recommended(memory_model(), budget(1200), target_batch=target)
         assert (entry["batch_size"], entry["global_batch"]) == (1, target)
@@ -136,7 +136,9 @@ def test_report_13_sizes_are_integers_without_an_end():
         batch_sizes("3000000000")
     # As a target it is reached exactly, by whole numbers.
     entry = recommended(memory_model(), budget(6300), target_batch=batch)
-    assert (entry["batch_size"], entry["accumulate"]) == (5, 600_000_000)
+    assert (entry["batch_size"], entry["accumulate"]) == (6, 500_000_000)
+    # Replayed, too: each segment in whole 2 MiB, 20 + 100 + 1000 B.
+    assert needed_bytes(memory_model()["settings"][0], batch, budget(24000)) == (120 + 1000 * batch) * MIB
 
 
 def test_report_14_inference_and_training_never_share_a_label():

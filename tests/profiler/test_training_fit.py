@@ -17,7 +17,7 @@ from profiler.training_fit import (
     training_reserved_bytes,
     validation_needed_bytes,
 )
-from tests.training_profiles import FP32, GIB, MIB, memory_model, setting, size_entry
+from tests.training_profiles import FP32, GIB, MIB, memory_model, replayed, setting, size_entry
 
 
 def usable(mib, **fields):
@@ -101,9 +101,12 @@ def test_beyond_the_table_the_last_slope_goes_on():
     # live 8100 + 8 x 1000 = 16100 MiB; the larger reserved / live of the last two is 8300 / 8100.
     live = 16100 * MIB
     assert training_reserved_bytes(setting(FP32), 16) == -(-live * 8300 // 8100)
-    assert source_of(setting(FP32), 16) == "extrapolated"
-    assert source_of(setting(FP32), 8) == "predicted"
-    assert source_of(setting(FP32), 7) == "predicted"
+
+
+def test_a_batch_that_was_not_replayed_is_extrapolated():
+    # Even a size of the table: its need is exact, but not that no larger one fits.
+    assert [source_of(setting(FP32), batch) for batch in (7, 8, 16)] == ["extrapolated"] * 3
+    assert source_of(replayed(100, 1000), 16) == "predicted"
 
 
 def test_a_table_of_one_size():
@@ -158,6 +161,16 @@ def test_one_byte_too_few():
     assert largest_batch(setting(FP32), exact) == 3
 
 
+def test_batch_1_counts_as_it_was_traced():
+    # Synthesised, batch 1 would be alive with 1100 and reserve 1120; from batch 2 on the replay counts.
+    for row, mib, largest in ((900, 1000, 1), (900, 899, None), (1500, 1200, None), (1500, 2120, 2)):
+        own = replayed(100, 1000)
+        own["sizes"]["1"] = size_entry(row, row)
+        assert largest_batch(own, usable(mib)) == largest
+        assert training_reserved_bytes(own, 1) == row * MIB
+    assert training_reserved_bytes(replayed(100, 1000), 2) == 2120 * MIB
+
+
 def test_a_size_of_the_table_fits_though_the_bound_just_below_it_does_not():
     # At 7 the bound is 170 live + 100 overhead = 270; at 8 the replay has 185.
     odd = setting({4: (140, 240), 8: (180, 185)}, validation_mib=1)
@@ -182,15 +195,14 @@ def test_unsupported_is_a_class_of_its_own():
 
 
 def test_levers_of_two_cards():
-    # 1120 MiB: fp32 1; bf16 1 (2 takes 1140); checkpointed: 8 takes 920, beyond it 100 a sample x 520 / 500, the
-    # larger of the last two overheads: (900 + 100 n) x 1.04 <= 1120 up to n = 1 (1040), 2 would be 1144.
+    # 1120 MiB: fp32 1 (1120); bf16 2 (120 + 2 x 500); checkpointed 10 (120 + 10 x 100).
     small, none = lever_table(memory_model(), [usable(1120), usable(310)])
     assert [
         (row["precision"], row["checkpointing"], row["largest_batch"], row["source"]) for row in small
     ] == [
         ("fp32", "none", 1, "predicted"),
-        ("bf16", "none", 1, "predicted"),
-        ("fp32", "full", 9, "extrapolated"),
+        ("bf16", "none", 2, "predicted"),
+        ("fp32", "full", 10, "predicted"),
     ]
     assert small[0]["needed_bytes"] == 1120 * MIB
     # Validation takes 300, so that of 310 MiB batch 1 of the checkpointed setting can use all.
@@ -199,12 +211,19 @@ def test_levers_of_two_cards():
     assert none[2]["needed_bytes"] == 300 * MIB
 
 
+def test_a_lever_that_cannot_be_replayed_is_marked():
+    ((row,),) = lever_table({"settings": [setting(FP32)]}, [usable(9000)])
+    assert (row["largest_batch"], row["source"]) == (8, "extrapolated")
+
+
 def test_accumulated_gradients_are_at_most_the_parameters():
     model = memory_model()
     own = model["settings"][0]
     assert accumulation_bytes(model, own, 1) == 0
     assert accumulation_bytes(model, own, 2) == 50 * MIB
     assert accumulation_bytes({**model, "accumulate": 4}, own, 8) == 0
+    # Allocations that are not affine have no terms: what is trained stands in, which DDP's buckets hold as well.
+    assert accumulation_bytes(model, {**own, "terms": None}, 2) == 60 * MIB
 
 
 def test_memory_of_others():

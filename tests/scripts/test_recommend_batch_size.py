@@ -10,16 +10,16 @@ import pytest
 from configs import load_config
 from profiler.memory_fingerprint import memory_fingerprint
 from tests.conftest import REPOSITORY, run_command
-from tests.training_profiles import failed, gpu_of, measured, memory_model, profile, setting
+from tests.training_profiles import failed, gpu_of, measured, memory_model, profile, replayed, setting
 
-# In GiB, so that no workspace or context of any table row changes what fits: live B GiB, reserved a little more.
+# In GiB, so that no workspace or context of any table row changes what fits: reserved B GiB and 100 MiB.
 ROOMY = {batch: (batch * 1024, batch * 1024 + 100) for batch in (1, 2, 4, 8, 16, 32)}
 
 
 def roomy_model(**changes):
     settings = [
-        setting(ROOMY, is_config=True),
-        setting({1: (200, 210), 2: (400, 410), 32: (6400, 6500)}, checkpointing="full"),
+        replayed(80, 1024, is_config=True),
+        replayed(100, 200, checkpointing="full"),
     ]
     return memory_model(settings=settings, **changes)
 
@@ -63,9 +63,24 @@ def test_three_gpus_at_once(recommend):
     assert "24GiB GPU: 24.00 GiB in all" in text
     assert text.count("✓ batch 20 per device (predicted, not verified)") == 2
     assert "predicted, not yet verified on a GPU" in " ".join(text.split())
+    # 21.2 and 21.6 GiB: a 21st needs 21.1 and context and workspaces, 0.4 GiB at least.
+    assert "20 fits 21.20 GiB (10 % headroom), none of 21 to 36 fits" in " ".join(text.split())
     row = next(line for line in text.splitlines() if line.split()[:3] == ["fp32*", "none", "96x96"])
-    # 0.9 x 39.49 = 35.5 GiB: beyond the 32 of the table.
-    assert row.split()[3:] == ["20", "~34", "20"]
+    # 0.9 x 39.49 = 35.54 GiB: 35 takes 35.1, and context and workspaces another 0.45.
+    assert row.split()[3:] == ["20", "34", "20"]
+
+
+def test_a_profile_of_an_earlier_version_is_answered_with_its_label(recommend):
+    own = setting(ROOMY, is_config=True)
+    del own["allocations"]
+    run = recommend(profile(model=memory_model(settings=[own])), "--gpu", "RTX 3090", "--gpu-memory", "40GiB")
+    assert run.returncode == 0, run.stderr
+    assert "✓ batch 20 per device (extrapolated, not verified)" in run.stdout
+    words = " ".join(run.stdout.split())
+    assert "20 fits 21.20 GiB (10 % headroom) as interpolated from batches 1 to 32" in words
+    assert "(the profile keeps no allocations to replay; run scripts/profile_model.py again)" in words
+    # 35 x 1 GiB x 1.0061 (reserved / live at 16) and 0.6 at most are less than 36.
+    assert "fp32* none 96x96 ~20 ~35" in words
 
 
 def test_target_batch_reserved_and_devices(recommend):
@@ -157,6 +172,11 @@ def test_bad_arguments(recommend, arguments, words):
     assert run.stdout == ""
 
 
+def damaged(**changes):
+    """A profile whose one setting is replayed, changed."""
+    return profile(model=memory_model(settings=[{**replayed(80, 1024, is_config=True), **changes}]))
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -174,6 +194,11 @@ def test_bad_arguments(recommend, arguments, words):
         (profile(model=memory_model(settings=[setting({}, is_config=True)])), ["a setting without sizes"]),
         (profile(model=memory_model(settings=[setting({1: (0, 10)}, is_config=True)])), ["live_bytes is 0"]),
         (profile(model=[1]), ["damaged"]),
+        (damaged(allocations={"sizes": "AAAA", "order": "AAAA"}), ["damaged", "allocations.sizes"]),
+        (damaged(allocations={"order": "AAAA"}), ["damaged", "allocations: two texts are expected"]),
+        (damaged(allocations="AAAA"), ["damaged"]),
+        (damaged(affine_from_batch=None), ["affine_from_batch is None"]),
+        (damaged(affine_from_batch=4), ["3 is missing"]),
         (profile(model=memory_model(accumulate="2")), ["accumulate is '2'"]),
         (profile(model=roomy_model(), gpu={"name": "a card"}), ["total_bytes is missing"]),
         (

@@ -49,6 +49,7 @@ def test_live_bytes_are_the_sum_of_what_is_not_released_rounded_up():
         trace(3, [130, 7, 12], names=("aten.bmm",)),  # another operator
         trace(3, [130, 7]),  # fewer
         trace(4, [131, 7, 12]),  # 11 bytes more over two samples
+        trace(3, [119, 7, 12]),  # one byte less for a sample more
     ],
 )
 def test_what_is_not_of_one_regime_is_refused(other):

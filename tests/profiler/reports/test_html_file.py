@@ -10,13 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from profiler.profile_file import parse_profile
+from profiler.profile_file import ProfileFileError, parse_profile
 from profiler.reports.charts import charts_of
 from profiler.reports.html_file import html_text
 from profiler.reports.palette import MARKED
 from profiler.reports.view import view_of
 from profiler.reports.words import milliseconds
 from tests.made_profiles import MIB, ORIGINAL, failed, gpu, partial, profile, ran, recommended, with_training
+from tests.training_profiles import replayed
 
 HOSTILE = (
     "</title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'><svg onload=alert(3)>"
@@ -137,11 +138,35 @@ def test_training_memory_by_hand():
     assert bars[4].total_bytes == (4160 + 317) * MIB
     # Batch 9 lies between rows: live 8100 + 1000 of the line to batch 16, and the larger reserved - live, 300.
     assert bars[9].total_bytes == (9400 + 317) * MIB
-    assert bars[9].source == "predicted"
+    assert bars[9].source == "extrapolated"
     assert dict(bars[9].parts)["saved_activations"] == 9000 * MIB
     # Below batch 2 the terms do not hold: not split.
     assert dict(bars[1].parts)["tensors, not split"] == 1100 * MIB
     assert found.recommended == (("RTX 2060 6GB", 4), ("RTX 3060 12GB", 9))
+
+
+def test_a_recommended_batch_between_rows_is_replayed():
+    content = with_training()
+    content["memory_model"]["settings"][0] |= {
+        key: value
+        for key, value in replayed(100, 1000, sizes=(1, 2, 4, 8, 16, 32)).items()
+        if key in ("sizes", "allocations")
+    }
+    found = view(content).training_memory
+    (bar,) = (bar for bar in found.bars if bar.batch_size == 9)
+    # Reserved: 120 + 9 x 1000; context and workspaces 317.
+    assert (bar.total_bytes, bar.source) == ((9120 + 317) * MIB, "predicted")
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [{"sizes": "AAAA"}, {"sizes": "AAAA", "order": []}, {"sizes": "AAAA", "order": "AAAA"}, "AAAA", 7],
+)
+def test_damaged_allocations_are_refused_in_one_line(damaged):
+    content = with_training()
+    content["memory_model"]["settings"][0]["allocations"] = damaged
+    with pytest.raises(ProfileFileError, match=r"settings\[0\]: allocations"):
+        view(content)
 
 
 def test_a_recommendation_beyond_the_table_is_extrapolated():

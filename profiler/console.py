@@ -14,6 +14,7 @@ import textwrap
 from typing import Any, TextIO
 
 from profiler.profile_warnings import ProfileWarning
+from profiler.reconstruction_cost import GUIDED
 
 WIDTH = 80
 LEAST_WIDTH = 40
@@ -186,6 +187,8 @@ def print_reconstruction(console: Console, architecture: dict[str, Any]) -> None
     )
     cost = "" if block["gmacs"] is None else f": {block['gmacs']:,.2f} GMACs, {block['gflops']:,.2f} GFLOPs"
     console.good(f"One reconstruction: {made_of}{cost}")
+    if guided:
+        console.note(GUIDED)
     if block["samples_per_slice"] > 1:
         console.note(f"test.py makes {block['samples_per_slice']} of them for each slice")
 

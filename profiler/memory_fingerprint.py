@@ -10,6 +10,9 @@ from configs import ExperimentConfig
 
 # How weights are drawn is no matter of memory.
 NOT_MEMORY = ("init_type", "init_bn_type", "init_gain")
+# Of sampling in validation. Beside the noisy image the first step holds nothing, the second the estimate and the noise
+# of the first, and the third, which is not the last either, draws noise beside noise: all further ones are like it.
+SAMPLING_STEPS_THAT_DIFFER = 3
 # `true` is bf16 where supported, which every GPU of the list is or emulates.
 PRECISIONS = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16"}
 
@@ -22,7 +25,7 @@ def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
     training, raw = config.training, config.model_dump(mode="json")
     model = {key: value for key, value in raw["model"].items() if key not in NOT_MEMORY}
     optimizer = training.optimizer
-    return {
+    settings = {
         "model": model,
         "patch_hw": list(config.training_patch_hw) if config.training_patch_hw else None,
         "val_batch_size": config.data.val_batch_size,
@@ -37,6 +40,33 @@ def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
         "compile": config.system.compile,
         "channels_last": config.system.channels_last,
     }
+    # Keys that are there only where they matter: what all other profiles were named by stays as it was.
+    if optimizer.type != "adamw" and optimizer.weight_decay:
+        settings["decays_in_gradients"] = True  # in a copy of them
+    if config.is_denoiser:
+        settings["denoising"] = _denoising(config)
+    return settings
+
+
+def _denoising(config: ExperimentConfig) -> dict[str, Any]:
+    """What of a denoiser's training and validation changes memory.
+
+    How strong guidance is does not, nor how many steps there are beyond those that differ. Samples of validation are
+    one a slice, whatever `samples_per_slice`; weights of the loss are tensors of ones where there are none.
+    """
+    sampling, data = config.evaluation.sampling, config.data
+    found: dict[str, Any] = {"objective": config.training.diffusion.objective, "sampling": None}
+    if sampling.validation_steps:
+        coils = data.phantom.coils if data.resolved_source == "phantom" else None
+        found["sampling"] = {
+            "steps": min(sampling.validation_steps, SAMPLING_STEPS_THAT_DIFFER),
+            "sampler": sampling.sampler,
+            "is_guided": sampling.guidance != 1,
+            "clip": sampling.clip,
+            "data_consistency": sampling.data_consistency,
+            "phantom_coils": coils if sampling.data_consistency else None,
+        }
+    return found
 
 
 def _without_weights(loss: dict[str, Any]) -> dict[str, Any]:

@@ -154,6 +154,13 @@ def assumptions(config: ExperimentConfig) -> list[str]:
         f"Python {'.'.join(platform.python_version_tuple()[:2])} trains as it predicted: 3.10 keeps the arguments of a "
         "call longer than later versions do (predicted for the small SwinMR: up to 0.8 % more live bytes)",
     ]
+    if config.data.resolved_source != "phantom":
+        found.append("validation is of images of the config's size, whatever the files hold")
+        sampling = config.evaluation.sampling
+        if config.is_denoiser and sampling.validation_steps and sampling.data_consistency:
+            found.append("k-space kept while validation samples is one coil's, of the image's size")
+    if config.system.deterministic:
+        found.append("deterministic algorithms need what the others need")
     if config.system.compile:
         found.append("torch.compile is not in it: compiled networks usually need less")
     return found

@@ -11,6 +11,9 @@ WHAT = (
     "one sample of one image: calls of the denoiser alone; the sampler's own arithmetic, data consistency and further "
     "samples of the slice come on top"
 )
+GUIDED = (
+    "with guidance a step is one call of twice the images: its memory and time are those of twice the batch"
+)
 
 
 def reconstruction_cost(config: ExperimentConfig, macs: int | None) -> dict[str, Any] | None:
@@ -27,7 +30,7 @@ def reconstruction_cost(config: ExperimentConfig, macs: int | None) -> dict[str,
     total = None if macs is None else calls * macs
     return {
         "source": "extrapolated",
-        "what": WHAT,
+        "what": WHAT if calls_per_step == 1 else f"{WHAT}; {GUIDED}",
         "sampler": sampling.sampler,
         "sampling_steps": sampling.sampling_steps,
         "guidance": sampling.guidance,

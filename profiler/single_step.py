@@ -12,7 +12,7 @@ from profiler.prediction.workspaces import workspaces_for
 def predict_single_step_bytes(
     config: ExperimentConfig, compute_capability: str | None, *, trust_config: bool, timeout_s: float
 ) -> int:
-    """Bytes of device memory of a process that trains this config at batch 1, without its validation.
+    """Bytes of device memory of a process that trains this config at batch 1 and validates one of its batches.
 
     What the allocator reserves, the libraries' workspaces and the CUDA context, as in a profile's
     `batch_profiling["1"].training.process_bytes`. timeout_s: for each trace.

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from configs import ExperimentConfig
-from models.inputs import BuiltModel, Purpose
+from models.inputs import BuiltModel
 from profiler.counting.meta_copy import copy_to
+from profiler.example_data import ExampleData, validation_shape
 from profiler.forward_pass import state_preserved
 from profiler.training_memory import StepPeaks, TrainingMemory
-from training.losses import build_loss, first_tensor
+from training.losses import build_loss
 from training.step import (
     MicroBatch,
     StepSettings,
@@ -28,7 +29,6 @@ from training.step import (
     is_finite,
     training_step,
 )
-from training.validation import validate_batch
 
 # The optimizer's state appears in the first step, and only the third is like all that follow.
 MIN_STEPS = 3
@@ -100,22 +100,6 @@ def _as_training_sets(config: ExperimentConfig) -> Iterator[None]:
         torch.use_deterministic_algorithms(was, warn_only=warn_only)
 
 
-def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[int, ...]:
-    """Shape of the network's first result, found without touching the device that is measured.
-
-    Without data where the network allows it, else by one sample on the CPU, with the network's state as it was.
-    """
-    try:
-        module = copy_to(built.module, ())[0].eval()
-        with torch.no_grad():
-            return tuple(first_tensor(module(*built.example_inputs(batch_size, "meta", which=which))).shape)
-    except Exception:  # whatever a network raises that asks its tensors for values
-        with state_preserved(built.module), torch.no_grad():
-            built.module.eval()
-            one = first_tensor(built.module(*built.example_inputs(1, which=which))).shape
-        return (batch_size * one[0], *one[1:]) if one else ()
-
-
 def probe_training(
     built: BuiltModel,
     config: ExperimentConfig,
@@ -137,31 +121,30 @@ def probe_training(
         raise ValueError(f"a batch of {batch_size}: a step needs at least one sample")
     with state_preserved(built.module), _as_training_sets(config):
         on_stage("setting up")
-        train_shape = output_shape(built, batch_size, "training")
-        validation_shape = output_shape(built, config.data.val_batch_size, "inference")
         # In the order of training/loop.py: where a tensor comes to lie depends on it.
         loss = build_loss(config).to(device)
+        settings = build_settings(config, device.type)
+        data = ExampleData(built, config, loss, device)
+        stream, validate = data.micro_batches(batch_size), data.validation(settings)
         module = copy_to(built.module, (), device=None)[0].to(device)
         if config.system.channels_last:
             module.to(memory_format=torch.channels_last)
         wrap = torch.compile if config.system.compile else lambda network: network
         state = build_state(config, module, loss, steps, wrap=wrap)
-        settings = build_settings(config, device.type)
         memory.reset_peaks()
         before_bytes, troubles = memory.current_bytes(), memory.troubles()
-        stream = _micro_batches(built, batch_size, train_shape, device)
         made = _train(state, settings, stream, steps, memory, on_stage)
         warm = memory.peaks()
         memory.reset_peaks()
         on_stage("validation")
-        _validate(built, config, state, settings, validation_shape, device)
+        _validate(state, validate)
         validation = memory.peaks()
         now, since = memory.device_memory(), memory.troubles()
         return TrainingMeasurement(
             batch_size=batch_size,
             accumulate=config.training.accumulate,
             input_shape=built.input_shape(batch_size, "training"),
-            validation_shape=built.input_shape(config.data.val_batch_size),
+            validation_shape=validation_shape(built, config),
             precision=PRECISION_NAMES[settings.autocast_dtype],
             checkpointing=config.training.gradient_checkpointing,
             patch_size=None if config.training_patch_hw is None else list(config.training_patch_hw),
@@ -237,28 +220,8 @@ def _train(
     return _Trained(steps_run, step_ms, cold, finite)
 
 
-def _micro_batches(
-    built: BuiltModel, batch_size: int, target_shape: tuple[int, ...], device: torch.device
-) -> Iterator[MicroBatch]:
-    """As training/batch_stream.py hands them over: made on the host, on the device only while the step holds them."""
-    inputs = built.example_inputs(batch_size, which="training")
-    target = torch.zeros(target_shape)
-    while True:
-        yield MicroBatch(tuple(x.to(device) for x in inputs), target.to(device))
-
-
-def _validate(
-    built: BuiltModel,
-    config: ExperimentConfig,
-    state: TrainingState,
-    settings: StepSettings,
-    target_shape: tuple[int, ...],
-    device: torch.device,
-) -> None:
+def _validate(state: TrainingState, validate: Callable[[nn.Module], object]) -> None:
     network: nn.Module = state.module if state.ema is None else state.ema.module
     network.eval()
     with torch.inference_mode():
-        inputs = built.example_inputs(config.data.val_batch_size, which="inference")
-        batch = MicroBatch(tuple(x.to(device) for x in inputs), torch.zeros(target_shape).to(device))
-        output, _ = validate_batch(network, state.loss, batch, settings)
-        output.cpu()
+        validate(network)

@@ -142,9 +142,14 @@ def build_preparation(config: ExperimentConfig, rank: int = 0, world_size: int =
     """What makes a step's micro-batch of a collated training batch.
 
     A denoiser's noise depends on the seed, the epoch and the sample's place in it alone: a resumed run, other
-    accumulation and other devices with the same global batch see the same. Raises LossError as `build_denoising`.
+    accumulation and other devices with the same global batch see the same. Raises LossError as `build_denoising`, and
+    for a loss whose targets the data does not have.
     """
     if not config.is_denoiser:
+        if config.training.loss.type == "cross_entropy":
+            raise LossError(
+                'training.loss.type: the data has no classes; "cross_entropy" can only be profiled'
+            )
         return lambda batch, device, epoch, number: to_device(batch, device)
     denoising, seed = build_denoising(config), config.system.seed
 

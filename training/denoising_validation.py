@@ -12,10 +12,9 @@ from configs import ExperimentConfig
 from training.dataset import ReconstructionDataset
 from training.denoising import build_denoising
 from training.diffusion_reconstruction import build_sampler
-from training.losses import first_tensor
 from training.random_choice import name_seed
 from training.step import StepSettings
-from training.validation import BatchResult
+from training.validation import BatchResult, direct_result, on_host, validate_batch
 
 VALIDATION_NOISE_STREAM = 8
 # Every slice is tried at these shares of the schedule, with the same noise in every validation, so that two
@@ -26,6 +25,29 @@ SHARES = (0.125, 0.375, 0.625, 0.875)
 def fixed_timesteps(timesteps: int) -> list[int]:
     """The time steps that validation looks at: the middles of the quarters of the schedule."""
     return [int(share * timesteps) for share in SHARES]
+
+
+def build_batch_result(
+    config: ExperimentConfig,
+    loss: nn.Module,
+    dataset: ReconstructionDataset | None,
+    settings: StepSettings,
+    device: torch.device,
+) -> BatchResult:
+    """How a config's validation makes a loss and images of a batch.
+
+    dataset: of the validation split, for what was measured. Raises LossError as `build_denoising`.
+    """
+    if not config.is_denoiser:
+        return direct_result(loss, settings, device)
+    return denoising_result(config, loss, dataset, settings, device)
+
+
+def largest_call(config: ExperimentConfig) -> int:
+    """Images in the network's largest call of a validation batch: sampling with guidance asks for twice the batch."""
+    sampling = config.evaluation.sampling
+    is_doubled = config.is_denoiser and sampling.validation_steps > 0 and sampling.guidance != 1
+    return config.data.val_batch_size * (2 if is_doubled else 1)
 
 
 def denoising_result(
@@ -43,22 +65,24 @@ def denoising_result(
     steps = config.evaluation.sampling.validation_steps
     sampler = build_sampler(config, settings.autocast_dtype, steps=steps, samples=1) if steps else None
 
-    def run(network: nn.Module, batch: dict[str, Any]) -> tuple[float, Tensor | None]:
+    def loss_at(timestep: int, network: nn.Module, batch: dict[str, Any]) -> float:
         shape = tuple(batch["target"].shape[1:])
-        enabled = settings.autocast_dtype is not None
-        values = []
-        for timestep in fixed_timesteps(denoising.schedule.timesteps):
-            noise = [
-                np.random.default_rng([VALIDATION_NOISE_STREAM, name_seed(name), timestep])
-                for name in batch["name"]
-            ]
-            drawn = np.stack([one.standard_normal(shape, dtype=np.float32) for one in noise])
-            times = torch.full((len(drawn),), timestep, dtype=torch.int64)
-            micro_batch = denoising.micro_batch(batch, device, times, torch.from_numpy(drawn))
-            with torch.autocast(settings.device_type, settings.autocast_dtype, enabled=enabled):
-                output = first_tensor(network(*micro_batch.inputs))
-            values.append(float(loss(output, micro_batch.target).total))
-        images = None if sampler is None else sampler.reconstruct(network, batch, device, dataset)[0]
-        return sum(values) / len(values), images
+        noise = [
+            np.random.default_rng([VALIDATION_NOISE_STREAM, name_seed(name), timestep])
+            for name in batch["name"]
+        ]
+        drawn = np.stack([one.standard_normal(shape, dtype=np.float32) for one in noise])
+        times = torch.full((len(drawn),), timestep, dtype=torch.int64)
+        micro_batch = denoising.micro_batch(batch, device, times, torch.from_numpy(drawn))
+        return validate_batch(network, loss, micro_batch, settings)[1]
+
+    def run(network: nn.Module, batch: dict[str, Any]) -> tuple[float, Tensor | None]:
+        # Each call finds the device as the one before it did: nothing of a time step outlives it.
+        values = [loss_at(t, network, batch) for t in fixed_timesteps(denoising.schedule.timesteps)]
+        mean = sum(values) / len(values)
+        if sampler is None:
+            return mean, None
+        [images] = map(on_host, sampler.sampled(network, batch, device, dataset))
+        return mean, images
 
     return run

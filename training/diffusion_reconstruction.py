@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from configs import ExperimentConfig
+from models.stand_in import stands_for
 from training.data_consistency import consistent_channels
 from training.dataset import ReconstructionDataset
 from training.degradation import DegradedSlice
@@ -27,6 +29,7 @@ from training.losses import first_tensor
 from training.noise_schedule import predicted_image
 from training.random_choice import name_seed
 from training.sampling import guided, sample
+from training.validation import on_host
 
 SAMPLING_STREAM = 7
 
@@ -102,6 +105,18 @@ class DiffusionSampler:
         dataset: the batch's, for what was measured; None: no data consistency.
         Raises LossError for a network whose output is no prediction of its image's size.
         """
+        with torch.inference_mode():
+            # One sample after the other is on the device.
+            return torch.stack(list(map(on_host, self.sampled(network, batch, device, dataset))))
+
+    def sampled(
+        self,
+        network: nn.Module,
+        batch: dict[str, Any],
+        device: torch.device,
+        dataset: ReconstructionDataset | None = None,
+    ) -> Iterator[Tensor]:
+        """As `reconstruct`, but one sample (B, C, H, W) at a time, on the device, in the caller's gradient mode."""
         known = None
         if self.data_consistency and dataset is not None:
             known = [measured_slice(dataset, index, device) for index in batch["index"].tolist()]
@@ -110,14 +125,12 @@ class DiffusionSampler:
             condition = to_network_range(batch["input"].to(device))
         shape = tuple(batch["target"].shape[1:])
         names = list(batch["name"])
-        samples = []
-        with torch.inference_mode():
-            for number in range(self.samples):
-                estimate = self._estimator(network, condition, known)
-                draw = self._noise(names, number, shape, device)
-                result = sample(estimate, self.denoising.schedule, self.steps, self.sampler, draw)
-                samples.append(from_network_range(result).float().cpu())
-        return torch.stack(samples)
+        estimate = self._estimator(network, condition, known)
+        for number in range(self.samples):
+            draw = self._noise(names, number, shape, device)
+            yield from_network_range(
+                sample(estimate, self.denoising.schedule, self.steps, self.sampler, draw)
+            ).float()
 
     def _noise(
         self, names: list[str], number: int, shape: tuple[int, ...], device: torch.device
@@ -159,7 +172,8 @@ class DiffusionSampler:
             inputs = torch.cat([inputs, with_condition(noisy, torch.zeros_like(condition))])
         timesteps = torch.full((len(inputs),), timestep, dtype=torch.int64, device=noisy.device)
         dtype = self.autocast_dtype
-        with torch.autocast(noisy.device.type, dtype, enabled=dtype is not None):
+        lower = nullcontext() if dtype is None else torch.autocast(stands_for(noisy.device.type), dtype)
+        with lower:
             output = first_tensor(network(inputs, timesteps)).float()
         return guided(*output.chunk(2), self.guidance) if is_guided else output
 

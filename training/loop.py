@@ -28,7 +28,7 @@ from training.checkpoints import (
 )
 from training.dataset import build_dataset, identity
 from training.denoising import build_preparation
-from training.denoising_validation import denoising_result
+from training.denoising_validation import build_batch_result
 from training.distributed import World
 from training.loader import build_loader
 from training.losses import build_loss
@@ -38,7 +38,7 @@ from training.run_log import LOG_NAME, RunLog
 from training.sources import has_split
 from training.step import build_settings, build_state, training_step
 from training.stopping import Progress, StopRequest
-from training.validation import BatchResult, ValidationResult, direct_result, validate
+from training.validation import ValidationResult, validate
 
 
 @dataclass
@@ -92,7 +92,8 @@ class TrainingRun:
         self.batches_per_epoch = self.train_loader.batch_sampler.batches_per_epoch
         self.total_steps = self._total_steps()
         self.settings = build_settings(config, world.device.type)
-        self.result_of = self._batch_result(loss)
+        slices = None if self.val_loader is None else self.val_loader.dataset
+        self.result_of = build_batch_result(config, loss, slices, self.settings, world.device)
         self.early_stopping = config.training.early_stopping.model_copy(
             update={"metric": config.early_stopping_metric}
         )
@@ -105,13 +106,6 @@ class TrainingRun:
         self.progress = Progress()
         self._owns_folder = False
         torch.manual_seed(config.system.seed + world.rank)
-
-    def _batch_result(self, loss: torch.nn.Module) -> BatchResult:
-        """How a validation batch becomes a loss and images."""
-        if not self.config.is_denoiser:
-            return direct_result(loss, self.settings, self.world.device)
-        dataset = None if self.val_loader is None else self.val_loader.dataset
-        return denoising_result(self.config, loss, dataset, self.settings, self.world.device)
 
     def _wrap(self, module: torch.nn.Module) -> torch.nn.Module:
         network = self.world.wrap(module)

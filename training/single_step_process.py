@@ -108,21 +108,25 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
     device = torch.device(request["device"])
     if config.system.threads is not None:
         torch.set_num_threads(config.system.threads)
+    torch.use_deterministic_algorithms(config.system.deterministic)
     torch.manual_seed(config.system.seed)
     built = build_model(config, trust_config=request["trust_config"])
     micro_batch = _one_sample(config, built, device, request["real_sample"])
+    # In the order of training/loop.py.
+    loss = build_loss(config).to(device)
     module = built.module.to(device)
     if config.system.channels_last:
         module.to(memory_format=torch.channels_last)
-    state = build_state(config, module, build_loss(config).to(device), total_steps=1)
+    wrap = torch.compile if config.system.compile else lambda network: network
+    state = build_state(config, module, loss, total_steps=1, wrap=wrap)
     settings = build_settings(config, device.type)
     started = time.perf_counter()
     outcome = training_step(state, settings, [micro_batch])
-    loss = float(outcome.loss)  # waits for the device
+    loss_value = float(outcome.loss)  # waits for the device
     seconds = time.perf_counter() - started
     peak_bytes, memory_kind = _peak(device)
     return {
-        "loss": loss,
+        "loss": loss_value,
         "seconds": seconds,
         "peak_bytes": peak_bytes,
         "memory_kind": memory_kind,
@@ -131,19 +135,18 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one_sample(config, built, device, real: bool):
-    import torch
     from torch.utils.data import default_collate
 
-    from training.dataset import build_dataset
+    from training.dataset import build_dataset, input_channels
     from training.denoising import build_preparation
-    from training.step import MicroBatch
+    from training.example_batches import example_batch
 
+    prepare = build_preparation(config)
     if real:
         batch = default_collate([build_dataset(config, "train")[0]])
-        return build_preparation(config)(batch, device, 0, 0)
-    inputs = built.example_inputs(1, device, which="training")
-    channels = config.model.in_chans if config.is_denoiser else inputs[0].shape[1]
-    return MicroBatch(inputs, torch.zeros_like(inputs[0][:, :channels]), ["random values"])
+    else:
+        batch = example_batch(built, 1, "training", channels=input_channels(config))
+    return prepare(batch, device, 0, 0)
 
 
 def _peak(device) -> tuple[int, str]:

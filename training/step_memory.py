@@ -16,7 +16,10 @@ from torch.utils._pytree import tree_leaves
 
 from configs import ExperimentConfig
 from models.inputs import BuiltModel
-from training.losses import build_loss, first_tensor
+from training.dataset import input_channels
+from training.denoising import build_preparation
+from training.example_batches import example_batch
+from training.losses import build_loss
 
 # Copies of the parameters that the optimizer keeps beside them.
 OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "sgd": 1}
@@ -86,18 +89,17 @@ def estimate_step(built: BuiltModel, config: ExperimentConfig) -> StepEstimate:
     """Forward, loss and backward of one sample at the training patch, on the meta device.
 
     Precision is float32 whatever the config's, because meta tensors know no autocast: mixed precision needs less.
-    Raises whatever a network raises that does not run on meta tensors.
+    Raises whatever a network raises that does not run on meta tensors; LossError, DataError for what cannot be trained.
     """
+    prepare = build_preparation(config)
     module = copy.deepcopy(built.module).to("meta").train()
     loss = build_loss(config).to("meta")
-    inputs = built.example_inputs(1, "meta", which="training")
+    batch = example_batch(built, 1, "training", channels=input_channels(config), with_values=False)
     own_bytes = sum(t.nbytes for t in (*module.parameters(), *module.buffers()))
     trained_bytes = sum(p.nbytes for p in module.parameters() if p.requires_grad)
     copies = OPTIMIZER_STATES[config.training.optimizer.type] + (config.training.ema_decay > 0)
     mode = LiveBytes()
     with mode:
-        output = module(*inputs)
-        # Of an image network that is the input's shape too; a denoiser's input holds the condition as well.
-        target = torch.empty_like(first_tensor(output))
-        loss(output, target).total.backward()
+        micro_batch = prepare(batch, torch.device("meta"), 0, 0)
+        loss(module(*micro_batch.inputs), micro_batch.target).total.backward()
     return StepEstimate(own_bytes, copies * trained_bytes, mode.peak_bytes)

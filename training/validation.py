@@ -66,6 +66,11 @@ def magnitudes(images: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
     return single * scale[:, None, None].to(single) + offset[:, None, None].to(single)
 
 
+def on_host(tensor: Tensor) -> Tensor:
+    """The tensor on the CPU. One without data (meta, where a trace looks on) becomes zeros of its shape."""
+    return torch.zeros(tensor.shape, dtype=tensor.dtype) if tensor.is_meta else tensor.cpu()
+
+
 def validate_batch(
     network: nn.Module, loss: nn.Module, micro_batch: MicroBatch, settings: StepSettings
 ) -> tuple[Tensor, float]:
@@ -73,19 +78,25 @@ def validate_batch(
     enabled = settings.autocast_dtype is not None
     with torch.autocast(settings.device_type, settings.autocast_dtype, enabled=enabled):
         output = first_tensor(network(*micro_batch.inputs))
-    return output, float(loss(output, micro_batch.target).total)
+    return output, float(on_host(loss(output, micro_batch.target).total))
 
 
-# (network, collated batch) to the loss, a mean over its samples, and images (B, C, H, W), None where none are made.
+# (network, collated batch) to the loss, a mean over its samples, and images (B, C, H, W) on the CPU, None where none
+# are made. Nothing of a batch is left on the device when the next one comes.
 BatchResult = Callable[[nn.Module, dict[str, Any]], tuple[float, Tensor | None]]
 
 
-def direct_result(loss: nn.Module, settings: StepSettings, device: torch.device) -> BatchResult:
-    """The images that the network makes of its inputs, and their loss."""
+def direct_result(
+    loss: nn.Module,
+    settings: StepSettings,
+    device: torch.device,
+    prepare: Callable[[dict[str, Any], torch.device], MicroBatch] = to_device,
+) -> BatchResult:
+    """The images that the network makes of its inputs, and their loss. prepare: makes micro-batches of batches."""
 
     def run(network: nn.Module, batch: dict[str, Any]) -> tuple[float, Tensor]:
-        output, value = validate_batch(network, loss, to_device(batch, device), settings)
-        return value, output
+        output, value = validate_batch(network, loss, prepare(batch, device), settings)
+        return value, on_host(output)
 
     return run
 
@@ -117,7 +128,7 @@ def validate(
                 losses += [value] * len(batch["name"])
                 fractions += batch["sampled_fraction"].tolist()
                 zero_filled, got, target = (
-                    None if x is None else magnitudes(x.cpu(), batch["offset"], batch["scale"])
+                    None if x is None else magnitudes(x, batch["offset"], batch["scale"])
                     for x in (batch["input"], output, batch["target"])
                 )
                 for position, index in enumerate(batch["index"].tolist()):

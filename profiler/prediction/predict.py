@@ -11,6 +11,7 @@ import numpy as np
 from configs import ExperimentConfig
 from models.inputs import BuiltModel
 from profiler.batch_limits import MAX_BATCH_SIZE
+from profiler.example_data import validation_shape
 from profiler.memory_fingerprint import memory_fingerprint
 from profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
 from profiler.prediction.allocation_order import packed
@@ -177,7 +178,7 @@ def predict_setting(
         "validation": None
         if validation is None
         else {
-            "input_shape": built.input_shape(config.data.val_batch_size),
+            "input_shape": validation_shape(built, config),
             "allocated_bytes": validation.allocated_bytes,
             "reserved_bytes": _validation_alone(trace),
         },

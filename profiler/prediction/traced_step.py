@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -14,9 +14,10 @@ from configs import ExperimentConfig
 from models.inputs import BuiltModel
 from models.windows import clear_cache
 from profiler.counting.meta_copy import copy_to
+from profiler.example_data import ExampleData
 from profiler.prediction.cuda_emulation import cuda_on_meta
 from profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
-from training.losses import build_loss, first_tensor
+from training.losses import build_loss
 from training.step import MicroBatch, StepSettings, TrainingState, build_settings, build_state, training_step
 
 # The optimizer makes its state in the first step; from the second on every step is like the one before.
@@ -88,14 +89,6 @@ def copy_with_data(module: nn.Module) -> nn.Module:
     return copy_to(module, (), None)[0]
 
 
-def output_shape(
-    built: BuiltModel, module: nn.Module, batch_size: int, device: str = "meta"
-) -> tuple[int, ...]:
-    """Shape of the network's first result for a training batch, by one forward."""
-    with torch.no_grad():
-        return tuple(first_tensor(module(*built.example_inputs(batch_size, device, which="training"))).shape)
-
-
 def trace_training(
     built: BuiltModel,
     config: ExperimentConfig,
@@ -117,22 +110,25 @@ def trace_training(
         copied = copy_without_data if device == "meta" else copy_with_data
         module = copied(built.module).train()
         loss = copied(build_loss(config))
-        sample_shape = output_shape(built, module, batch_size, device)
+        settings = build_settings(config, "cuda")
+        data = ExampleData(built, config, loss, torch.device(device))
+        batches = data.micro_batches(batch_size)
+        validate = data.validation(settings) if validation else None
         clear_cache()
         trace = StorageTrace(device)
         with _young_garbage_only(), trace:
-            state, settings = _set_up(trace, config, module, loss)
-            stream = _micro_batches(trace, built, batch_size, sample_shape, device)
+            state = _set_up(trace, config, module, loss, settings)
+            stream = _micro_batches(trace, batches)
             outcome = None
             for _ in range(steps):
                 trace.start_step()
                 outcome = training_step(state, settings, stream, _finite)
                 # What only Python's cycles hold would be freed at some time; here it is at the end of a step.
                 gc.collect()
-            if validation:
+            if validate is not None:
                 trace.phase = "validation"
                 trace.start_step()
-                _validate(built, config, state, settings, device)
+                _validate(state, validate)
             traced = trace.finish(batch_size, [FINITE_ASSUMPTION])
             del outcome
     clear_cache()
@@ -178,8 +174,12 @@ def trace_inference(built: BuiltModel, config: ExperimentConfig, batch_size: int
 
 
 def _set_up(
-    trace: StorageTrace, config: ExperimentConfig, module: nn.Module, loss: nn.Module
-) -> tuple[TrainingState, StepSettings]:
+    trace: StorageTrace,
+    config: ExperimentConfig,
+    module: nn.Module,
+    loss: nn.Module,
+    settings: StepSettings,
+) -> TrainingState:
     # In the order of training/loop.py: the loss is on the device before the network.
     for category, part in (("loss_networks", loss), ("parameters", module)):
         trace.category = category
@@ -191,39 +191,28 @@ def _set_up(
     trace.category = "ema"
     state = build_state(config, module, loss, total_steps=TRACED_STEPS)
     trace.category = None
-    settings = build_settings(config, "cuda")
     state.scaler = PhaseScaler(trace, settings.autocast_dtype is torch.float16)
     state.loss = PhasedLoss(trace, loss)
-    return state, settings
+    return state
 
 
-def _micro_batches(
-    trace: StorageTrace, built: BuiltModel, batch_size: int, sample_shape: tuple[int, ...], device: str
-) -> Iterator[MicroBatch]:
-    """As training/batch_stream.py hands them over: made when asked for, held by nobody else."""
+def _micro_batches(trace: StorageTrace, batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+    """The batches, announced to the trace, and held by nobody here."""
     while True:
-        yield _batch(trace, built, batch_size, sample_shape, device)
+        yield _announced(trace, batches)
 
 
-def _batch(
-    trace: StorageTrace, built: BuiltModel, batch_size: int, sample_shape: tuple[int, ...], device: str
-) -> MicroBatch:
+def _announced(trace: StorageTrace, batches: Iterator[MicroBatch]) -> MicroBatch:
     trace.phase, trace.category = "inputs", "inputs"
-    inputs = built.example_inputs(batch_size, device, which="training")
-    target = torch.zeros(sample_shape, device=device)
+    micro_batch = next(batches)
     trace.phase, trace.category = "forward", None
-    return MicroBatch(inputs, target)
+    return micro_batch
 
 
-def _validate(
-    built: BuiltModel, config: ExperimentConfig, state: TrainingState, settings: StepSettings, device: str
-) -> None:
+def _validate(state: TrainingState, validate: Callable[[nn.Module], object]) -> None:
     """One batch of training/validation.py: the averaged weights on whole images."""
     network = state.module if state.ema is None else state.ema.module
     network.eval()
+    # Not in inference mode, in which operators made of others reach the trace as one, without what they make inside.
     with torch.no_grad():
-        inputs = built.example_inputs(config.data.val_batch_size, device, which="inference")
-        enabled = settings.autocast_dtype is not None
-        with torch.autocast("cuda", settings.autocast_dtype, enabled=enabled):
-            output = first_tensor(network(*inputs))
-        state.loss.loss(output, torch.empty_like(output))
+        validate(network)

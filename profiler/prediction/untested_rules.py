@@ -6,6 +6,7 @@ UNTESTED_RULES = (
     "size of the CUDA context, and of the kernels a run loads into it",
     "cuBLAS workspaces of torch 2.5 and newer, and which release first shares them with cublasLt",
     "cuDNN workspaces of convolutions, and the spike of cudnn.benchmark: not in the prediction",
+    "cuFFT workspaces of losses on k-space and of data consistency: not in the prediction",
     "the attention kernel that is really picked, and what its backward pass uses beside its results",
     "temporaries of CUDA's backward kernels of LayerNorm, GroupNorm and sums",
     "sort buffers of the relative position bias's backward pass (index_put with accumulation)",

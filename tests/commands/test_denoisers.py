@@ -91,6 +91,20 @@ def test_what_cannot_be_trained_is_one_line(write_config, capsys):
     ]
 
 
+def test_a_loss_whose_targets_no_data_has_is_one_line(write_config, capsys):
+    """Cross entropy of images was a traceback in the first step."""
+    changes = {
+        "model": {"net_type": "timm", "name": "test_vit", "img_size": 32},
+        "training.loss.type": "cross_entropy",
+    }
+    config = write_config({**changes, "training.diffusion": {}})
+    assert command_of("train").main(["--config", str(config), "--device", "cpu"]) == 2
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert [line for line in errors if line.startswith("error:")] == [
+        'error: training.loss.type: the data has no classes; "cross_entropy" can only be profiled'
+    ]
+
+
 def test_the_step_of_one_sample_is_a_denoisers_step(write_config):
     """What validate_setup.py runs in a process of its own: with a real sample, and with random values."""
     import torch
@@ -106,3 +120,29 @@ def test_the_step_of_one_sample_is_a_denoisers_step(write_config):
         assert report["loss"] >= 0
         assert report["peak_bytes"] > 0
     torch.set_num_threads(threads)
+
+
+def test_the_step_of_one_sample_is_the_runs_own(write_config, monkeypatch):
+    """Compiled and deterministic where the run is; refused with the run's own words."""
+    import torch
+
+    from configs import load_config
+    from training.errors import LossError
+    from training.single_step_process import make_step
+
+    told = []
+    monkeypatch.setattr(torch, "compile", lambda network: told.append("compiled") or network)
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", told.append)
+    threads = torch.get_num_threads()
+
+    def step(changes):
+        config = load_config(write_config(changes)).config.model_dump(mode="json")
+        make_step({"config": config, "device": "cpu", "trust_config": False, "real_sample": False})
+        torch.set_num_threads(threads)
+
+    step({})
+    step({"system.compile": True, "system.deterministic": True})
+    assert told == [False, True, "compiled"]
+    timm = {"net_type": "timm", "name": "test_vit", "img_size": 32}
+    with pytest.raises(LossError, match="the data has no classes"):
+        step({"model": timm, "training.diffusion": {}, "training.loss.type": "cross_entropy"})

@@ -11,6 +11,7 @@ from configs import config_from_dict
 from models.inputs import BuiltModel, InputSpec
 from models.registry import build_model
 from profiler import training_memory, training_probe
+from profiler.example_data import ExampleData, output_shape
 from profiler.training_memory import (
     AllocatorTroubles,
     CudaMemory,
@@ -21,6 +22,8 @@ from profiler.training_memory import (
 )
 from profiler.training_probe import NoStepError, probe_training
 from tests.training.conftest import TINY_RUN, merged
+from training import validation
+from training.losses import build_loss
 from training.step_memory import LiveBytes
 
 CPU = torch.device("cpu")
@@ -121,14 +124,14 @@ def test_the_step_is_the_step_of_training(monkeypatch):
 
 def test_validation_is_of_the_averaged_weights_without_gradients(monkeypatch):
     seen = []
-    real = training_probe.validate_batch
+    real = validation.validate_batch
 
     def validate(network, loss, batch, settings):
         output, value = real(network, loss, batch, settings)
         seen.append((network.training, torch.is_inference_mode_enabled(), tuple(output.shape), network))
         return output, value
 
-    monkeypatch.setattr(training_probe, "validate_batch", validate)
+    monkeypatch.setattr(validation, "validate_batch", validate)
     states = []
     real_state = training_probe.build_state
     monkeypatch.setattr(
@@ -158,8 +161,8 @@ def test_a_cpu_is_measured_really():
 
 def test_micro_batches_are_held_by_the_step_alone():
     """A loop that keeps the last batch while it makes the next holds two of them; here one is freed first."""
-    built, _ = built_and_config()
-    stream = training_probe._micro_batches(built, 2, (2, 1, 16, 16), torch.device("meta"))
+    built, config = built_and_config()
+    stream = ExampleData(built, config, build_loss(config), torch.device("meta")).micro_batches(2)
     first = next(stream)
     target = weakref.ref(first.target)
     del first
@@ -215,7 +218,7 @@ def test_a_network_that_asks_for_values_is_probed_all_the_same():
     specs = (InputSpec((1, 8, 8)),)
     module = Asks().train()
     built = BuiltModel("custom", module, {"inference": specs, "training": specs})
-    assert training_probe.output_shape(built, 5, "training") == (5, 3, 8, 8)
+    assert output_shape(built, 5, "training") == (5, 3, 8, 8)
     assert module.training
     assert probe_training(built, config, CPU, 5, 3, CountedMemory()).steps_run == 3
 

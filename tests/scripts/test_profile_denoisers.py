@@ -1,11 +1,13 @@
 """profile_model.py on denoisers: a complete profile, and what a reconstruction costs beside one call."""
 
 import json
+import sys
 
 import pytest
 
 from configs import config_from_dict
-from profiler.reconstruction_cost import add_latency, reconstruction_cost
+from profiler.console import Console, print_reconstruction
+from profiler.reconstruction_cost import GUIDED, add_latency, reconstruction_cost
 from tests.models.test_denoisers import TINY
 
 QUICK = ("--device", "cpu", "--num-runs", "2", "--warmup", "1")
@@ -71,6 +73,18 @@ def test_the_cost_by_hand():
     )
     add_latency({"reconstruction": block}, {"timing": {"mean_ms": 3.0}})
     assert block["latency_ms"] == 21.0
+
+
+def test_a_guided_step_is_said_to_be_one_call_of_twice_the_batch(capsys):
+    """What is measured at batch 4 is not what sampling 4 images with guidance takes."""
+    raw = {"model": TINY["unet_denoiser"], "evaluation": {"sampling": {"guidance": 3.0}}}
+    guided = config_from_dict({**raw, "training": {"diffusion": {"condition_dropout": 0.1}}})
+    plain = config_from_dict({"model": TINY["unet_denoiser"]})
+    for config, is_guided in ((guided, True), (plain, False)):
+        block = reconstruction_cost(config, 11)
+        assert block["what"].endswith(GUIDED) == is_guided
+        print_reconstruction(Console(sys.stdout), {"reconstruction": block})
+        assert ("one call of twice the images" in " ".join(capsys.readouterr().out.split())) == is_guided
 
 
 def test_what_is_not_known_stays_unknown():

@@ -78,6 +78,18 @@ def test_adam_holds_five_times_the_weights(config_of):
     assert 5 * W <= bytes_ <= 5 * W + 16 * KIB
 
 
+@pytest.mark.parametrize(("kind", "copies"), [("sgd", 1), ("adam", 0), ("adamw", 0)])
+def test_weight_decay_is_in_a_copy_of_the_gradients(config_of, kind, copies):
+    # g + decay x w is a list of tensors of its own. Adam lets it go before it makes its temporary, which takes the
+    # same; decoupled decay shrinks the weights in place.
+    without, with_decay = (
+        peak(built(WIDE), config_of(optimizer={"type": kind, "weight_decay": decay}))[0]
+        for decay in (0.0, 0.1)
+    )
+    # Without decay SGD's peak is the end of the backward pass, with activations of one sample.
+    assert with_decay - without == pytest.approx(copies * W, abs=32 * KIB)
+
+
 def test_a_moving_average_is_one_more_copy(config_of):
     without, _, _ = peak(built(WIDE), config_of())
     with_average, _, parts = peak(built(WIDE), config_of(ema_decay=0.999))

@@ -16,7 +16,7 @@ from models.inputs import BuiltModel, InputSpec
 from models.registry import build_model
 from profiler.prediction.affine_trace import align
 from profiler.prediction.replay import live_peak
-from profiler.prediction.traced_step import TRACED_STEPS, copy_with_data, output_shape, trace_training
+from profiler.prediction.traced_step import TRACED_STEPS, copy_with_data, trace_training
 from training.losses import build_loss
 from training.step import MicroBatch, build_settings, build_state, training_step
 
@@ -130,7 +130,6 @@ def test_live_bytes_are_within_one_percent_of_torchs_own_tracker(built_of, netwo
     predicted = trace_training(built, config, batch_size, as_on_cuda=False, validation=False)
     hook.remove()
     module = copy_with_data(built.module)
-    shape = output_shape(built, module, batch_size, "cpu")
     tracker = MemTracker()
     tracker.track_external(module)
     with tracker:
@@ -138,16 +137,20 @@ def test_live_bytes_are_within_one_percent_of_torchs_own_tracker(built_of, netwo
         for _ in range(TRACED_STEPS):
             tracker.reset_mod_stats()
             gc.collect()  # as the trace does between steps
-            outcome = training_step(state, build_settings(config, "cpu"), batches(built, batch_size, shape))
+            outcome = training_step(state, build_settings(config, "cpu"), batches(built, batch_size))
     snapshot = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]
     assert outcome.loss.isfinite()
     show(network, batch_size, "MemTracker", peak_bytes(predicted) / snapshot["Total"])
     assert peak_bytes(predicted) == pytest.approx(snapshot["Total"], rel=0.01)
 
 
-def batches(built, batch_size, target_shape):
+def batches(built, batch_size):
+    """As the loop's data: an image, and a target of its shape, also for the classifier, whose loss ignores it."""
     while True:
-        yield MicroBatch(built.example_inputs(batch_size, which="training"), torch.zeros(target_shape))
+        yield MicroBatch(
+            built.example_inputs(batch_size, which="training"),
+            torch.zeros(batch_size, *built.input_shape(1, "training")[1:]),
+        )
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ from profiler.worker_process import WorkerError
 
 GIGA = 1e9
 COUNTED_FIELDS = (
-    "by_kind", "by_operator", "by_module", "uncounted_operators", "elementwise_flops", "softmax_macs",
-    "counted_on", "note",
+    "macs_complex_as_one", "by_kind", "by_operator", "by_operator_complex_as_one", "by_module",
+    "uncounted_operators", "elementwise_flops", "softmax_macs", "counted_on", "note",
 )  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 check.
 
 Each case is a small module, its inputs and the MACs of one call, written out as the product they are.
-Convention: one MAC per multiply-add of a matrix product, convolution or attention product; nothing else;
-masks not discounted.
+Convention: one MAC per real multiply-add of a matrix product, convolution or attention product, four per complex
+one; nothing else; masks not discounted.
 """
 
 import torch
@@ -66,10 +66,25 @@ CASES: tuple[Case, ...] = (
     ),
     case(
         "mm of complex numbers",
-        3 * 4 * 5,
+        4 * 3 * 4 * 5,
         lambda: Call("torch.mm"),
         lambda: randn(3, 4, dtype=torch.complex64),
         lambda: randn(4, 5, dtype=torch.complex64),
+    ),
+    # A real matrix meets the real and the imaginary part: two multiply-adds, not four.
+    case(
+        "mm of real and imaginary parts",
+        2 * 3 * 4 * 5,
+        lambda: Call(lambda x, w: torch.view_as_real(x).transpose(-1, -2) @ w),
+        lambda: randn(3, 4, dtype=torch.complex64),
+        lambda: randn(4, 5),
+    ),
+    case(
+        "mm of int64",
+        3 * 4 * 5,
+        lambda: Call("torch.mm"),
+        lambda: torch.ones(3, 4, dtype=torch.int64),
+        lambda: torch.ones(4, 5, dtype=torch.int64),
     ),
     case(
         "mm of int8",
@@ -176,6 +191,19 @@ CASES: tuple[Case, ...] = (
         "torch.nn.functional.conv2d",
         (1, 8, 16, 16),
         w=(16, 8, 3, 3),
+    ),
+    # 16 x 16 places x 4 x 2 x 9, four real MACs each: PyTorch takes three real convolutions for it.
+    case(
+        "Conv2d of complex numbers",
+        4 * 16 * 16 * (4 * 2 * 9),
+        lambda: nn.Conv2d(2, 4, 3, padding=1, dtype=torch.complex64),
+        lambda: randn(1, 2, 16, 16, dtype=torch.complex64),
+    ),
+    case(
+        "ConvTranspose1d of complex numbers, grouped",
+        4 * 2 * 10 * (4 * 3 * 5),
+        lambda: nn.ConvTranspose1d(4, 6, 5, groups=2, dtype=torch.complex64),
+        lambda: randn(2, 4, 10, dtype=torch.complex64),
     ),
     # Time-batch-channel: 8 places x 2 x (3 x 4 x 5)
     call("conv_tbc", 8 * 2 * (3 * 4 * 5), "torch.conv_tbc", (10, 2, 4), w=(3, 4, 5), b=(5,)),
@@ -341,6 +369,14 @@ CASES: tuple[Case, ...] = (
     # Others
     # Per row and feature: 4 x 5 for x1' W, then 5 with x2.
     layer("Bilinear", 3 * 6 * (4 * 5 + 5), lambda: nn.Bilinear(4, 5, 6), (3, 4), (3, 5)),
+    # Each point (x, y, 1) of the grid by 2 x 3, or (x, y, z, 1) by 3 x 4.
+    call("affine_grid", 256 * 256 * 2 * 3, lambda t: F.affine_grid(t, (1, 3, 256, 256), False), (1, 2, 3)),
+    call(
+        "affine_grid, 3-D",
+        2 * 4 * 5 * 6 * 3 * 4,
+        lambda t: F.affine_grid(t, (2, 1, 4, 5, 6), True),
+        (2, 3, 4),
+    ),
     # More than 25 rows: a matrix product of 30 x 40 x 4.
     call("cdist by product", 2 * 30 * 40 * 4, "torch.cdist", (2, 30, 4), (2, 40, 4)),
     # Differences, element by element.

@@ -1,118 +1,40 @@
-"""The counter itself: a dispatch mode that looks every executed operator up in the table.
+"""The counter itself: a dispatch mode that looks every executed operator up in the table."""
 
-Under autograd torch takes composite operators apart before a mode sees them; in inference mode it does not,
-and a mode that looked only at names would count ``linear`` or ``scaled_dot_product_attention`` as nothing. So
-whatever is not counted under its own name is decomposed here, and what cannot be decomposed is free or
-unknown, by exact name.
-"""
-
+import threading
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from .complex_numbers import REAL_PER_COMPLEX, THIRD_COUNTS, ComposedConvolutions, has_complex
 from .elementwise import elementwise_flops, softmax_macs, softmax_macs_inside
-from .free_operators import FREE
 from .module_tree import ModuleTracker
-from .operator_table import COUNTED, PRODUCT, CountedOperator
-
-# Operators by which tensor subclasses answer for their shape: nothing is executed, the subclass must reply
-# itself.
-SHAPE_QUERIES = frozenset(
-    {
-        "aten::dim",
-        "aten::is_contiguous",
-        "aten::is_non_overlapping_and_dense",
-        "aten::is_strides_like_format",
-        "aten::numel",
-        "aten::size",
-        "aten::storage_offset",
-        "aten::stride",
-        "aten::sym_is_contiguous",
-        "aten::sym_numel",
-        "aten::sym_size",
-        "aten::sym_storage_offset",
-        "aten::sym_stride",
-        "prim::layout",
-    }
-)
-
+from .operator_rules import Rule, decompose, rule_for, run_beside_meta
+from .operator_table import PRODUCT
+from .threads import ThreadFollowingMode
 
 DENSE_LAYOUTS = (torch.strided, torch._mkldnn)
 
 
-class Rule(NamedTuple):
-    """What to do with one operator overload; looked up once per overload and count."""
-
-    name: str
-    action: str  # "count", "decompose", "free", "unknown", "shape"
-    counted: CountedOperator | None = None
-    estimate: tuple[str, int] = ("none", 0)
-
-
-def operator_name(func) -> str:
-    """The dispatcher's name without the overload; "higher_order::name" for operators that take functions."""
-    if isinstance(func, torch._ops.HigherOrderOperator):
-        return f"higher_order::{func.name()}"
-    return func._schema.name
-
-
-COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-
-
-def runs_as_others(func) -> bool:
-    """Whether an operator is defined by others that run in its place, on every device and with gradients."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE)
-
-
-def has_python_decomposition(func) -> bool:
-    """Whether torch has others for it that a compiler may run in its place; by itself it runs a kernel of its own."""
-    return COMPOSITE in func.py_kernels
-
-
-def decompose(func, args, kwargs):
-    """Runs an operator as others. Those of the dispatcher come first: they are the ones that a device runs."""
-    if runs_as_others(func):
-        return func._op_dk(COMPOSITE, *args, **kwargs)
-    return func.decompose(*args, **kwargs)
-
-
-def rule_for(func) -> Rule:
-    name = operator_name(func)
-    if name in SHAPE_QUERIES:
-        return Rule(name, "shape")
-    if name in COUNTED:
-        return Rule(name, "count", counted=COUNTED[name])
-    is_operator = not isinstance(func, torch._ops.HigherOrderOperator)
-    if is_operator and runs_as_others(func):
-        return Rule(name, "decompose")
-    if name in FREE:
-        return Rule(name, "free", estimate=FREE[name])
-    if is_operator and has_python_decomposition(func):
-        return Rule(name, "decompose")
-    return Rule(name, "unknown")
-
-
-def takes_floating_point(args, kwargs) -> bool:
-    """Whether a real, complex or quantized tensor goes in: without one there is nothing to multiply."""
-    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
-    return any(
-        isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex() or t.is_quantized)
-        for t in leaves
-    )
-
-
-class CountingMode(TorchDispatchMode):
+class CountingMode(ThreadFollowingMode):
     """Counts every operator executed inside it, on any device, in forward and backward.
+
+    What the code inside does in Python threads counts too (see threads.py).
 
     Args:
         tracker: attributes the work to modules.
         split_recomputed: keep what checkpointing runs again during a backward, and what a fused attention
-            backward computes again, in ``recomputed_macs`` and out of ``macs``.
+            backward computes again, in ``apart["recomputed_macs"]`` and out of the MACs.
         create_graph: the backward is itself differentiated. Its operators then run with gradients enabled, as
             recomputed ones do, so that only work inside a module's forward is taken for recomputation.
+
+    Attributes:
+        by_kind, by_operator: MACs. complex_by_operator: those of them that are of complex numbers.
+        uncounted: calls of operators that nobody has a formula for, and of what else was seen and not counted.
+        apart: "recomputed_macs", and the estimates "elementwise_flops" and "softmax_macs".
+        remarks: what a reader of the figures should know.
     """
 
     supports_higher_order_operators = True
@@ -124,10 +46,9 @@ class CountingMode(TorchDispatchMode):
         self.create_graph = create_graph
         self.by_kind: Counter[str] = Counter()
         self.by_operator: Counter[str] = Counter()
+        self.complex_by_operator: Counter[str] = Counter()
         self.uncounted: Counter[str] = Counter()
-        self.recomputed_macs = 0
-        self.elementwise_flops = 0
-        self.softmax_macs = 0
+        self.apart: Counter[str] = Counter()
         self.remarks: set[str] = set()
         self._rules: dict[object, Rule] = {}
         self._weight_storages = {
@@ -137,6 +58,17 @@ class CountingMode(TorchDispatchMode):
             and t.layout is torch.strided
             and not nn.parameter.is_lazy(t)
         }
+        self._lock = threading.Lock()
+        self._composed = ComposedConvolutions()
+
+    def twin(self) -> "CountingMode":
+        twin = super().twin()
+        twin._composed = ComposedConvolutions()
+        return twin
+
+    def handed_over(self) -> Callable[[], AbstractContextManager]:
+        owner = self.tracker.current()
+        return lambda: self.tracker.credited_to(owner)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -151,16 +83,15 @@ class CountingMode(TorchDispatchMode):
         if rule.name == "higher_order::cond":
             return self._run_branch(*args)
         out = run_beside_meta(func, args, kwargs)
-        if rule.action == "count":
-            self._count(rule, out, args, kwargs)
-        elif rule.action == "free":
-            how, factor = rule.estimate
-            if how == "softmax":
-                self.softmax_macs += softmax_macs(out)
-            elif factor:
-                self.elementwise_flops += elementwise_flops(how, factor, out, args)
-        elif takes_floating_point(args, kwargs):
-            self.uncounted[rule.name] += 1
+        is_third = self._composed.is_third(rule.name, args)
+        with self._lock:
+            self._ran_in.add(threading.get_ident())
+            if rule.action == "count":
+                self._count(rule, out, args, kwargs, is_third)
+            elif rule.action == "free":
+                self._estimate(rule, out, args)
+            else:
+                self.uncounted[rule.name] += 1
         return out
 
     def _run_branch(self, predicate, true_branch, false_branch, operands):
@@ -168,7 +99,14 @@ class CountingMode(TorchDispatchMode):
         with self:
             return (true_branch if predicate else false_branch)(*operands)
 
-    def _count(self, rule: Rule, out, args, kwargs) -> None:
+    def _estimate(self, rule: Rule, out, args) -> None:
+        how, factor = rule.estimate
+        if how == "softmax":
+            self.apart["softmax_macs"] += softmax_macs(out)
+        elif factor:
+            self.apart["elementwise_flops"] += elementwise_flops(how, factor, out, args)
+
+    def _count(self, rule: Rule, out, args, kwargs, is_third: bool) -> None:
         kind, formula = rule.counted
         if "out" in kwargs:
             # The result is handed to the formula first, wherever it was written.
@@ -184,23 +122,26 @@ class CountingMode(TorchDispatchMode):
         if work is None:
             self.uncounted[rule.name] += 1
             return
-        self.softmax_macs += softmax_macs_inside(formula, args)
+        self.apart["softmax_macs"] += softmax_macs_inside(formula, args)
         module, path = self.tracker.current()
         works = work if isinstance(work, dict) else {self._kind(kind, module, args): work}
+        is_complex = has_complex(args)
+        times = REAL_PER_COMPLEX if is_complex else THIRD_COUNTS if is_third else 1
         recomputed = self.split_recomputed and self._is_recomputation()
-        for work_kind, macs in works.items():
+        for work_kind, own in works.items():
             if work_kind == "recomputed" and not self.split_recomputed:
                 work_kind = kind
+            macs = own * times
             if recomputed or work_kind == "recomputed":
-                self.recomputed_macs += macs
+                self.apart["recomputed_macs"] += macs
             elif macs:
                 self.by_kind[work_kind] += macs
                 self.by_operator[rule.name] += macs
                 self.tracker.own_macs[path][work_kind] += macs
-        if isinstance(out, torch.Tensor) and out.is_complex():
-            self.remarks.add(
-                "products of complex numbers count one MAC per complex multiply-add (four real ones)"
-            )
+                if is_complex or is_third:
+                    # With the third convolution the first and the second are known to be complex, too.
+                    self.complex_by_operator[rule.name] += own * REAL_PER_COMPLEX
+                    self.tracker.own_complex_macs[path] += own * REAL_PER_COMPLEX
 
     def _kind(self, kind: str, module: nn.Module | None, args) -> str:
         if kind not in ("linear", PRODUCT):
@@ -224,23 +165,3 @@ class CountingMode(TorchDispatchMode):
         if torch._C._current_graph_task_id() == -1 or not torch.is_grad_enabled():
             return False
         return self.tracker.in_module() or not self.create_graph
-
-
-def run_beside_meta(func, args, kwargs):
-    """Runs an operator; where meta and other tensors meet, the others are taken to meta for it.
-
-    Models make small constants on the CPU in their forward. An operator that would write into the CPU tensor
-    is not
-    retried: the tensor would keep a stale value that a later branch could read.
-    """
-    try:
-        return func(*args, **kwargs)
-    except (RuntimeError, NotImplementedError):
-        leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
-        devices = {t.device.type for t in leaves if isinstance(t, torch.Tensor)}
-        schema = getattr(func, "_schema", None)
-        if "meta" not in devices or len(devices) == 1 or schema is None or schema.is_mutable:
-            raise
-        leaves = [t.to("meta") if isinstance(t, torch.Tensor) else t for t in leaves]
-        args, kwargs = torch.utils._pytree.tree_unflatten(leaves, spec)
-        return func(*args, **kwargs)

@@ -14,6 +14,9 @@ from .meta_copy import copy_to, random_state_kept
 # fvcore's operators that are no matrix products.
 NOT_MACS = "no matrix product: not a MAC by our convention"
 NOT_SEEN = "not counted by fvcore"
+FVCORE_COMPLEX = "complex numbers: ours counts four per multiply-add, fvcore one, and three in convolutions"
+THOP_COMPLEX = "complex numbers: ours counts four per multiply-add, thop one"
+COMPLEX_IN = "complex numbers in "
 KIND_IN_WORDS = {"attention": "attention products", "linear": "matrix products", "other": "other products"}
 
 
@@ -59,6 +62,9 @@ def _fvcore_opinion(module: nn.Module, inputs: tuple, ours) -> dict:
     parts = []
     for name in sorted({*figures.printed, *figures.exact}):
         printed, exact = figures.printed.get(name, 0), figures.exact.get(name, 0)
+        if extra := figures.complex_extra.get(name, 0):
+            parts.append({"operator": name, "macs": -extra, "why": FVCORE_COMPLEX})
+            exact -= extra
         if printed != exact:
             why = (
                 NOT_MACS
@@ -90,9 +96,11 @@ def _thop_opinion(module: nn.Module, inputs: tuple, ours) -> dict:
     for node in _outermost_units(ours.by_module, unit_paths):
         unit = unit_paths.get(node["path"])
         if unit is not None:
-            differences[unit.module_class] += unit.macs - node["macs"]
+            as_thop_counts = node["macs_complex_as_one"]
+            differences[unit.module_class] += unit.macs - as_thop_counts
             sides["thop"][unit.module_class] += unit.macs
-            sides["ours"][unit.module_class] += node["macs"]
+            sides["ours"][unit.module_class] += as_thop_counts
+            differences[f"{COMPLEX_IN}{unit.module_class}"] += as_thop_counts - node["macs"]
             continue
         for kind, macs in node["own"].items():
             name = f"{KIND_IN_WORDS.get(kind, kind)} in {node['class']}"
@@ -133,6 +141,8 @@ def _outermost_units(node: dict, unit_paths: dict) -> Iterator[dict]:
 
 
 def _why_thop(name: str, sides: dict[str, Counter]) -> str:
+    if name.startswith(COMPLEX_IN):
+        return THOP_COMPLEX
     if not sides["ours"][name]:
         return NOT_MACS
     if name.startswith("ConvTranspose"):

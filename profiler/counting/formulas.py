@@ -2,7 +2,8 @@
 
 Unit: one MAC is one multiply-add of a matrix product, convolution or attention product (FLOPs = 2 x MACs).
 Bias, activation, normalisation, softmax and interpolation are never counted here; masks are not discounted;
-the zeros that pad a convolution are counted. A complex multiply-add counts as one.
+the zeros that pad a convolution are counted. The handles count multiply-adds of whatever numbers the tensors
+hold; the engine takes those of complex numbers four times, because a MAC is a real multiply-add.
 
 Every handle has the signature ``handle(out, *args, **kwargs)``: the operator's result, then its arguments as
 the dispatcher passed them. It returns the MACs as an int, or a dict from kind ("linear", "attention",
@@ -216,6 +217,16 @@ def mkldnn_rnn_layer_backward(out, x, weight_ih, weight_hh, *args, **kwargs) -> 
 
 
 # Others
+
+
+def affine_grid(out_nhwc, theta, *args, **kwargs) -> Work:
+    """Every point of the grid times the matrix: N H W x 2 x 3, or N D H W x 3 x 4."""
+    return out_nhwc.numel() * (out_nhwc.shape[-1] + 1)
+
+
+def affine_grid_backward(out, grad_nhwc, *args, **kwargs) -> Work:
+    """The matrix's gradient, a product of the size of the forward's; the grid has none."""
+    return grad_nhwc.numel() * (grad_nhwc.shape[-1] + 1)
 
 
 def trilinear(out, i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim=1) -> Work:

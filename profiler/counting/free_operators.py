@@ -49,7 +49,7 @@ FREE_GROUPS = (
         is_non_overlapping_and_dense _nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets
         _nested_get_offsets _nested_get_lengths _nested_get_ragged_idx _nested_get_min_seqlen
         _nested_get_max_seqlen _nested_get_jagged_dummy _nested_compute_contiguous_strides_offsets
-        segment_lengths""",
+        segment_lengths _validate_compressed_sparse_indices""",
     ),
     FreeGroup("none", 0, "device layout", namespace="prim"),
     # Creation and random numbers.
@@ -66,8 +66,7 @@ FREE_GROUPS = (
         _philox_key_split _philox_normal _philox_uniform _cudnn_init_dropout_state _empty_affine_quantized
         _empty_per_channel_affine_quantized _sparse_coo_tensor_with_dims
         _sparse_coo_tensor_with_dims_and_tensors _sparse_compressed_tensor_with_dims sparse_coo_tensor
-        sparse_compressed_tensor affine_grid_generator cudnn_affine_grid_generator
-        cudnn_affine_grid_generator_backward""",
+        sparse_compressed_tensor""",
         with_inplace=True,
     ),
     # Copies, casts, layout changes, indexing, padding, sorting and searching: traffic, no arithmetic.
@@ -77,6 +76,7 @@ FREE_GROUPS = (
         """_cast_Byte _conj_copy _copy_from _copy_from_and_resize _fw_primal_copy _indices_copy _lazy_clone
         _make_dual_copy _mkldnn_reshape _neg_view_copy _nested_get_values_copy _nested_view_from_buffer_copy
         _nested_view_from_jagged_copy _pin_memory _reshape_alias_copy _reshape_copy _stack _to_copy _to_dense
+        _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo lu_unpack
         _to_sparse _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr _values_copy alias_copy
         as_strided_copy as_strided_scatter block_diag cat ccol_indices_copy channel_shuffle clone col2im
         col_indices_copy complex copy crow_indices_copy detach_copy diag_embed diagonal_backward diagonal_copy
@@ -316,7 +316,26 @@ FREE_GROUPS = (
         all_to_all_single broadcast broadcast_ wait_tensor""",
         namespace="_c10d_functional",
     ),
-    FreeGroup("none", 0, "_record_function_enter_new _record_function_exit", namespace="profiler"),
+    FreeGroup(
+        "none",
+        0,
+        "_record_function_enter _record_function_enter_new _record_function_exit",
+        namespace="profiler",
+    ),
+    FreeGroup(
+        "none",
+        0,
+        """fork join record_event record_stream sync_dealloc synchronize_device synchronize_event
+        synchronize_stream wait_event wait_stream""",
+        namespace="streams",
+    ),
+    FreeGroup(
+        "none",
+        0,
+        """decode_gif decode_image decode_jpeg decode_jpegs_cuda decode_png decode_webp encode_jpeg
+        encode_jpegs_cuda encode_png read_file write_file""",
+        namespace="image",
+    ),
 )
 
 

@@ -14,13 +14,14 @@ import torch
 from torch import nn
 
 from . import attention_formulas, formulas
+from .complex_numbers import REAL_PER_COMPLEX, THIRD_COUNTS
 
 CONVENTION = (
     "fvcore: multiply-adds (which it calls flops) of the operators in its table, plus 5 per element of norms, "
     "upsampling and adaptive pooling; 0 for operators without a handle"
 )
 
-PRINTED, EXACT = "printed", "exact"
+PRINTED, EXACT, COMPLEX = "printed", "exact", "complex"
 
 
 def _shapes(values) -> list[list[int] | None]:
@@ -143,6 +144,12 @@ def _einsum(inputs, outputs) -> int:
     return prod(size for index, size in sizes.items() if index in shared or index in kept)
 
 
+def _affine_grid(inputs, outputs) -> int:
+    """Every point of the grid times the matrix."""
+    out = _shapes(outputs)[0]
+    return prod(out) * (out[-1] + 1)
+
+
 def _euclidean_distance(inputs, outputs) -> int:
     """cdist where torch takes the matrix product (see formulas.cdist)."""
     a, b, out = _shapes((*inputs[:2], outputs[0]))
@@ -179,21 +186,48 @@ EXACT_HANDLES: dict[str, Callable[[list, list], int]] = {
     ),
     "aten::bilinear": _bilinear,
     "aten::einsum": _einsum,
+    "aten::affine_grid_generator": _affine_grid,
     "aten::cdist": _euclidean_distance,
 }
+
+
+def _times(inputs) -> int:
+    """How often each product of a traced operator counts: by its numbers, as in our own count."""
+    if any(value.isCompleteTensor() and value.type().dtype().is_complex for value in inputs):
+        return REAL_PER_COMPLEX
+    return THIRD_COUNTS if _is_third_convolution(inputs) else 1
+
+
+def _is_third_convolution(inputs) -> bool:
+    """A trace has a complex convolution as its three real ones; the third is of sums of real and imaginary parts."""
+    return len(inputs) > 1 and all(_is_sum_of_parts(value.node()) for value in inputs[:2])
+
+
+def _is_sum_of_parts(node) -> bool:
+    if node.kind() != "aten::add":
+        return False
+    parts = [value.node() for value in list(node.inputs())[:2]]
+    if [part.kind() for part in parts] != ["aten::select"] * 2:
+        return False
+    wholes = [next(part.inputs()) for part in parts]
+    return wholes[0] == wholes[1] and wholes[0].node().kind() == "aten::view_as_real"
 
 
 class FvcoreFigures:
     """What one trace gave.
 
     printed: operator -> what fvcore counts for it by itself; its sum is what fvcore prints.
-    exact: operator -> MACs by the handles above.
+    exact: operator -> MACs by the handles above, four for each complex multiply-add.
+    complex_extra: operator -> what of that is there because a complex multiply-add is four, in operators that
+        fvcore counts by itself.
     unsupported: operators without any handle -> calls, as fvcore warns of them.
     failures: operators whose own fvcore handle raises; fvcore by itself prints no figure then.
     """
 
-    def __init__(self, printed: dict, exact: dict, unsupported: dict, failures: list[str]):
-        self.printed, self.exact = printed, exact
+    def __init__(
+        self, printed: dict, exact: dict, complex_extra: dict, unsupported: dict, failures: list[str]
+    ):
+        self.printed, self.exact, self.complex_extra = printed, exact, complex_extra
         self.unsupported, self.failures = unsupported, failures
 
 
@@ -222,10 +256,13 @@ def count_with_fvcore(module: nn.Module, inputs: tuple) -> FvcoreFigures:
             )
             if exact:
                 try:
-                    counts[EXACT, name] = exact(node_inputs, node_outputs)
+                    products = exact(node_inputs, node_outputs)
                 except NotImplementedError:
                     # Not derivable from the node alone: fvcore's own figure is the best there is.
-                    counts[EXACT, name] = counts[PRINTED, name]
+                    products = counts[PRINTED, name]
+                counts[EXACT, name] = products * _times(node_inputs)
+                if counts[PRINTED, name]:
+                    counts[COMPLEX, name] = counts[EXACT, name] - products
             return counts
 
         return handle
@@ -239,6 +276,7 @@ def count_with_fvcore(module: nn.Module, inputs: tuple) -> FvcoreFigures:
     return FvcoreFigures(
         printed={name: n for (which, name), n in by_operator.items() if which == PRINTED},
         exact={name: _integer(n) for (which, name), n in by_operator.items() if which == EXACT},
+        complex_extra={name: _integer(n) for (which, name), n in by_operator.items() if which == COMPLEX},
         unsupported=dict(analysis.unsupported_ops()),
         failures=sorted(set(failures)),
     )

@@ -7,12 +7,19 @@ module belongs to the root. A module that is registered in two places is credite
 caller.
 """
 
+import threading
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import _len_torch_dispatch_stack
+
+from .complex_numbers import complex_as_one
+from .script_modules import check_script
 
 ROOT = ""
 
@@ -25,21 +32,52 @@ class ModuleTracker:
     """Knows which module of ``root`` is running. Use as a context manager around forward (and backward).
 
     The hooks are torch's global ones: nothing is registered on the modules themselves, and both come off on
-    exit.
+    exit. They are called in every thread of the process; which module is running is told for each by itself.
+
+    Attributes:
+        own_macs: path -> kind -> MACs. own_complex_macs: path -> those of them that are of complex numbers.
+        in_other_threads: whether work was handed to another thread.
+        unseen_modules: class -> calls of modules of ``root`` in a thread that no dispatch mode has followed.
+
+    Raises:
+        ValueError: a module is a script whose operators do not pass the dispatcher (see script_modules.py).
     """
 
     def __init__(self, root: nn.Module):
         self.root = root
         self.own_macs: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self.own_complex_macs: Counter[str] = Counter()
+        self.in_other_threads = False
+        self.unseen_modules: Counter[str] = Counter()
         self._paths: dict[nn.Module, list[str]] = defaultdict(list)
-        self._stack: list[tuple[nn.Module | None, str]] = [(None, ROOT)]
+        self._of_thread = threading.local()
         # Autograd numbers its nodes in the order of the forward: whose forward was running from which number
         # on tells, in the backward, whose gradient is being computed.
         self._sequence_starts: list[int] = [0]
         self._sequence_owners: list[tuple[nn.Module | None, str]] = [(None, ROOT)]
         self._index(root, ROOT, ())
 
+    @property
+    def _stack(self) -> list[tuple[nn.Module | None, str]]:
+        """The modules that are running in this thread, innermost last, above whom its work is credited to at first."""
+        if not hasattr(self._of_thread, "stack"):
+            self._of_thread.stack = [(None, ROOT)]
+        return self._of_thread.stack
+
+    @contextmanager
+    def credited_to(self, owner: tuple[nn.Module | None, str]) -> Iterator[None]:
+        """Credits what this thread does to ``owner`` (a ``current()`` of the thread that handed it over)."""
+        before = self._stack
+        self.in_other_threads = True
+        self._of_thread.stack, self._of_thread.is_followed = [before[0], owner], True
+        try:
+            yield
+        finally:
+            self._of_thread.stack = before
+
     def _index(self, module: nn.Module, path: str, ancestors: tuple[nn.Module, ...]) -> None:
+        if not any(isinstance(ancestor, torch.jit.ScriptModule) for ancestor in ancestors):
+            check_script(module, path)
         self._paths[module].append(path)
         for name, child in module._modules.items():
             # A module registered inside itself would make an endless tree.
@@ -47,7 +85,7 @@ class ModuleTracker:
                 self._index(child, f"{path}.{name}" if path else name, (*ancestors, module))
 
     def in_module(self) -> bool:
-        return len(self._stack) > 1
+        return self._stack[-1][0] is not None
 
     def _path_of(self, module: nn.Module) -> str:
         """The module's path: of several, one under the innermost caller; of a stranger, the caller's."""
@@ -63,6 +101,9 @@ class ModuleTracker:
         return candidates[0]
 
     def _mark_sequence(self) -> None:
+        # Every thread has numbers of its own; a backward is attributed by those of the thread that is counted.
+        if threading.get_ident() != self._thread:
+            return
         # Under no_grad no node is made and the number stays: the last mark of a number wins.
         number = torch._C._autograd._get_sequence_nr()
         if self._sequence_starts[-1] == number:
@@ -72,6 +113,11 @@ class ModuleTracker:
             self._sequence_owners.append(self._stack[-1])
 
     def _enter_module(self, module: nn.Module, args) -> None:
+        if module not in self._paths:
+            # One that is no submodule: in a list, or of somebody else.
+            check_script(module, type(module).__name__)
+        elif not self._is_followed() and not self.in_module():
+            self.unseen_modules[type(module).__name__] += 1
         self._stack.append((module, self._path_of(module)))
         if torch.is_grad_enabled():
             self._mark_sequence()
@@ -86,15 +132,21 @@ class ModuleTracker:
         if torch.is_grad_enabled():
             self._mark_sequence()
 
+    def _is_followed(self) -> bool:
+        """Whether what this thread does is seen. A backward's own threads are not Python's, and are under the mode."""
+        return getattr(self._of_thread, "is_followed", False) or _len_torch_dispatch_stack() > 0
+
     def current(self) -> tuple[nn.Module | None, str]:
         """Whom to credit: the running module and its path, or in a backward those that made the node."""
-        if len(self._stack) == 1 and torch._C._current_graph_task_id() != -1:
+        if not self.in_module() and torch._C._current_graph_task_id() != -1:
             node = torch._C._current_autograd_node()
             number = node._sequence_nr() if hasattr(node, "_sequence_nr") else 0
             return self._sequence_owners[bisect_right(self._sequence_starts, number) - 1]
         return self._stack[-1]
 
     def __enter__(self) -> "ModuleTracker":
+        self._thread = threading.get_ident()
+        self._of_thread.is_followed = True
         self._handles = (
             register_module_forward_pre_hook(self._enter_module),
             register_module_forward_hook(self._leave_module, always_call=True),
@@ -108,9 +160,9 @@ class ModuleTracker:
     def tree(self) -> dict:
         """The report's ``by_module``: name, path, class, macs (with children), own, parameters, children.
 
-        ``own`` has the MACs by kind of the module's forward outside its children. ``parameters`` are the
-        distinct
-        elements in the subtree: a shared parameter counts once per node, so children may add up to more.
+        ``own`` has the MACs by kind of the module's forward outside its children; ``macs_complex_as_one`` is
+        ``macs`` with one per complex multiply-add. ``parameters`` are the distinct elements in the subtree: a
+        shared parameter counts once per node, so children may add up to more.
         """
         return self._node(self.root, "", ROOT, ())[0]
 
@@ -125,11 +177,13 @@ class ModuleTracker:
             node, child_sizes = self._node(child, child_name, child_path, (*ancestors, module))
             children.append(node)
             sizes.update(child_sizes)
+        own_as_one = complex_as_one(sum(own.values()), self.own_complex_macs[path])
         node = {
             "name": name,
             "path": path,
             "class": type(module).__name__,
             "macs": sum(own.values()) + sum(child["macs"] for child in children),
+            "macs_complex_as_one": own_as_one + sum(child["macs_complex_as_one"] for child in children),
             "own": own,
             "parameters": sum(sizes.values()),
             "children": children,

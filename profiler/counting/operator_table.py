@@ -2,7 +2,7 @@
 
 *Counted* operators have a kind and a formula; *free* ones are known to contain no matrix product, convolution
 or attention product (``free_operators.py``); every other operator is *unknown*: it is executed, counted as
-nothing and listed in the report when a floating-point tensor goes into it. Names are the dispatcher's without
+nothing and listed in the report, whatever goes into it. Names are the dispatcher's without
 the overload ("aten::mm" stands for mm and mm.out) and are compared whole: "aten::addmm" says nothing about
 "aten::_addmm_x".
 
@@ -140,6 +140,8 @@ COUNTED: dict[str, CountedOperator] = {
     **_table("recurrent", f.lstm_mps, "aten::_lstm_mps"),
     # Others
     **_table("other", f.trilinear, "aten::_trilinear"),
+    **_table("other", f.affine_grid, "aten::affine_grid_generator aten::cudnn_affine_grid_generator"),
+    **_table("other", f.affine_grid_backward, "aten::cudnn_affine_grid_generator_backward"),
     **_table("other", f.cdist, "aten::_cdist_forward"),
     **_table("other", f.euclidean_dist, "aten::_euclidean_dist"),
     **_table("other", f.cdist_backward, "aten::_cdist_backward"),
@@ -155,7 +157,8 @@ def register_formula(operator: str, formula: Callable[..., f.Work], kind: str = 
         formula: ``formula(out, *args, **kwargs) -> int``, the MACs (one multiply-add each, not FLOPs) of one
             call, from the shapes of its result and arguments. It must not read values: they may be meta
             tensors. Return 0 for an operator without matrix products, a dict from kind to MACs for one with
-            several, None where the shapes do not tell.
+            several, None where the shapes do not tell. Where a complex tensor goes in, the counter takes the
+            figure four times: count a complex multiply-add as one, of a complex and a real number as a half.
         kind: the kind its MACs are listed under, one of KINDS.
 
     Raises:

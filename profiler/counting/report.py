@@ -8,16 +8,20 @@ class CountReport:
     """MACs of one call of a model.
 
     Attributes:
-        macs: multiply-adds of matrix products, convolutions and attention products, exact.
+        macs: multiply-adds of matrix products, convolutions and attention products, exact. They are real ones: a
+            complex multiply-add is four.
         flops: 2 x macs.
+        macs_complex_as_one: the same with one per complex multiply-add, as others count them; equal to macs where
+            nothing is complex.
         by_kind: MACs of "convolution", "linear", "attention" (products of two computed tensors), "recurrent",
             "other".
-        by_operator: MACs by the dispatcher's operator name.
-        by_module: tree of {name, path, class, macs, own, parameters, children}; ``macs`` includes the
-            children, ``own`` is the module's own work by kind.
+        by_operator: MACs by the dispatcher's operator name. by_operator_complex_as_one: with one per complex
+            multiply-add.
+        by_module: tree of {name, path, class, macs, macs_complex_as_one, own, parameters, children}; ``macs``
+            includes the children, ``own`` is the module's own work by kind.
         parameters, trainable_parameters: elements, a shared parameter once.
-        uncounted_operators: operators nobody has a formula for that a floating-point tensor went into, with
-            their calls. Empty means that ``macs`` is complete.
+        uncounted_operators: operators nobody has a formula for, of whatever numbers, with their calls; under
+            "unseen::" what ran in threads that could not be followed. Empty means that ``macs`` is complete.
         elementwise_flops, softmax_macs: estimates of the work that is not in ``macs`` (see elementwise.py).
         input_shapes: shapes of the tensors among the inputs, in order.
         counted_on: device the copy ran on: "meta", or "cpu" / "cuda" where it cannot run on meta.
@@ -26,8 +30,10 @@ class CountReport:
 
     macs: int
     flops: int
+    macs_complex_as_one: int
     by_kind: dict[str, int]
     by_operator: dict[str, int]
+    by_operator_complex_as_one: dict[str, int]
     by_module: dict
     parameters: int
     trainable_parameters: int

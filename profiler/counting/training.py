@@ -55,4 +55,5 @@ def count_training_step(
             module, inputs, keywords, call, trains=True, split_recomputed=True, create_graph=create_graph
         )
     fields = report_fields(mode, inputs, keywords, counted_on, note)
-    return TrainingCountReport(**fields, training_macs=fields["macs"], recomputed_macs=mode.recomputed_macs)
+    recomputed_macs = mode.apart["recomputed_macs"]
+    return TrainingCountReport(**fields, training_macs=fields["macs"], recomputed_macs=recomputed_macs)

@@ -78,6 +78,7 @@ def count_recorded(recorded: RecordedCalls) -> CountReport:
             mode = CountingMode(ModuleTracker(copied))
             with torch.no_grad(), mode.tracker, mode:
                 copied(*args, **kwargs)
+            mode.raise_from_threads()
         return CountReport(**report_fields(mode, args, kwargs, "meta", None))
     except Exception:
         return count_forward(recorded.module, recorded.args, recorded.kwargs)

@@ -51,6 +51,7 @@ def measure_call(
             mode,
         ):
             call(module)
+        mode.raise_from_threads()
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
         raise PipelineError(

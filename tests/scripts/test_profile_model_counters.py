@@ -25,6 +25,46 @@ class Network(torch.nn.Module):
         return fold(x) + fold(x)
 """
 
+INTEGER_PRODUCT = """
+import torch
+
+@torch.library.custom_op("own::product", mutates_args=())
+def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return x.int() @ weight.int()
+
+@product.register_fake
+def _(x, weight):
+    return x.new_empty(x.shape[0], weight.shape[1], dtype=torch.int32)
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.ones(8, 8, dtype=torch.int8))
+
+    def forward(self, x):
+        return product(x.flatten(0, -2).to(torch.int8), self.weight)
+"""
+
+COMPLEX_CONVOLUTION = """
+import torch
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, 4, 3, padding=1, dtype=torch.complex64)
+
+    def forward(self, x):
+        return self.conv(torch.complex(x, -x)).abs()
+"""
+
+OPTIMIZED_SCRIPT = """
+import torch
+
+def Network():
+    layers = torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.ReLU()).eval()
+    return torch.nn.Sequential(torch.jit.optimize_for_inference(torch.jit.script(layers)))
+"""
+
 
 def without(*packages):
     return {**os.environ, "FAULTS": json.dumps({"missing_packages": packages}), "PYTHONPATH": str(FAULTS)}
@@ -106,6 +146,50 @@ def test_unknown_operator_warns_and_fails_the_gate(profile_model, custom_config,
     assert strict.returncode == 5
     assert "--strict-flops" in strict.stderr
     assert read_profile(tmp_path / "p.json")["status"] == "complete"
+
+
+def test_a_product_of_integers_that_nobody_knows_fails_the_gate(
+    profile_model, custom_config, tmp_path, read_profile
+):
+    config = custom_config(INTEGER_PRODUCT, input_shapes=((4, 8),))
+    run = profile_model("--config", config, "--trust-config", *QUICK, "--strict-flops")
+    assert run.returncode == 5
+    assert read_profile(tmp_path / "p.json")["architecture"]["uncounted_operators"] == {"own::product": 1}
+    assert "own::product (1 calls)" in " ".join(run.stdout.split())
+
+
+def test_both_figures_of_complex_numbers(profile_model, custom_config, tmp_path, read_profile):
+    config = custom_config(COMPLEX_CONVOLUTION, input_shapes=((2, 16, 16),))
+    run = profile_model("--config", config, "--trust-config", *QUICK, "--strict-flops", other_counters=True)
+    assert run.returncode == 0, run.stderr
+    architecture = read_profile(tmp_path / "p.json")["architecture"]
+    assert (architecture["macs"], architecture["flops"]) == (73_728, 2 * 73_728)
+    assert architecture["macs_complex_as_one"] == 18_432
+    assert architecture["by_operator_complex_as_one"] == {"aten::convolution": 18_432}
+    assert architecture["by_module"]["macs_complex_as_one"] == 18_432
+    printed = " ".join(run.stdout.split())
+    assert "MACs: 73,728 (multiply-adds" in printed
+    assert "a complex multiply-add counts as four real ones" in printed
+    assert "with one for each the MACs are 18,432" in printed
+    fvcore, thop = architecture["counters"]
+    assert (fvcore["figure"], fvcore["ours"], fvcore["agrees"]) == (3 * 18_432, 73_728, True)
+    assert (thop["figure"], thop["ours"], thop["agrees"]) == (18_432, 73_728, True)
+    for check in (fvcore, thop):
+        (part,) = check["parts"]
+        assert part["macs"] == check["figure"] - check["ours"]
+        assert part["why"].startswith("complex numbers: ours counts four per multiply-add")
+
+
+def test_an_optimized_script_is_refused_in_one_line(profile_model, custom_config, tmp_path, read_profile):
+    config = custom_config(OPTIMIZED_SCRIPT, input_shapes=((2, 16, 16),))
+    run = profile_model("--config", config, "--trust-config", *QUICK, "--strict-flops")
+    assert run.returncode == 4  # partial: measured, but not counted
+    architecture = read_profile(tmp_path / "p.json")["architecture"]
+    assert architecture["macs"] is None
+    assert (
+        "module 0 (Sequential) is a script after torch.jit.optimize_for_inference"
+        in architecture["count_error"]
+    )
 
 
 def test_strict_count_of_a_known_network(profile_model, tiny_config):

@@ -168,20 +168,6 @@ def test_precision_does_not_matter(dtype):
     assert (report.macs, report.counted_on) == (36 * 4 * 3 * 9, "meta")
 
 
-def test_complex_products_carry_a_remark():
-    class Spectral(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.zeros(8, 8, dtype=torch.complex64))
-
-        def forward(self, x):
-            return torch.fft.fft(x) @ self.weight
-
-    report = count_forward(Spectral(), (X,))
-    assert report.macs == 5 * 8 * 8
-    assert "four real ones" in report.note
-
-
 def test_functions_compiled_inside_the_model_run_eagerly():
     compiled = torch.compile(lambda x, w: F.gelu(F.linear(x, w)))
 

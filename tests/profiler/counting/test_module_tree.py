@@ -35,6 +35,7 @@ def test_names_classes_and_parameters():
         "path": "0",
         "class": "Linear",
         "macs": 5 * 8 * 4,
+        "macs_complex_as_one": 5 * 8 * 4,
         "own": {"linear": 5 * 8 * 4},
         "parameters": 8 * 4 + 4,
         "children": [],

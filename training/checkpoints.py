@@ -9,7 +9,10 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +172,14 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     return content
 
 
+@contextmanager
+def _told_as_unwritable(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{place} cannot be written: {error.strerror or error}") from error
+
+
 class CheckpointFolder:
     """`step_*.pth`, the latest also as `last.pth`, and `best.pth`."""
 
@@ -193,10 +204,15 @@ class CheckpointFolder:
         """Writes `best.pth`.
 
         is_first: nothing was better or worse before; what is there was chosen by other means, and is kept beside it.
+        Raises CheckpointError.
         """
-        if is_first and (self.folder / BEST).exists():
-            os.replace(self.folder / BEST, self.folder / f"best_before_step_{content['step']:09d}.pth")
-        write_checkpoint(content, self.folder / BEST)
+        best = self.folder / BEST
+        if is_first and best.exists():
+            # A copy, not a move: should the disk refuse the new one, the old one stays where it is looked for.
+            aside = self.folder / f"best_before_step_{content['step']:09d}.pth"
+            with _told_as_unwritable(aside):
+                shutil.copyfile(best, aside)
+        write_checkpoint(content, best)
 
     def latest(self) -> tuple[dict[str, Any], Path, list[str]] | None:
         """Content, file and complaints of the newest checkpoint that can be read; None where there is none.
@@ -217,16 +233,18 @@ class CheckpointFolder:
     def set_aside(self) -> Path | None:
         """Moves all checkpoints into a folder of their own and returns it; None where there are none.
 
-        A run that starts anew has lower steps than theirs: it would be taken for the older one.
+        A run that starts anew has lower steps than theirs: it would be taken for the older one. Raises
+        CheckpointError.
         """
         files = self._all()
         if not files:
             return None
         numbers = itertools.count(1)
         aside = next(path for n in numbers if not (path := self.folder / f"before_restart_{n}").exists())
-        aside.mkdir()
-        for file in files:
-            os.replace(file, aside / file.name)
+        with _told_as_unwritable(aside):
+            aside.mkdir()
+            for file in files:
+                os.replace(file, aside / file.name)
         return aside
 
     @property

@@ -1,12 +1,17 @@
 """The best checkpoint, the data and earlier runs: what an edited or restarted training keeps of them."""
 
+import errno
+import os
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from configs import config_from_dict
 from tests.training.conftest import TINY_RUN, merged
 from tests.training.resumed_runs import StopBefore, edited_lines
-from training.checkpoints import read_checkpoint
+from training.checkpoints import CheckpointError, CheckpointFolder, read_checkpoint
 from training.resumption import compare_with_checkpoint
 
 # What is edited, and whether the best so far can still be compared by PSNR and by the loss.
@@ -125,3 +130,28 @@ def test_a_first_run_has_nothing_to_move(tiny_run, tmp_path):
     assert not any("started anew" in line for line in run.messages)
     run.run()
     assert not (tmp_path / "results/tiny/checkpoints/before_restart_1").exists()
+
+
+def test_a_disk_that_refuses_leaves_the_earlier_checkpoints_where_they_are(tiny_run, tmp_path, monkeypatch):
+    tiny_run({"training.total_steps": 3}).run()
+    folder = tmp_path / "results/tiny/checkpoints"
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    kept = CheckpointFolder(folder, 2)
+    for name, module, save in (
+        ("copyfile", shutil, lambda: kept.save_best({"step": 9}, is_first=True)),
+        ("mkdir", Path, kept.set_aside),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, full)
+            with pytest.raises(CheckpointError, match="No space left on device"):
+                save()
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match="the old one stays"):
+            kept.save_best({"step": 9}, is_first=True)
+    assert (folder / "best.pth").read_bytes() == before["best.pth"]

@@ -12,6 +12,7 @@ from typing import Any
 from configs.commented_json import read_commented_json
 from configs.error_report import check
 from configs.field_types import RelativeToConfig, Section
+from configs.frequency_loss import frequency_loss_note
 from configs.imports import folder_name, import_options, is_option_file
 from configs.schema import ExperimentConfig
 from configs.spellings import adopt_spellings
@@ -44,18 +45,19 @@ def load_config(path: str | Path, allow_unknown: bool = False) -> LoadedConfig:
     Raises:
         ConfigError: with all problems of the file, one line per problem.
     """
-    raw, content = read_commented_json(path)
+    given, content = read_commented_json(path)
     file = Path(os.path.abspath(path))
     origins: dict[str, str] = {}
-    if is_option_file(raw):
-        imported = import_options(raw, str(path))
+    if is_option_file(given):
+        imported = import_options(given, str(path))
         raw, origins, messages = imported.sections, imported.origins, imported.messages
     else:
-        raw, messages = adopt_spellings(raw)
+        raw, messages = adopt_spellings(given)
     if "experiment_name" not in raw:
         raw = {"experiment_name": folder_name(file.stem), **raw}
     checked = check(raw, str(path), allow_unknown, origins)
-    messages = [*messages, *checked.warnings]
+    note = frequency_loss_note(given, checked.config)
+    messages = [*messages, *checked.warnings, *([] if note is None else [note])]
     config = resolve_paths(checked.config, file.parent)
     return LoadedConfig(config, file, hashlib.sha256(content).hexdigest(), tuple(messages))
 

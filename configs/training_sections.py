@@ -1,4 +1,7 @@
-"""The `training` section: losses, optimizer, schedule, loop. The defaults are the published SwinMR recipe."""
+"""The `training` section: losses, optimizer, schedule, loop.
+
+The defaults are the published SwinMR recipe, but for the transform of the frequency loss (configs/frequency_loss.py).
+"""
 
 from __future__ import annotations
 
@@ -41,13 +44,16 @@ class SpatialLossSection(Section):
 
 
 class FrequencyLossSection(Section):
-    """The loss on k-space: mean of the losses on its real and its imaginary part (orthonormal FFT)."""
+    """The loss on k-space: mean of the losses on its real and its imaginary part.
+
+    The FFT is each image's, orthonormal; SwinMR's is the whole batch's, unnormalised.
+    """
 
     type: Annotated[
         Literal["charbonnier", "l1", "mse", "fft_mse"],
         AfterValidator(lambda kind: "mse" if kind == "fft_mse" else kind),
         Expected('"charbonnier", "l1" or "mse" (also "fft_mse")'),
-    ] = Field("charbonnier", description="As in `spatial`. `fft_mse` is another name of `mse`.")
+    ] = Field("charbonnier", description="As in `spatial`. `fft_mse` is read as `mse`.")
     weight: NotNegative = Field(0.1, description="Weight in the total. 0 leaves the loss out.")
     eps: Positive = Field(1e-9, description="As in `spatial`.")
 

@@ -1,4 +1,4 @@
-"""What is minimised: the published SwinMR loss in its parts, plain losses, and a labelled stand-in.
+"""What is minimised: SwinMR's loss in its parts (on k-space with another transform), plain losses, and a stand-in.
 
 Every loss is a module called with (output, target) that returns a LossValue. Losses are computed in float32,
 whatever autocast gave: neither the FFT nor a mean over an image can bear 8 bits of mantissa.
@@ -48,7 +48,8 @@ def pixel_loss(kind: str, eps: float) -> PixelLoss:
 class FrequencyLoss(nn.Module):
     """Mean of the losses on the real and the imaginary part of k-space, of images (B, C, H, W).
 
-    The transform is orthonormal and over the last two axes; SwinMR's own transforms batch and channels too.
+    The transform is orthonormal and over the last two axes; SwinMR's own transforms batch and channels too, without
+    normalisation, and is about sqrt(B C H W) times larger (configs/frequency_loss.py).
     """
 
     def __init__(self, kind: str, eps: float) -> None:

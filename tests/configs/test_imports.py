@@ -134,6 +134,8 @@ def test_messages_say_what_was_done(tmp_path):
         'datasets.train.dataroot_H "[datapath]" is a placeholder, not a folder: left out',
         "no counterpart here, not used: model, datasets.train.name, datasets.train.is_noise, "
         "datasets.train.dataloader_shuffle, datasets.test.name, train.G_optimizer_reuse",
+        "train.beta weighs another loss here: SwinMR transforms all axes of the batch without normalisation, here the "
+        "last two are, orthonormally; theirs is about 272 times stronger (sqrt(N x C x H x W) of 8 x 1 x 96 x 96)",
     )
 
 

@@ -52,6 +52,7 @@ def test_keys_of_similar_projects_are_moved_and_said(tmp_path):
         "data.degradation_config",
         "system.gpu_ids",
         "training.early_stopping.mode",
+        "training.loss.components.frequency.type fft_mse",
     ]
 
 

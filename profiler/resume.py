@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler.failures import FailureKind
+from profiler.profile_migrations import with_named_intervals
 from profiler.profile_record import SCHEMA_VERSION, Profile
 from profiler.profile_warnings import ProfileWarning
 
@@ -33,7 +34,7 @@ def read_earlier(path: Path | None) -> dict[str, Any] | None:
         raise ResumeError(f"--resume: {path} cannot be read as a profile: {error}") from error
     if not isinstance(content, dict) or content.get("schema_version") != SCHEMA_VERSION:
         raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
-    return content
+    return with_named_intervals(content)
 
 
 def machine_of(environment: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from profiler.prediction.session import MAX_PROCESSES, PredictionSession
 from profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
 from profiler.prediction.untested_rules import UNTESTED_RULES
 from profiler.prediction.workspaces import workspaces_for
+from profiler.prediction_intervals import interval_bytes, shares_as_json
 from profiler.profile_record import Profile
 from profiler.profile_warnings import ProfileWarning
 from profiler.run_context import Card, RunContext, RunOptions, TrainingOptions
@@ -22,9 +23,6 @@ from profiler.worker_process import RequestRefusedError, WorkerError
 
 # What a network trained in the config's setting is told about where nobody names a card.
 DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB SXM")
-# Live bytes are exact; what the allocator makes of them has been within this of GPUs' own figures in the public
-# records, cuDNN's workspaces apart. No run of this project has been on a GPU yet.
-INTERVAL_SHARE = (-0.01, 0.05)
 # What tells the settings of a memory model apart.
 SETTING_FIELDS = ("precision", "checkpointing", "patch_size")
 
@@ -137,7 +135,7 @@ def _memory_model(
         "accumulate": config.training.accumulate,
         "settings": entries,
         "inference": inference,
-        "interval_share": list(INTERVAL_SHARE),
+        "interval_shares": shares_as_json(),
         "assumptions": assumptions(config),
         "untested_rules": list(UNTESTED_RULES),
     }
@@ -178,7 +176,6 @@ def predicted_block(context: RunContext, batch_size: int) -> dict[str, Any] | No
     budget = recommendation["training"][0]["budget"]
     workspace, cuda_context = budget["workspace_bytes"], budget["context_bytes"]
     reserved = row["reserved_bytes"] + workspace
-    low, high = model["interval_share"]
     peak = own["peak"] if own["peak"]["batch_size"] == batch_size else None
     shape = context.input_shape
     patch = own["patch_size"] or shape[-2:]
@@ -195,7 +192,8 @@ def predicted_block(context: RunContext, batch_size: int) -> dict[str, Any] | No
         "requested_peak_bytes": None,
         "process_bytes": reserved + cuda_context,
         "device_used_bytes": None,
-        "interval_bytes": [int(row["live_bytes"] * (1 + low)), int(reserved * (1 + high))],
+        "live_interval_bytes": interval_bytes("live", row["live_bytes"]),
+        "reserved_interval_bytes": interval_bytes("reserved", reserved),
         "by_category": None if peak is None else peak["by_category"],
         "peak_phase": None if peak is None else peak["phase"],
         "peak_operator": None if peak is None else peak["operator"],

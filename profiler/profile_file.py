@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler.profile_fields import Fields, ProfileShapeError, printable
-from profiler.profile_migrations import ORIGINAL_SCRIPT, migrate, version_of
+from profiler.profile_migrations import ORIGINAL_SCRIPT, migrate, version_of, with_named_intervals
 
 MAX_FILE_BYTES = 200 * 2**20
 
@@ -73,7 +73,7 @@ def parse_profile(text: str, name: str) -> LoadedProfile:
         if not isinstance(content, dict):
             raise ProfileShapeError("is no profile: a profile is a JSON object")
         version = version_of(content)
-        migrated = migrate(content, version)
+        migrated = with_named_intervals(migrate(content, version))
         Fields(migrated.get("config"), "config")
         return LoadedProfile(name, migrated, version)
     except ProfileShapeError as error:

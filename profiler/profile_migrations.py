@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from profiler.profile_fields import Fields, ProfileShapeError
+from profiler.prediction_intervals import interval_bytes, shares_as_json
+from profiler.profile_fields import Fields, ProfileShapeError, is_figure
 from profiler.profile_record import SCHEMA_VERSION
 from profiler.timing_statistics import LEAST_RUNS
 
@@ -74,6 +75,25 @@ def forget_what_few_runs_do_not_tell(content: dict[str, Any]) -> None:
             timing.update(
                 {name: None for name, least in LEAST_RUNS.items() if runs < least and name in timing}
             )
+
+
+def with_named_intervals(content: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 as it was first written, whose one interval began below what is live and ended above what is reserved.
+
+    Each of the two figures gets the interval that this version gives it. Changes the content in place.
+    """
+    batches, model = content.get("batch_profiling"), content.get("memory_model")
+    for block in batches.values() if isinstance(batches, dict) else ():
+        training = block.get("training") if isinstance(block, dict) else None
+        if isinstance(training, dict) and "interval_bytes" in training:
+            spans = training.pop("interval_bytes") is not None
+            figures = {"live": training.get("live_bytes"), "reserved": training.get("peak_reserved_bytes")}
+            for quantity, figure in figures.items():
+                known = spans and is_figure(figure) and figure >= 0
+                training[f"{quantity}_interval_bytes"] = interval_bytes(quantity, figure) if known else None
+    if isinstance(model, dict) and "interval_share" in model:
+        model["interval_shares"] = None if model.pop("interval_share") is None else shares_as_json()
+    return content
 
 
 def from_original_script(content: dict[str, Any]) -> dict[str, Any]:

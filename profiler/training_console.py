@@ -106,9 +106,12 @@ def _print_assumptions(console: Console, memory_model: dict[str, Any]) -> None:
     _wrapped(
         console, f"Prediction for torch {version} and {memory_model['optimizer']}: {UNVERIFIED}.", indent=2
     )
-    if memory_model["interval_share"] is not None:
-        low, high = (share * 100 for share in memory_model["interval_share"])
-        _wrapped(console, f"Interval of the prediction: {low:+g} % to {high:+g} %.", indent=2)
+    if memory_model["interval_shares"] is not None:
+        parts = [
+            f"{quantity} bytes {low * 100:+g} % to {high * 100:+g} %"
+            for quantity, (low, high) in memory_model["interval_shares"].items()
+        ]
+        _wrapped(console, f"Intervals of the prediction: {', '.join(parts)}.", indent=2)
     for title, lines in (
         ("Assumes", memory_model["assumptions"]),
         ("Untested rules", memory_model["untested_rules"]),

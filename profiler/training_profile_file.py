@@ -11,7 +11,8 @@ from profiler.training_reserved import reserved_of
 
 SIZE_KEYS = ("live_bytes", "allocated_bytes", "reserved_bytes")
 MODEL_KEYS = (
-    "memory_fingerprint", "torch_version", "optimizer", "accumulate", "interval_share", "assumptions", "untested_rules",
+    "memory_fingerprint", "torch_version", "optimizer", "accumulate", "interval_shares", "assumptions",
+    "untested_rules",
 )  # fmt: skip
 SETTING_KEYS = (
     "precision", "checkpointing", "patch_size", "is_config", "terms", "validation", "ddp_bucket_bytes",

@@ -300,7 +300,7 @@ def memory_model():
         "accumulate": 1,
         "settings": [setting, {**setting, "checkpointing": "full", "is_config": False}],
         "inference": None,
-        "interval_share": None,
+        "interval_shares": None,
         "assumptions": ["every loss is finite"],
         "untested_rules": ["the size of the CUDA context"],
     }
@@ -350,7 +350,8 @@ def predicted_training(batch_size, peak_mib):
         "peak_bytes": peak_mib * MIB,
         "peak_reserved_bytes": (peak_mib + 20) * MIB,
         "process_bytes": (peak_mib + 320) * MIB,
-        "interval_bytes": [peak_mib * MIB, (peak_mib + 400) * MIB],
+        "live_interval_bytes": [(peak_mib - 10) * MIB, (peak_mib + 10) * MIB],
+        "reserved_interval_bytes": [(peak_mib - 30) * MIB, (peak_mib + 70) * MIB],
         "images_per_second": None,
         "steps_run": 0,
         "live_bytes": peak_mib * MIB,

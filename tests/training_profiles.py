@@ -92,7 +92,7 @@ def memory_model(**changes):
             replayed(100, 100, checkpointing="full"),
         ],
         "inference": {"sizes": {"1": size_entry(10, 20), "8": size_entry(80, 100)}},
-        "interval_share": [-0.01, 0.03],
+        "interval_shares": {"live": [-0.01, 0.01], "reserved": [-0.02, 0.03]},
         "assumptions": ["every truth value asked of the data was true"],
         "untested_rules": ["workspaces of cuBLAS"],
     }
@@ -114,7 +114,8 @@ def measured(needed_mib, images_per_second=None, **changes):
         "requested_peak_bytes": (needed_mib - 50) * MIB,
         "process_bytes": needed_mib * MIB,
         "device_used_bytes": needed_mib * MIB,
-        "interval_bytes": None,
+        "live_interval_bytes": None,
+        "reserved_interval_bytes": None,
         "by_category": None,
         "peak_phase": "backward",
         "peak_operator": None,

@@ -98,7 +98,8 @@ def training_table(sizes: Sequence[SizeView]) -> Table | None:
         "allocated",
         "reserved",
         "of the process",
-        "interval",
+        "live, interval",
+        "reserved, interval",
         "images/s",
         "steps run",
     )
@@ -106,11 +107,9 @@ def training_table(sizes: Sequence[SizeView]) -> Table | None:
     for size in known:
         one = size.training
         if one.error is not None:
-            rows.append(
-                (str(size.batch_size), one.source, f"{one.error}: {one.detail}", "-", "-", "-", "-", "-")
-            )
+            failed = (str(size.batch_size), one.source, f"{one.error}: {one.detail}")
+            rows.append(failed + ("-",) * (len(header) - len(failed)))
             continue
-        span = one.interval_bytes
         rows.append(
             (
                 str(size.batch_size),
@@ -118,12 +117,17 @@ def training_table(sizes: Sequence[SizeView]) -> Table | None:
                 words.mebibytes(one.peak_bytes),
                 words.mebibytes(one.peak_reserved_bytes),
                 words.mebibytes(one.process_bytes),
-                "-" if span is None else f"{words.mebibytes(span[0])} to {words.mebibytes(span[1])}",
+                _span(one.live_interval_bytes),
+                _span(one.reserved_interval_bytes),
                 "-" if one.images_per_second is None else f"{one.images_per_second:,.2f}",
                 words.count(one.steps_run),
             )
         )
     return (header, *rows)
+
+
+def _span(interval_bytes: tuple[float, float] | None) -> str:
+    return "-" if interval_bytes is None else " to ".join(map(words.mebibytes, interval_bytes))
 
 
 def memory_words(

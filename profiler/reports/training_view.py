@@ -21,7 +21,8 @@ class TrainingSize:
     peak_bytes: int | None
     peak_reserved_bytes: int | None
     process_bytes: int | None
-    interval_bytes: tuple[float, float] | None
+    live_interval_bytes: tuple[float, float] | None
+    reserved_interval_bytes: tuple[float, float] | None
     images_per_second: float | None
     steps_run: int | None
 
@@ -84,7 +85,8 @@ def read_training(block: Fields | None) -> TrainingSize | None:
         peak_bytes=block.integer("peak_bytes"),
         peak_reserved_bytes=block.integer("peak_reserved_bytes"),
         process_bytes=block.integer("process_bytes"),
-        interval_bytes=block.interval("interval_bytes"),
+        live_interval_bytes=block.interval("live_interval_bytes"),
+        reserved_interval_bytes=block.interval("reserved_interval_bytes"),
         images_per_second=block.amount("images_per_second"),
         steps_run=block.integer("steps_run"),
     )

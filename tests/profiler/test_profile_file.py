@@ -178,6 +178,47 @@ def test_migrations_are_applied_one_after_the_other():
     assert migrate({"x": 1}, 3, steps, newest=3) == {"x": 1}
 
 
+def as_first_written(content):
+    """The profile as version 1 was written before each quantity had an interval of its own."""
+    content = json.loads(json.dumps(content))
+    for block in content["batch_profiling"].values():
+        for name in ("live_interval_bytes", "reserved_interval_bytes"):
+            del block["training"][name]
+        block["training"]["interval_bytes"] = [990 * MIB, 1_071 * MIB]
+    del content["memory_model"]["interval_shares"]
+    content["memory_model"]["interval_share"] = [-0.01, 0.05]
+    return content
+
+
+def test_an_earlier_profiles_one_interval_becomes_one_of_each_quantity(profile_schema):
+    old = as_first_written(with_training())
+    (training,) = [old["batch_profiling"]["1"]["training"]]
+    # Live 1100 MiB and 1 %; reserved 1120 MiB and 5 %, which is 56 MiB.
+    assert (training["live_bytes"], training["peak_reserved_bytes"]) == (1100 * MIB, 1120 * MIB)
+    content = parse_profile(json.dumps(old), "p.json").content
+    training = content["batch_profiling"]["1"]["training"]
+    assert training["live_interval_bytes"] == [1089 * MIB, 1111 * MIB]
+    assert training["reserved_interval_bytes"] == [1064 * MIB, 1176 * MIB]
+    assert "interval_bytes" not in training
+    assert content["memory_model"]["interval_shares"] == {"live": [-0.01, 0.01], "reserved": [-0.05, 0.05]}
+    assert [error.message for error in profile_schema.iter_errors(content)] == []
+    # What had none has none, and what is damaged is left to whoever reads it.
+    old["batch_profiling"]["1"]["training"]["interval_bytes"] = None
+    old["batch_profiling"]["2"]["training"]["live_bytes"] = "much"
+    old["memory_model"]["interval_share"] = None
+    content = parse_profile(json.dumps(old), "p.json").content
+    assert content["batch_profiling"]["1"]["training"]["reserved_interval_bytes"] is None
+    assert content["batch_profiling"]["2"]["training"]["live_interval_bytes"] is None
+    assert content["memory_model"]["interval_shares"] is None
+
+
+def test_resuming_reads_the_earlier_interval(tmp_path):
+    file = tmp_path / "p.json"
+    file.write_text(json.dumps(as_first_written(with_training())))
+    training = read_earlier(file)["batch_profiling"]["1"]["training"]
+    assert training["live_interval_bytes"] == [1089 * MIB, 1111 * MIB]
+
+
 def test_there_is_a_step_from_every_earlier_version():
     content = migrate(json.loads(json.dumps(ORIGINAL)), version_of(ORIGINAL))
     assert content["schema_version"] == SCHEMA_VERSION

@@ -34,7 +34,7 @@ def test_one_card():
     assert "      global batch 5: 5 per device x 1 accumulated x 1 device(s)" in text
     assert "      needs 5.75 GiB; largest batch: 5" in text
     assert "Prediction for torch 2.14.1 and adam: predicted, not yet verified on a GPU." in text
-    assert "Interval of the prediction: -1 % to +3 %." in text
+    assert "Intervals of the prediction: live bytes -1 % to +1 %, reserved bytes -2 % to +3 %." in words
     assert "Assumes: every truth value asked of the data was true." in text
     assert "Untested rules: workspaces of cuBLAS." in text
 

@@ -133,7 +133,14 @@ def test_the_block_by_hand():
         "reserved_bytes": 500,
     }
     assert block["context_bytes"] == 444
-    for key in ("live_bytes", "interval_bytes", "by_category", "workspace_bytes", "ddp_bucket_bytes"):
+    for key in (
+        "live_bytes",
+        "live_interval_bytes",
+        "reserved_interval_bytes",
+        "by_category",
+        "workspace_bytes",
+        "ddp_bucket_bytes",
+    ):
         assert block[key] is None
     # Where NVML knows the process, its context is what it holds beside the allocator.
     assert training_block(measured(4, 10_000, process_bytes=10_450))["context_bytes"] == 450

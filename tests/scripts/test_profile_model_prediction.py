@@ -1,5 +1,6 @@
 """profile_model.py predicts the memory of training: the real command, from a config to a recommendation per card."""
 
+import math
 import sys
 
 import pytest
@@ -77,6 +78,11 @@ def test_resume_predicts_again_where_other_settings_are_asked_for(
     assert after["batch_profiling"]["1"]["timing"] == before["batch_profiling"]["1"]["timing"]
     own = [model["settings"][0]["sizes"]["1"] for model in (before["memory_model"], after["memory_model"])]
     assert own[0] == own[1]
+    # One interval for each quantity, each around its own figure.
+    training = after["batch_profiling"]["1"]["training"]
+    live, reserved = training["live_bytes"], training["peak_reserved_bytes"]
+    assert training["live_interval_bytes"] == [math.floor(live * 0.99), math.ceil(live * 1.01)]
+    assert training["reserved_interval_bytes"] == [math.floor(reserved * 0.95), math.ceil(reserved * 1.05)]
 
 
 @pytest.mark.slow

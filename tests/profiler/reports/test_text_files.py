@@ -99,6 +99,27 @@ def test_markdown_holds_every_figure_with_its_source():
     assert len(tables) > 15
 
 
+def test_markdown_gives_each_quantity_of_training_its_own_interval():
+    content = with_training()
+    content["batch_profiling"]["2"]["training"] = {
+        "error": "OOM",
+        "detail": "no memory",
+        "input_shape": [2, 1, 96, 96],
+        "source": "measured",
+    }
+    lines = markdown_text(view(content)).splitlines()
+    (start,) = (number for number, line in enumerate(lines) if "live, interval" in line)
+    header, _, first, failed = (
+        [cell.strip() for cell in line.split("|")] for line in lines[start : start + 4]
+    )
+    row = dict(zip(header, first, strict=True))
+    # Live 1,100 and reserved 1,120 MiB, as the profile has their intervals.
+    assert (row["allocated"], row["reserved"]) == ("1,100.0 MiB", "1,120.0 MiB")
+    assert row["live, interval"] == "1,090.0 MiB to 1,110.0 MiB"
+    assert row["reserved, interval"] == "1,070.0 MiB to 1,170.0 MiB"
+    assert len(failed) == len(header)
+
+
 def test_markdown_of_hostile_texts_is_text():
     name = "a|b\n# c <script>alert(1)</script> [x](y) `z` **w** <!-- "
     text = markdown_text(view(profile(config_file=name)))

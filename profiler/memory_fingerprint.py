@@ -8,8 +8,8 @@ from typing import Any
 
 from configs import ExperimentConfig
 
-# How weights are drawn is no matter of memory.
-NOT_MEMORY = ("init_type", "init_bn_type", "init_gain")
+# How weights are drawn and where a network's file lies is no matter of memory.
+NOT_MEMORY = ("init_type", "init_bn_type", "init_gain", "target_folder")
 # `true` is bf16 where supported, which every GPU of the list is or emulates.
 PRECISIONS = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16"}
 

@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-# Not `-m`: that would put the user's working directory, and a `training` folder of his, first.
-BOOTSTRAP = (
-    f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-    "from training.single_step_process import main; main()"
-)
+from swinmr_profiling.process import python_command
+
 # The kernel, when memory runs out, takes this process and not the user's others (of -1000 to 1000).
 OOM_SCORE_ADJUSTMENT = 1000
 KIBIBYTE = 1024
@@ -56,7 +52,7 @@ def run_single_step(
     }
     try:
         done = subprocess.run(
-            [sys.executable, "-c", BOOTSTRAP],
+            python_command("swinmr_profiling.training.single_step_process"),
             input=json.dumps(request),
             capture_output=True,
             text=True,

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
+from swinmr_profiling.process import python_command
+
 ERROR_CHARACTERS = 300
 
 
@@ -31,9 +31,8 @@ def ask_module(
     Raises PartFailedError.
     """
     variables = {**os.environ, **(environment or {})}
-    bootstrap = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from {module} import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", bootstrap],
+        python_command(module),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

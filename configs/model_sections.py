@@ -15,6 +15,7 @@ from configs.errors import CrossFieldError
 from configs.field_types import (
     BlockCounts,
     Expected,
+    FilePath,
     Flag,
     ImageNetworkSection,
     ImageSize,
@@ -142,6 +143,10 @@ class CustomModelConfig(Section):
         Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")],
         Expected('"package.module:Class"'),
     ] = Field(description="Where the class is: module, colon, class.")
+    target_folder: FilePath = Field(
+        ".",
+        description="Where its module is looked for, before the working directory. `.`: the config's folder.",
+    )
     kwargs: Kwargs = Field({}, description="Arguments the class is called with.")
     input_shapes: Annotated[Shapes, Expected(ShapesText)] = Field(
         description="Shape of each input of `forward`, without the batch: `[[channels, height, width]]`."

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import operator
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from torch import nn
@@ -14,11 +16,15 @@ from configs import ExperimentConfig
 from models.errors import ModelError
 from models.inputs import BuiltModel, InputSpec
 
+# What holds this project's rooms: the top of a checkout, or the installed package.
+OURS = Path(__file__).resolve().parent.parent
+ROOMS = ("configs", "models", "profiler", "training", "scripts", "src")
+
 
 def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
     """Imports `model.target` ("package.module:Class") and calls it with `model.kwargs`.
 
-    Modules are looked for as Python does, and then in the working directory.
+    Modules are looked for as Python does, then in `model.target_folder` and the working directory.
     Raises ModelError without trust_config (naming what would have run), and for whatever the import or the
     constructor raises, which is the user's code and shown as itself.
     """
@@ -30,14 +36,16 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
             "pass --trust-config to allow it"
         )
     module_name, _, class_name = options.target.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    folders = [Path(options.target_folder).resolve(), Path.cwd().resolve()]
+    _look_in(folders, module_name)
     try:
         network_class = operator.attrgetter(class_name)(importlib.import_module(module_name))
     except Exception as error:  # a module may raise anything while it is imported
+        _refuse_hidden(folders, module_name)
         raise ModelError(
             f"model.target: cannot import {options.target}: {type(error).__name__}: {error}"
         ) from error
+    _refuse_hidden(folders, module_name)
     try:
         module = network_class(**options.kwargs)
     except Exception as error:
@@ -60,3 +68,41 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
             "cross_check": specs(cross_check) if cross_check else inference,
         },
     )
+
+
+def _look_in(folders: list[Path], module_name: str) -> None:
+    """Adds the folders to the end of sys.path, where functions of the user's network will look as well.
+
+    This project's own folders are left out: its `models` must not stand for the user's. One of them comes in when it
+    alone has the module's package: a user may keep a network at the top of the checkout.
+    """
+    sys.path.extend(str(folder) for folder in folders if not _is_ours(folder) and str(folder) not in sys.path)
+    importlib.invalidate_caches()
+    package = module_name.partition(".")[0]
+    if package in sys.modules or importlib.util.find_spec(package) is not None:
+        return
+    for folder in folders:
+        if PathFinder.find_spec(package, [str(folder)]) is not None:
+            sys.path.append(str(folder))
+            return
+
+
+def _is_ours(folder: Path) -> bool:
+    return folder == OURS or (folder.is_relative_to(OURS) and folder.relative_to(OURS).parts[0] in ROOMS)
+
+
+def _refuse_hidden(folders: list[Path], module_name: str) -> None:
+    """Raises ModelError where the folders hold the module and Python has found its package somewhere else."""
+    package = sys.modules.get(module_name.partition(".")[0])
+    places = getattr(package, "__path__", None) or [getattr(package, "__file__", None)]
+    for folder in folders:
+        stem = folder.joinpath(*module_name.split("."))
+        file = next((f for f in (stem / "__init__.py", Path(f"{stem}.py")) if f.is_file()), None)
+        if file is None or package is None:
+            continue
+        if not any(place and file.resolve().is_relative_to(Path(place).resolve()) for place in places):
+            raise ModelError(
+                f"model.target: {file} is hidden by another {package.__name__} that Python finds first, in "
+                f"{places[0]}; rename one, or put {folder} on PYTHONPATH"
+            )
+        return

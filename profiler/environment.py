@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import torch
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from swinmr_profiling import CHECKOUT
+
 PACKAGES = (
     "torch", "torchvision", "timm", "fvcore", "thop", "lpips", "numpy", "tqdm", "pydantic", "psutil",
     "nvidia-ml-py", "diffusers", "transformers",
@@ -52,8 +53,13 @@ def package_versions() -> dict[str, str | None]:
     return versions
 
 
-def git_state(folder: Path = REPOSITORY) -> dict[str, Any] | None:
-    """{"commit": full hash, "dirty": bool} of the repository, or None where there is none (or no git)."""
+def git_state(folder: Path | None = CHECKOUT) -> dict[str, Any] | None:
+    """{"commit": full hash, "dirty": bool} of the repository, or None where there is none (or no git).
+
+    An installed package has none, though its environment may lie in a repository of the user's.
+    """
+    if folder is None:
+        return None
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(folder), *arguments]

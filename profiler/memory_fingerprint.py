@@ -8,8 +8,8 @@ from typing import Any
 
 from configs import ExperimentConfig
 
-# How weights are drawn is no matter of memory.
-NOT_MEMORY = ("init_type", "init_bn_type", "init_gain")
+# How weights are drawn and where a network's file lies is no matter of memory.
+NOT_MEMORY = ("init_type", "init_bn_type", "init_gain", "target_folder")
 # Of sampling in validation. Beside the noisy image the first step holds nothing, the second the estimate and the noise
 # of the first, and the third, which is not the last either, draws noise beside noise: all further ones are like it.
 SAMPLING_STEPS_THAT_DIFFER = 3

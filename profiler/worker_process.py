@@ -14,14 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from profiler.failures import Failure, FailureKind, classify_death, kernel_kills
+from swinmr_profiling.process import python_command
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-# Not `-m profiler.worker`: that would put the user's working directory, and a `profiler` folder of his, first.
-BOOTSTRAP = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from {{module}} import main; main()"
 # The kernel reaps a killed process in milliseconds, but may take seconds to free 20 GB first.
 REAPING_S = 30.0
 READ_BYTES = 65536
@@ -44,7 +41,9 @@ class WorkerProcess:
     """One measuring process. Use as a context manager: leaving it leaves no process behind."""
 
     def __init__(
-        self, environment: Mapping[str, str | None] | None = None, module: str = "profiler.worker"
+        self,
+        environment: Mapping[str, str | None] | None = None,
+        module: str = "swinmr_profiling.profiler.worker",
     ) -> None:
         """module: whose `main` is the process.
 
@@ -56,7 +55,7 @@ class WorkerProcess:
         self._answer_read, answer_write = os.pipe()
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", BOOTSTRAP.format(module=module), str(request_read), str(answer_write)],
+                python_command(module, str(request_read), str(answer_write)),
                 stdin=subprocess.DEVNULL,
                 # What a network prints must not mix with a JSON on standard output.
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,

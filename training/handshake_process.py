@@ -8,10 +8,9 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
-from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-BOOTSTRAP = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from training.handshake_process import main; main()"
+from swinmr_profiling.process import python_command
+
 RANKS = 2
 
 
@@ -35,7 +34,7 @@ def shake_hands(timeout_s: float) -> float:
     common = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", BOOTSTRAP, str(timeout_s)],
+            python_command("swinmr_profiling.training.handshake_process", str(timeout_s)),
             env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -10,12 +10,12 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from swinmr_profiling import CHECKOUT
 from training.setup_checks import Finding, SetupContext, failed, ok, readable, warning
 
-PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
+DISTRIBUTION = "swinmr-profiling"
 LEAST_PYTHON = (3, 10)
 # Without these nothing here runs at all.
 INDISPENSABLE = ("torch", "numpy", "pydantic", "tqdm", "psutil")
@@ -77,11 +77,14 @@ def check_python(context: SetupContext) -> list[Finding]:
 
 
 def minimum_versions() -> dict[str, str]:
-    """Package to the least version that pyproject.toml asks for."""
-    # tomllib came with Python 3.11.
-    return dict(
-        re.findall(r'"([A-Za-z0-9._-]+)>=([0-9][0-9A-Za-z.]*)"', PYPROJECT.read_text(encoding="utf-8"))
-    )
+    """Package to the least version that pyproject.toml asks for; installed, that file's list is in the metadata."""
+    if CHECKOUT is not None:
+        # tomllib came with Python 3.11.
+        lines = re.findall(r'"([^"\n]+)"', (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+    else:
+        lines = importlib.metadata.requires(DISTRIBUTION) or []
+    found = (re.match(r"([A-Za-z0-9._-]+)>=([0-9][0-9A-Za-z.]*)", line) for line in lines)
+    return {match[1]: match[2] for match in found if match}
 
 
 def is_older(version: str, least: str) -> bool:

@@ -15,13 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.process import python_command
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-# Not `-m`: that would put the user's working directory, and a `training` folder of his, first.
-BOOTSTRAP = (
-    f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-    "from training.single_step_process import main; main()"
-)
 # The kernel, when memory runs out, takes this process and not the user's others (of -1000 to 1000).
 OOM_SCORE_ADJUSTMENT = 1000
 KIBIBYTE = 1024
@@ -58,7 +53,7 @@ def run_single_step(
     }
     try:
         done = subprocess.run(
-            [sys.executable, "-c", BOOTSTRAP],
+            python_command("swinmr_profiling.training.single_step_process"),
             input=json.dumps(request),
             capture_output=True,
             encoding="utf-8",

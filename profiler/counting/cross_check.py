@@ -6,18 +6,12 @@ runs in a process of its own, on a small size of the network, and whatever becom
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-# In the user's working directory, where a network of his own is looked for, but this repository's rooms first.
-BOOTSTRAP = (
-    f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-    "from profiler.counting.cross_check_process import main; sys.exit(main())"
-)
+from swinmr_profiling.process import python_command
+
 COUNTERS = ("fvcore", "thop")
 SIZES = ("small", "full")
 DEFAULT_TIMEOUT_S = 300.0
@@ -125,7 +119,7 @@ def _in_its_own_process(
     started = time.perf_counter()
     try:
         child = subprocess.run(
-            [sys.executable, "-c", BOOTSTRAP],
+            python_command("swinmr_profiling.profiler.counting.cross_check_process"),
             input=request,
             capture_output=True,
             encoding="utf-8",

@@ -109,7 +109,7 @@ class GpuCheck:
         try:
             found = {
                 order: ask_module(
-                    "profiler.gpu_check.machine",
+                    "swinmr_profiling.profiler.gpu_check.machine",
                     {**request, "order": order},
                     min(MACHINE_TIMEOUT_S, self.left_s),
                     {"CUBLAS_WORKSPACE_CONFIG": None, **dict.fromkeys(ALLOCATOR_VARIABLES)},
@@ -151,7 +151,7 @@ class GpuCheck:
         }
         try:
             timeout_s = max(min(PREDICTION_TIMEOUT_S, self.left_s), 1.0)
-            return ask_module("profiler.gpu_check.predictions", request, timeout_s, NO_GPU)
+            return ask_module("swinmr_profiling.profiler.gpu_check.predictions", request, timeout_s, NO_GPU)
         except PartFailedError as error:
             return {"failed": str(error)}
 
@@ -286,7 +286,7 @@ class GpuCheck:
         request = {**self.reference, "device": self.device}
         try:
             timeout_s = min(REFERENCE_TIMEOUT_S, self.left_s)
-            found = ask_module("profiler.gpu_check.reference", request, timeout_s)
+            found = ask_module("swinmr_profiling.profiler.gpu_check.reference", request, timeout_s)
         except PartFailedError as error:
             found = {"skipped": str(error)}
         skipped = found.get("skipped")

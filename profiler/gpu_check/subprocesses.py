@@ -9,12 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.process import python_command
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 ERROR_CHARACTERS = 300
 
 
@@ -33,9 +32,8 @@ def ask_module(
     Raises PartFailedError.
     """
     variables = {**os.environ, **(environment or {})}
-    bootstrap = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from {module} import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", bootstrap],
+        python_command(module),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -94,7 +94,8 @@ class PredictionSession:
     def _running(self, count: int) -> list[WorkerProcess]:
         """That many live processes. Started by the main thread: each dies with the thread that started it."""
         alive = [process for process in self._processes if process.alive]
-        started = [WorkerProcess(module="profiler.prediction.server") for _ in range(count - len(alive))]
+        module = "swinmr_profiling.profiler.prediction.server"
+        started = [WorkerProcess(module=module) for _ in range(count - len(alive))]
         self._processes += started
         for process in started:
             self.opened = process.ask(

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from profiler.interruption import Interrupted, interruptible
+from swinmr_profiling.profiler.interruption import Interrupted, interruptible
 
 def say(text):
     print(text, flush=True)
@@ -46,7 +46,7 @@ class Program:
                 signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
 
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(ROOT)],
+            [sys.executable, "-c", PROGRAM, str(ROOT / "src")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -230,7 +230,7 @@ def test_list_of_gpus_and_help(tmp_path):
 
 def test_it_starts_without_torch(tmp_path):
     code = "import sys; import scripts.recommend_batch_size; sys.exit('torch' in sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
     assert (
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, timeout=60).returncode
         == 0

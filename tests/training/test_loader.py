@@ -1,5 +1,6 @@
 """Batches: their order, resumption, ranks, workers, and what does not stack."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -153,7 +154,8 @@ next(batches), next(batches)  # one of each process
 def run(code):
     """Runs code after two loader processes have started, in a process of its own that must end."""
     command = [sys.executable, "-c", LOADING + code]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
 
 def test_a_process_that_fails_while_loaders_live_still_ends():

@@ -16,7 +16,7 @@ from pathlib import Path
 faults = json.loads(os.environ.get("FAULTS", "{}"))
 
 if "vmstat" in faults:
-    sys.path.insert(0, faults["repository"])
+    sys.path[:0] = [str(Path(faults["repository"], "src")), faults["repository"]]
     import profiler.failures
 
     profiler.failures.VMSTAT = Path(faults["vmstat"])

@@ -240,7 +240,10 @@ def print_batch(console: Console, block: dict[str, Any]) -> None:
     console.good(f"Inference time: {milliseconds(timing)}", indent=4)
     console.good(f"Throughput: {timing['images_per_second']:,.2f} images/sec", indent=4)
     console.good(f"{memory_name(memory)}: {memory['peak_mb']:,.2f} MB (peak)", indent=4)
-    console.good(f"Activation memory: {memory['activation_mb']:,.2f} MB", indent=4)
+    # A resumed profile of an earlier version knows of no noise.
+    within = memory.get("activation_within_noise")
+    noise = f" (within the noise of {memory['noise_bytes'] / MIB:,.2f} MB)" if within else ""
+    console.good(f"Activation memory: {memory['activation_mb']:,.2f} MB{noise}", indent=4)
     if memory["peak_reserved_mb"] is not None:
         console.good(f"Reserved by the allocator: {memory['peak_reserved_mb']:,.2f} MB (peak)", indent=4)
     print_notes(console, timing, indent=6)

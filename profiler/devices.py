@@ -5,6 +5,8 @@ CpuDevice and CudaDevice have the same methods; tests put a device of their own 
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +38,7 @@ class MeasuredDevice(Protocol):
 
     kind: str  # "cpu" or "cuda"
     memory_kind: str  # what the memory figures are, in words
+    memory_is_exact: bool  # an allocator's own counters, with nothing in them but tensors
 
     def time_ms(self, run: Callable[[], object]) -> float:
         """Milliseconds of one call, all its work finished."""
@@ -44,7 +47,7 @@ class MeasuredDevice(Protocol):
         """Memory in use now."""
 
     def release_cached(self) -> None:
-        """Gives back memory that is kept for reuse, before a batch size whose own use is to be measured."""
+        """Gives back memory that is kept for reuse, before the use of what follows is read."""
 
     def reset_peak(self) -> None:
         """Starts a new high-water mark."""
@@ -54,59 +57,76 @@ class MeasuredDevice(Protocol):
 
 
 class ResidentPeak:
-    """High-water mark of this process's resident memory.
+    """Resident memory of this process and its high-water mark, both by one means.
 
-    On Linux the kernel keeps it exactly (VmHWM, reset through /proc/self/clear_refs); elsewhere, and where
-    that file may not be written, a thread samples every 10 ms and misses shorter peaks, which the label says.
+    On Linux both are the kernel's (VmRSS and VmHWM of /proc/self/status; the mark is reset through clear_refs);
+    elsewhere, and where that file may not be written, a thread samples every 10 ms and misses shorter peaks, which
+    the label says. The mark is never below what `current` has returned since the reset.
     """
 
     CLEAR_REFS = Path("/proc/self/clear_refs")
     STATUS = Path("/proc/self/status")
 
     def __init__(self) -> None:
+        self._highest_seen = 0
         self.exact = self._clear()
-        self._sampled_peak = 0
         if not self.exact:
             threading.Thread(target=self._sample, daemon=True).start()
 
     def _clear(self) -> bool:
         try:
             self.CLEAR_REFS.write_text("5")
-            return self._high_water_mark() > 0
+            return min(self._kernels()) > 0
         except OSError:
             return False
 
-    def _high_water_mark(self) -> int:
-        for line in self.STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-        return 0
+    def _kernels(self) -> tuple[int, int]:
+        """(resident, high-water mark) of one reading, bytes; 0 for what is not there."""
+        found = {"VmRSS": 0, "VmHWM": 0}
+        for line in self.STATUS.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name in found:
+                found[name] = int(value.split()[0]) * 1024
+        return found["VmRSS"], found["VmHWM"]
 
     def _sample(self) -> None:
-        process = psutil.Process()
         while True:
-            self._sampled_peak = max(self._sampled_peak, process.memory_info().rss)
+            self.current()
             time.sleep(RESIDENT_SAMPLING_S)
 
+    def current(self) -> int:
+        """Resident memory now."""
+        resident = self._kernels()[0] if self.exact else psutil.Process().memory_info().rss
+        self._highest_seen = max(self._highest_seen, resident)
+        return resident
+
     def reset(self) -> None:
+        self._highest_seen = 0
         if self.exact:
             self._clear()
-        else:
-            self._sampled_peak = 0
 
     def read(self) -> int:
-        resident = psutil.Process().memory_info().rss
-        # The kernel updates VmHWM lazily: right after a reset it may lag behind the resident size.
-        return max(self._high_water_mark() if self.exact else self._sampled_peak, resident)
+        """The highest since the reset."""
+        # The kernel updates VmHWM lazily: it may lag behind the resident size, of the same reading or an earlier one.
+        mark = max(self._kernels()) if self.exact else self.current()
+        self._highest_seen = max(self._highest_seen, mark)
+        return self._highest_seen
+
+
+def _heap_trimmer() -> Callable[[int], int] | None:
+    """glibc's `malloc_trim`; None where the C library has none."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
 class CpuDevice:
     """The host: wall-clock time, and the resident memory of this process (torch and Python included)."""
 
     kind = "cpu"
+    memory_is_exact = False
 
     def __init__(self) -> None:
         self._peak = ResidentPeak()
+        self._trim_heap = _heap_trimmer()
         how = "kernel high-water mark" if self._peak.exact else "sampled every 10 ms"
         self.memory_kind = f"resident memory of the whole process ({how})"
 
@@ -116,10 +136,13 @@ class CpuDevice:
         return (time.perf_counter_ns() - start) / 1e6
 
     def current_bytes(self) -> int:
-        return psutil.Process().memory_info().rss
+        return self._peak.current()
 
     def release_cached(self) -> None:
-        """Nothing: the host's allocator decides for itself."""
+        # What the C library keeps of an earlier batch would be in use before this one, which would then seem to need
+        # less than a smaller one did.
+        if self._trim_heap is not None:
+            self._trim_heap(0)
 
     def reset_peak(self) -> None:
         self._peak.reset()
@@ -132,6 +155,7 @@ class CudaDevice:
     """One GPU: CUDA events around the call, and the caching allocator's own counters."""
 
     kind = "cuda"
+    memory_is_exact = True
     memory_kind = "torch's CUDA allocator (without the CUDA context)"
 
     def __init__(self, device: torch.device) -> None:

@@ -29,6 +29,7 @@ class BatchMeasurement:
     warm_peak_bytes: int
     reserved_peak_bytes: int | None
     memory_kind: str
+    memory_is_exact: bool
     first_nonfinite_module: str | None
     attention: str | None = None
 
@@ -199,6 +200,7 @@ def measure_forward(
         peak = device.peak()
         finite = is_finite(last_output[0])
         last_output[0] = None
+        device.release_cached()
         after = device.current_bytes()
         culprit = None
         if not finite:
@@ -209,11 +211,13 @@ def measure_forward(
         latency=latency,
         before_bytes=before,
         after_bytes=after,
-        peak_bytes=max(peak.peak_bytes, cold_peak),
-        cold_peak_bytes=cold_peak or peak.peak_bytes,
-        warm_peak_bytes=peak.peak_bytes,
+        # Whatever was read is at most the peak, also what was read after it.
+        peak_bytes=max(cold_peak, peak.peak_bytes, before, after),
+        cold_peak_bytes=max(cold_peak or peak.peak_bytes, before),
+        warm_peak_bytes=max(peak.peak_bytes, after),
         reserved_peak_bytes=peak.reserved_bytes,
         memory_kind=device.memory_kind,
+        memory_is_exact=device.memory_is_exact,
         first_nonfinite_module=culprit,
         attention=attention,
     )

@@ -73,12 +73,31 @@ def timing_block(measurement: dict[str, Any], device_kind: str) -> dict[str, Any
     }
 
 
-def memory_block(measurement: dict[str, Any]) -> dict[str, Any]:
-    """The `memory` block: MiB under the names users know, exact bytes beside them.
+def noise_bytes(measurement: dict[str, Any]) -> int:
+    """How far the memory of a batch size is no matter of the network; 0 for an allocator's own counters.
 
-    `activation` is the peak less what was in use before the first forward (weights and inputs included there).
+    Resident memory holds code of libraries, loaded when it is first used, and heap that the C library keeps. What
+    the runs leave behind, |after - before|, is such: the network holds as much as before.
     """
-    activation = measurement["peak_bytes"] - measurement["before_bytes"]
+    return (
+        0 if measurement["memory_is_exact"] else abs(measurement["after_bytes"] - measurement["before_bytes"])
+    )
+
+
+def activation_bytes(measurement: dict[str, Any]) -> int:
+    """The peak less what was in use before the first forward (weights and inputs included there).
+
+    Of resident memory, less the larger of before and after: what stayed was not the forward's.
+    """
+    in_use = measurement["before_bytes"]
+    if not measurement["memory_is_exact"]:
+        in_use = max(in_use, measurement["after_bytes"])
+    return measurement["peak_bytes"] - in_use
+
+
+def memory_block(measurement: dict[str, Any]) -> dict[str, Any]:
+    """The `memory` block: MiB under the names users know, exact bytes beside them."""
+    activation, noise = activation_bytes(measurement), noise_bytes(measurement)
     reserved = measurement["reserved_peak_bytes"]
     return {
         "source": "measured",
@@ -94,6 +113,8 @@ def memory_block(measurement: dict[str, Any]) -> dict[str, Any]:
         "after_bytes": measurement["after_bytes"],
         "peak_bytes": measurement["peak_bytes"],
         "activation_bytes": activation,
+        "noise_bytes": noise,
+        "activation_within_noise": not measurement["memory_is_exact"] and activation <= noise,
         "peak_reserved_bytes": reserved,
         "cold_peak_bytes": measurement["cold_peak_bytes"],
         "warm_peak_bytes": measurement["warm_peak_bytes"],

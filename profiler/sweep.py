@@ -11,6 +11,7 @@ from typing import Any
 from profiler.failures import Failure, FailureKind, confirm_memory
 from profiler.host_memory import available_bytes
 from profiler.latency import LatencyPolicy
+from profiler.measurement_blocks import activation_bytes
 from profiler.process_series import MeasuringProcesses, measure_in_processes
 from profiler.worker_process import WorkerError
 
@@ -54,8 +55,7 @@ def expect(batch_size: int, measured: dict[str, Any] | None) -> Expectation | No
         return None
     latency_ms = statistics.median(measured["latency"]["samples_ms"])
     ratio = batch_size / measured["batch_size"]
-    activation = max(measured["peak_bytes"] - measured["before_bytes"], 0)
-    return Expectation(latency_ms * ratio, round(activation * ratio), measured["batch_size"])
+    return Expectation(latency_ms * ratio, round(activation_bytes(measured) * ratio), measured["batch_size"])
 
 
 class Sweep:

@@ -54,6 +54,8 @@ def ran(batch_size, samples, runs_by_process=None, image=64, cuda=False, **chang
         "after_bytes": before,
         "peak_bytes": peak,
         "activation_bytes": activation,
+        "noise_bytes": 0,
+        "activation_within_noise": False,
         "peak_reserved_bytes": 2 * peak if cuda else None,
         "cold_peak_bytes": peak,
         "warm_peak_bytes": peak,

@@ -31,6 +31,16 @@ def runs(size: SizeView) -> str:
     return str(size.num_runs)
 
 
+def activations(size: SizeView) -> str:
+    """ "126.0 MiB"; what resident memory cannot tell from its noise says so."""
+    text = words.mebibytes(size.activation_bytes)
+    return (
+        f"{text} (within the noise of {words.mebibytes(size.noise_bytes)})"
+        if size.activation_within_noise
+        else text
+    )
+
+
 def latency_words(sizes: Sequence[SizeView]) -> str:
     texts = [f"batch {size.batch_size} {words.milliseconds(size.median_ms)}" for size in sizes]
     return (

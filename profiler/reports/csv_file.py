@@ -17,7 +17,7 @@ MODEL_COLUMNS = (
 SIZE_COLUMNS = (
     "batch_size", "source", "input_shape", "error", "detail", "num_runs", "mean_ms", "std_ms", "min_ms", "median_ms",
     "ci95_low_ms", "ci95_high_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms", "images_per_second", "memory_kind",
-    "peak_bytes", "activation_bytes", "peak_reserved_bytes",
+    "peak_bytes", "activation_bytes", "noise_bytes", "activation_within_noise", "peak_reserved_bytes",
 )  # fmt: skip
 TRAINING_COLUMNS = (
     "training_source", "training_error", "training_precision", "training_checkpointing", "training_peak_bytes",
@@ -44,7 +44,8 @@ def _size_cells(size: SizeView) -> list[Any]:
     cells = [
         size.batch_size, size.source, shape, size.error, size.detail, size.num_runs, size.mean_ms, size.std_ms,
         size.min_ms, size.median_ms, low, high, size.p90_ms, size.p95_ms, size.p99_ms, size.max_ms,
-        size.images_per_second, size.memory_kind, size.peak_bytes, size.activation_bytes, size.peak_reserved_bytes,
+        size.images_per_second, size.memory_kind, size.peak_bytes, size.activation_bytes, size.noise_bytes,
+        size.activation_within_noise, size.peak_reserved_bytes,
     ]  # fmt: skip
     if training is None:
         return [*cells, *(None for _ in TRAINING_COLUMNS)]

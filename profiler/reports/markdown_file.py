@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from profiler.reports import words
 from profiler.reports.cards import cards_of
-from profiler.reports.chart_texts import interval, runs, training_table
+from profiler.reports.chart_texts import activations, interval, runs, training_table
 from profiler.reports.missing import what_is_missing
 from profiler.reports.view import ProfileView
 
@@ -82,7 +82,7 @@ def _size_rows(view: ProfileView) -> list[tuple[str, ...]]:
                 runs(size),
                 words.per_second(size.images_per_second),
                 words.mebibytes(size.peak_bytes),
-                words.mebibytes(size.activation_bytes),
+                activations(size),
             )
         )
     return rows

@@ -96,6 +96,9 @@ def inference_memory(sizes: Sequence[SizeView], gpu: Fields | None) -> Inference
         return None
     total = None if gpu is None or "CUDA" not in kind else gpu.integer("total_bytes")
     lines = () if total is None else (MemoryLine(gpu.text("name") or "the GPU", total, None),)
+    noisy = [str(size.batch_size) for size in sizes if size.activation_within_noise]
+    if noisy:
+        kind += f"; the activations of batch {', '.join(noisy)} are within its noise"
     return InferenceMemory(kind, tuple(bars), lines)
 
 

@@ -36,6 +36,8 @@ class SizeView:
     before_bytes: int | None
     peak_bytes: int | None
     activation_bytes: int | None
+    noise_bytes: int | None
+    activation_within_noise: bool | None
     peak_reserved_bytes: int | None
     expected_latency_ms: float | None
     expected_from_batch: int | None
@@ -89,6 +91,8 @@ def _size(block: Fields, batch_size: int) -> SizeView:
         before_bytes=memory.integer("before_bytes"),
         peak_bytes=memory.integer("peak_bytes"),
         activation_bytes=memory.number("activation_bytes"),
+        noise_bytes=memory.integer("noise_bytes"),
+        activation_within_noise=memory.flag("activation_within_noise"),
         peak_reserved_bytes=memory.integer("peak_reserved_bytes"),
         expected_latency_ms=expected.amount("latency_ms"),
         expected_from_batch=expected.integer("from_batch"),

@@ -1,5 +1,6 @@
 """Devices: the refusals with and without a GPU, and the CPU's clock and memory."""
 
+import ctypes
 import mmap
 from types import SimpleNamespace
 
@@ -189,6 +190,63 @@ def test_what_a_run_used_and_freed_is_in_its_peak():
     assert peak.reserved_bytes is None
     # 200 MiB, give or take what the rest of the process does; a sampler may miss the last of it.
     assert 150 * MIB < peak.peak_bytes - before < 260 * MIB
+
+
+def test_resident_memory_and_its_peak_are_read_by_one_means(tmp_path, monkeypatch):
+    """Scripted: of /proc/self/status alone, of one reading, and never below what has been seen since the reset."""
+    readings = iter(
+        [
+            # (VmRSS, VmHWM) kB: at the start, before, after, at the peak, whose mark lags; of the reset, after it.
+            *((700, 700), (710, 705), (760, 720), (730, 740)),
+            *((300, 310), (305, 310)),
+        ]
+    )
+
+    def read_text(path, **_options):
+        assert path == ResidentPeak.STATUS
+        resident, mark = next(readings)
+        return f"VmHWM:\t{mark} kB\nVmRSS:\t{resident} kB\n"
+
+    def no_psutil():
+        raise AssertionError("resident memory by other means")
+
+    monkeypatch.setattr(ResidentPeak, "CLEAR_REFS", tmp_path / "clear_refs")
+    monkeypatch.setattr(ResidentPeak, "STATUS", tmp_path / "status")
+    monkeypatch.setattr(devices.Path, "read_text", read_text)
+    monkeypatch.setattr(devices.psutil, "Process", no_psutil)
+    device = CpuDevice()
+    assert (device.current_bytes(), device.current_bytes()) == (710 * 1024, 760 * 1024)
+    assert device.peak().peak_bytes == 760 * 1024
+    device.reset_peak()
+    assert device.peak().peak_bytes == 310 * 1024
+
+
+def test_free_heap_is_given_back_before_memory_is_read(monkeypatch):
+    """Where the C library can; elsewhere it is left as it is."""
+    trimmed = []
+    monkeypatch.setattr(devices, "_heap_trimmer", lambda: trimmed.append)
+    CpuDevice().release_cached()
+    assert trimmed == [0]
+    monkeypatch.setattr(devices, "_heap_trimmer", lambda: None)
+    CpuDevice().release_cached()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="no glibc")
+def test_what_python_freed_is_not_in_use_any_more():
+    """Pieces of 64 KiB are of the heap, which the C library keeps as long as one at its end is in use."""
+    device = CpuDevice()
+    device.release_cached()
+    before = device.current_bytes()
+    pieces = [bytes(64 * 1024) for _ in range(1600)]
+    pieces = [piece.replace(b"\0", b"1") for piece in pieces]
+    last = pieces[-1]
+    full = device.current_bytes()
+    del pieces
+    device.release_cached()
+    after = device.current_bytes()
+    assert full - before > 90 * MIB
+    assert after - before < 20 * MIB
+    assert len(last) == 64 * 1024
 
 
 def test_a_reset_forgets_an_earlier_peak():

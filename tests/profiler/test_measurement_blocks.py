@@ -34,6 +34,7 @@ def measurement(samples_ms=(10.0, 30.0, 20.0), batch_size=4, **changes):
         "warm_peak_bytes": 160 * MIB,
         "reserved_peak_bytes": 256 * MIB,
         "memory_kind": "torch's CUDA allocator",
+        "memory_is_exact": True,
         "first_nonfinite_module": None,
         **changes,
     }
@@ -101,6 +102,45 @@ def test_memory_by_hand():
     assert got["activation_mb"] == got["activation_bytes"] / MIB
     assert got["num_runs"] == 5
     assert got["kind"] == "torch's CUDA allocator"
+
+
+def resident(before, after, peak):
+    """Memory of a process, MiB."""
+    figures = {"before_bytes": before, "after_bytes": after, "peak_bytes": peak}
+    return measurement(**{name: int(mib * MIB) for name, mib in figures.items()}, memory_is_exact=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "peak", "activation", "noise", "within"),
+    [
+        # Code of libraries stayed: 23 of the 33 MiB over the start are no matter of the forward, and 10 less than 23.
+        (695, 718, 728, 10, 23, True),
+        # The next size starts where that one ended: nothing is left behind but half a MiB.
+        (718, 718.5, 731.5, 13, 0.5, False),
+        # The process gave memory back: the peak is held against what was in use when it began.
+        (700, 690, 712, 12, 10, False),
+        (700, 690, 705, 5, 10, True),
+        # Exactly as large as the noise is not to be told from it; nor is nothing from nothing.
+        (700, 704, 708, 4, 4, True),
+        (700, 700, 700, 0, 0, True),
+        (700, 700, 701, 1, 0, False),
+    ],
+)
+def test_the_noise_of_resident_memory_by_hand(before, after, peak, activation, noise, within):
+    got = memory_block(resident(before, after, peak))
+    assert got["activation_bytes"] == activation * MIB
+    assert got["activation_mb"] == activation
+    assert got["noise_bytes"] == noise * MIB
+    assert got["activation_within_noise"] is within
+
+
+def test_an_allocator_s_own_counters_have_no_noise():
+    """What stays after a forward on a GPU is the network's own: a cached mask, counted as it ever was."""
+    got = memory_block(measurement())
+    assert (got["after_mb"], got["activation_bytes"]) == (110.0, 60 * MIB + 1)
+    assert (got["noise_bytes"], got["activation_within_noise"]) == (0, False)
+    unused = memory_block(measurement(before_bytes=0, after_bytes=0, peak_bytes=0))
+    assert (unused["activation_bytes"], unused["activation_within_noise"]) == (0, False)
 
 
 def test_a_cpu_reserves_nothing():

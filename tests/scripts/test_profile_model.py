@@ -97,6 +97,14 @@ def test_complete_profile_of_a_tiny_network(profile_model, tiny_config, tmp_path
         assert timing["ci95_median_ms"] == [timing["min_ms"], timing["max_ms"]]
         assert memory["peak_mb"] == memory["peak_bytes"] / 2**20
         assert memory["peak_bytes"] >= memory["before_bytes"] > 100 * 2**20  # torch alone is more
+        assert memory["peak_bytes"] >= memory["after_bytes"]
+        assert min(memory["cold_peak_bytes"], memory["warm_peak_bytes"]) > 100 * 2**20
+        assert memory["noise_bytes"] == abs(memory["after_bytes"] - memory["before_bytes"])
+        assert memory["activation_within_noise"] is (memory["activation_bytes"] <= memory["noise_bytes"])
+        said = f"Activation memory: {memory['activation_mb']:,.2f} MB"
+        if memory["activation_within_noise"]:
+            said += f" (within the noise of {memory['noise_bytes'] / 2**20:,.2f} MB)"
+        assert size == "1" or f"{said}\n" in run.stdout
         assert "resident memory" in memory["kind"]
     architecture = profile["architecture"]
     # 12 channels, one group of two blocks, by hand: first convolution 9 x 12 + 12, embedding norm 24,

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from profiler.console import Console
+from profiler.console import Console, print_batch
 from profiler.profile_file import parse_profile
 from profiler.reports.charts import charts_of
 from profiler.reports.console_details import print_details
@@ -43,6 +43,36 @@ def test_csv_holds_the_figures_to_the_last_digit():
     assert one["training_source"] == "predicted"
     assert int(one["training_peak_bytes"]) == 1100 * MIB
     assert (four["error"], four["detail"], four["median_ms"]) == ("OOM", 'out, of "memory"\nhere', "")
+
+
+def test_what_lies_within_the_noise_of_resident_memory_is_said_to_in_every_report():
+    """10 MiB of activations at batch 1 beside 23 MiB that the process kept; 20 MiB at batch 2 beside nothing."""
+    content = profile()
+    content["batch_profiling"]["1"]["memory"] |= {"noise_bytes": 23 * MIB, "activation_within_noise": True}
+    found = view(content)
+    one, two = rows(csv_text(found))
+    assert (one["noise_bytes"], one["activation_within_noise"]) == (str(23 * MIB), "True")
+    assert (two["noise_bytes"], two["activation_within_noise"]) == ("0", "False")
+    text = markdown_text(found)
+    assert "10.0 MiB (within the noise of 23.0 MiB)" in text
+    assert "20.0 MiB (within" not in text
+    assert "the activations of batch 1 are within its noise" in html_text(found)
+    assert "within its noise" not in html_text(view(profile()))
+    stream = io.StringIO()
+    for size in ("1", "2"):
+        print_batch(Console(stream), content["batch_profiling"][size])
+    lines = [line.strip() for line in stream.getvalue().splitlines()]
+    assert "✓ Activation memory: 10.00 MB (within the noise of 23.00 MB)" in lines
+    assert "✓ Activation memory: 20.00 MB" in lines
+
+
+def test_an_earlier_profile_knows_of_no_noise(profile_schema):
+    content = json.loads(json.dumps(profile()))
+    for block in (*content["batch_profiling"].values(), content["single_image"]):
+        del block["memory"]["noise_bytes"], block["memory"]["activation_within_noise"]
+    assert list(profile_schema.iter_errors(content)) == []
+    assert rows(csv_text(view(content)))[0]["noise_bytes"] == ""
+    assert "within" not in markdown_text(view(content))
 
 
 @pytest.mark.parametrize("runs", [1, 3, 9, 19, 99, 100])

@@ -7,6 +7,7 @@ and nothing is fitted through measurements: they correct the prediction, which s
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NoReturn
 
 from profiler.batch_estimate import expected_bytes, largest_expected
@@ -21,11 +22,11 @@ from profiler.search_record import (
     Trial,
     falling_memory,
 )
+from profiler.training_budget import DEFAULT_HEADROOM, less_headroom
 
 SMALL_SIZES = (1, 2)
 # The third trial: far enough from the small sizes to be like the large ones, and safe by a wide margin.
 MIDDLE_SHARE = 0.6
-DEFAULT_HEADROOM_SHARE = 0.10
 MAX_TRIALS = 9
 MIN_STEPS = 3
 # Kernels that put the batch into the grid's y or z dimension cannot be launched beyond this.
@@ -53,7 +54,7 @@ class BatchSearch:
         predict: Callable[[int], int] | None,
         read_memory: Callable[[], MemoryNow],
         *,
-        headroom_share: float = DEFAULT_HEADROOM_SHARE,
+        headroom_share: Fraction = DEFAULT_HEADROOM,
         requested: int | None = None,
         max_trials: int = MAX_TRIALS,
         may_go_on: Callable[[], bool] = lambda: True,
@@ -73,7 +74,7 @@ class BatchSearch:
         self.reductions: list[dict[str, Any]] = []
         self.budget_changes: list[dict[str, int]] = []
         self.measurements: dict[int, dict[str, Any]] = {}
-        self.memory = MemoryNow(0)
+        self.memory: MemoryNow | None = None
         self._ran: dict[int, ProbeResult] = {}
         self._too_large: dict[int, int] = {}  # batch -> usable bytes when it failed
         self._unsupported: dict[int, str] = {}
@@ -92,8 +93,11 @@ class BatchSearch:
 
     @property
     def usable_bytes(self) -> int:
-        available = self.memory.available_bytes
-        return available - int(available * self.headroom_share)
+        return less_headroom(self._available_bytes, self.headroom_share)
+
+    @property
+    def _available_bytes(self) -> int:
+        return 0 if self.memory is None else self.memory.available_bytes
 
     def _search(self) -> None:
         self._read()
@@ -109,18 +113,18 @@ class BatchSearch:
             self._try(size)
 
     def _read(self) -> None:
-        before = self.memory.available_bytes
+        before = self._available_bytes
         try:
             self.memory = self.read_memory()
         except MemoryReadError as error:
             raise _EndedError(Outcome.FAILED, f"free memory: {error}", error.failure) from None
-        now = self.memory.available_bytes
+        now = self._available_bytes
         if self.trials and abs(now - before) > CHANGE_BYTES:
             change = {"before_trial": len(self.trials) + 1, "from_bytes": before, "to_bytes": now}
             self.budget_changes.append(change)
             word = "less" if now < before else "more"
             self.on_event(f"{abs(now - before) / MIB:,.0f} MiB {word} memory is available than before")
-        if now <= 0:
+        if self.memory.unused_bytes <= 0:
             raise _EndedError(
                 Outcome.NO_FREE_MEMORY, "the device has no free memory: other processes hold it all"
             )
@@ -153,7 +157,9 @@ class BatchSearch:
         self._ran[size] = result
         if result.measurement is not None:
             self.measurements[size] = result.measurement
-        fall = falling_memory(self._peaks())
+        fall = falling_memory(
+            {size: ran.allocated_bytes or ran.peak_bytes or 0 for size, ran in self._ran.items()}
+        )
         if fall is not None:
             self._end_failed_measurement(size, result, fall)
         if result.retries:
@@ -166,7 +172,7 @@ class BatchSearch:
     def _record(
         self, size: int, expected: int | None, result: ProbeResult, verdict: str, detail: str | None
     ) -> None:
-        available, usable = self.memory.available_bytes, self.usable_bytes
+        available, usable = self._available_bytes, self.usable_bytes
         ran = (result.peak_bytes, result.steps_run, result.retries)
         self.trials.append(Trial(size, available, usable, expected, *ran, verdict, detail))
 
@@ -287,7 +293,8 @@ class BatchSearch:
             requested=self.requested,
             largest_that_ran=max(self._ran, default=None),
             headroom_share=self.headroom_share,
-            available_bytes=self.memory.available_bytes,
+            memory=self.memory,
+            available_bytes=self._available_bytes,
             usable_bytes=self.usable_bytes,
             trials=self.trials,
             steps_run=sum(trial.steps_run for trial in self.trials),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import ExperimentConfig
+from profiler.gpus import same_card
 from profiler.memory_fingerprint import memory_fingerprint
 from profiler.profile_fields import Fields, ProfileShapeError
 from profiler.profile_file import MissingProfileError, ProfileFileError, load_profile
@@ -124,7 +125,7 @@ def _entry_for(entries: list[dict[str, Any]], device: Device, file: Path, comman
             f"{file} was made for cards of at least {smallest / MIB:,.0f} MiB and {device.name} has "
             f"{device.total_bytes / MIB:,.0f}: run {command} --gpu-memory {device.total_bytes // MIB}MiB"
         )
-    same = [entry for entry in usable if entry["budget"]["name"] == device.name]
+    same = [entry for entry in usable if same_card(entry["budget"]["name"], device.name)]
     entry = max(same or usable, key=lambda entry: entry["budget"]["total_bytes"])
     if entry["batch_size"] is None:
         raise BatchSizeError(f"{file}: nothing fits {entry['budget']['name']}: {entry['reason']}")
@@ -151,7 +152,9 @@ def _what_is_stale(
         return f"was made without accumulation, and the config has {accumulate}"
     if model.get("loss") not in (None, loss):
         return f"was made with the loss {model['loss']}, and here it is {loss}"
-    if entry["target_batch"] is not None and entry["devices"] != device.count:
+    # Several devices hold gradient buckets that one has not; and a target is shared out among them.
+    alone = entry["devices"] == 1 and device.count > 1
+    if alone or (entry["target_batch"] is not None and entry["devices"] != device.count):
         return f"recommends for {entry['devices']} devices and this run has {device.count} (--devices)"
     return None
 

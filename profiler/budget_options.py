@@ -53,8 +53,9 @@ def add_budget_options(parser: argparse.ArgumentParser) -> None:
     add("--gpu-memory", type=gpu_memory, action="append", default=[], metavar="SIZE", help=(
         f"a GPU by its memory as CUDA reports it, such as 24GiB ({MEMORY_HELP}); may be repeated"
     ))  # fmt: skip
-    add("--reserved", type=memory_size, default=0, metavar="SIZE", help=(
-        f"memory of it that others take, such as 1GiB for a desktop ({MEMORY_HELP}; default 0)"
+    add("--reserved", type=memory_size, metavar="SIZE", help=(
+        f"memory of it that others take, such as 1GiB for a desktop ({MEMORY_HELP}; default: what others hold of this "
+        "machine's GPU, and of another nothing)"
     ))  # fmt: skip
     add("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
         f"share of the rest that stays free (default {float(DEFAULT_HEADROOM):.0%}%)"

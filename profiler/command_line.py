@@ -108,7 +108,7 @@ class ProfileArguments(argparse.Namespace):
                 cards=self.cards(),
                 levers=bool(self.predict_only or self.gpu or self.gpu_memory),
                 headroom=self.headroom,
-                reserved_bytes=self.reserved,
+                reserved_bytes=self.reserved or 0,
                 target_batch=self.target_batch,
                 devices=self.devices,
                 measure=True if self.measure_training else None,

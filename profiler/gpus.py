@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -125,6 +126,29 @@ def find_gpu(text: str) -> Gpu:
         sizes = " and ".join(f"{size} GB" for size in also)
         message += f"; the one with {sizes} is not in the list: give its memory"
     raise GpuNameError(message)
+
+
+def is_this_gpu(name: str, total_bytes: int, compute_capability: str | None, gpu: Mapping[str, Any]) -> bool:
+    """Whether a card is the GPU of a machine (`environment.gpu` of a profile).
+
+    By its name, which CUDA writes in more words than people do; one that was given by its memory alone (no compute
+    capability) by exactly that memory.
+    """
+    if compute_capability is None:
+        return total_bytes == gpu["total_bytes"]
+    return same_card(name, gpu["name"])
+
+
+def same_card(first: str, second: str) -> bool:
+    """Whether two names are of one card: "RTX 3090" and "NVIDIA GeForce RTX 3090"."""
+    return _card_of(first) == _card_of(second)
+
+
+def _card_of(name: str) -> Any:
+    try:
+        return find_gpu(name).name
+    except GpuNameError:
+        return _split(_words(name))
 
 
 def listed_gpus() -> str:

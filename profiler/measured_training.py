@@ -20,7 +20,9 @@ class MeasuredSize:
 
     Attributes:
         peak_bytes: the allocator's peak, which must grow with the batch.
-        needed_bytes: of the GPU: what the process held, context and validation included.
+        reserved_bytes: by the allocator at most, validation included.
+        process_bytes: what the driver says the process held; None where it does not.
+        context_bytes: outside the allocator; None where nobody could tell.
         ddp_bucket_bytes: what each of several devices would hold besides.
         retries: how often the allocator had to give cached memory back; above 0 it fitted by luck.
         images_per_second: of one device; None where steps were not timed.
@@ -29,11 +31,29 @@ class MeasuredSize:
 
     batch_size: int
     peak_bytes: int
-    needed_bytes: int
+    reserved_bytes: int
+    process_bytes: int | None
+    context_bytes: int | None
     ddp_bucket_bytes: int
     retries: int
     images_per_second: float | None
     step_ms: float | None
+
+    def needed_bytes(self, assumed_context_bytes: int, devices: int = 1) -> int:
+        """Bytes of each GPU; the context as assumed where it is not known."""
+        buckets = self.ddp_bucket_bytes if devices > 1 else 0
+        return buckets + process_needs(
+            self.reserved_bytes, self.process_bytes, self.context_bytes, assumed_context_bytes
+        )
+
+
+def process_needs(
+    reserved_bytes: int, process_bytes: int | None, context_bytes: int | None, assumed_context_bytes: int
+) -> int:
+    """What a process takes of the GPU: the driver's figure has everything in it, where there is one."""
+    if context_bytes is None:
+        context_bytes = assumed_context_bytes if process_bytes is None else 0
+    return max(process_bytes or 0, context_bytes + reserved_bytes)
 
 
 @dataclass(frozen=True)
@@ -89,12 +109,12 @@ def measured_series(
         elif not block["steps_run"]:
             failures[size] = (FailureKind.EXCEPTION.value, "no training step ran")
         else:
-            sizes.append(_measured_size(size, block))
+            sizes.append(_measured_size(size, block, setting))
     found = {key: setting.get(key) for key in SETTING_KEYS}
     return MeasuredSeries(found, tuple(sizes), failures, memory_fault(sizes))
 
 
-def _measured_size(size: int, block: dict[str, Any]) -> MeasuredSize:
+def _measured_size(size: int, block: dict[str, Any], setting: Mapping[str, Any]) -> MeasuredSize:
     validation = block["validation"] or {}
     reserved = max(block["peak_reserved_bytes"] or block["peak_bytes"], validation.get("reserved_bytes") or 0)
     step_ms = statistics.median(block["step_ms"]) if block["step_ms"] else None
@@ -102,9 +122,11 @@ def _measured_size(size: int, block: dict[str, Any]) -> MeasuredSize:
     return MeasuredSize(
         batch_size=size,
         peak_bytes=block["peak_bytes"],
-        # The driver's figure for the process has everything in it, where there is one.
-        needed_bytes=max(block["process_bytes"] or 0, (block["context_bytes"] or 0) + reserved),
-        ddp_bucket_bytes=block["ddp_bucket_bytes"] or 0,
+        reserved_bytes=reserved,
+        process_bytes=block["process_bytes"],
+        context_bytes=block["context_bytes"],
+        # One device measures none of what several hold: the prediction knows it.
+        ddp_bucket_bytes=block["ddp_bucket_bytes"] or setting.get("ddp_bucket_bytes") or 0,
         retries=block["retries"] or 0,
         images_per_second=rate if rate is not None or step_ms is None else size * 1000 / step_ms,
         step_ms=step_ms,

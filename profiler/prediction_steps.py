@@ -6,17 +6,17 @@ import platform
 from typing import Any
 
 from configs import ExperimentConfig, config_from_dict
+from profiler.card_budgets import budget_of, held_by_others_at_start, is_own_card, own_budget
 from profiler.gpus import find_gpu
 from profiler.memory_fingerprint import memory_fingerprint
 from profiler.prediction.session import MAX_PROCESSES, PredictionSession
 from profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
 from profiler.prediction.untested_rules import UNTESTED_RULES
-from profiler.prediction.workspaces import workspaces_for
 from profiler.prediction_intervals import interval_bytes, shares_as_json
 from profiler.profile_record import Profile
 from profiler.profile_warnings import ProfileWarning
-from profiler.run_context import Card, RunContext, RunOptions, TrainingOptions
-from profiler.training_budget import Budget, has_bf16
+from profiler.run_context import Card, RunContext, RunOptions
+from profiler.training_budget import Budget
 from profiler.training_console import print_training_recommendation
 from profiler.training_recommendation import recommend_training
 from profiler.worker_process import RequestRefusedError, WorkerError
@@ -50,8 +50,7 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
             context.warn(ProfileWarning("memory_not_predicted", text))
             context.save()
             return
-    version = profile.memory_model["torch_version"]
-    budgets = [budget_of(card, options.training, version) for card in cards(context)]
+    budgets = _budgets(context, profile.memory_model["torch_version"])
     profile.recommendation = {
         "inference": None,
         **(profile.recommendation or {}),  # of a resumed profile
@@ -66,30 +65,19 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
     context.save()
 
 
-def cards(context: RunContext) -> list[Card]:
-    """The cards asked for; else the machine's own, else a few usual ones."""
-    asked = context.options.training.cards
-    if asked:
-        return list(asked)
-    own = context.profile.environment.get("gpu")
-    if own is not None:
-        return [Card(own["name"], own["total_bytes"], own["compute_capability"])]
+def _budgets(context: RunContext, torch_version: str) -> list[Budget]:
+    """Of the cards asked for; else of the machine's own, else of a few usual ones."""
+    training, gpu = context.options.training, context.profile.environment.get("gpu")
+    if not training.cards and gpu is not None:
+        return [own_budget(context, held_by_others_at_start(context))]
     usual = (find_gpu(name) for name in DEFAULT_GPUS)
-    return [Card(gpu.name, gpu.total_bytes, gpu.compute_capability) for gpu in usual]
-
-
-def budget_of(card: Card, training: TrainingOptions, torch_version: str) -> Budget:
-    """What a card leaves for training: its memory, less what others hold, headroom, workspaces and context."""
-    workspaces = workspaces_for(torch_version, card.compute_capability)
-    return Budget(
-        name=card.name,
-        total_bytes=card.total_bytes,
-        reserved_elsewhere_bytes=training.reserved_bytes,
-        headroom_share=training.headroom,
-        context_bytes=workspaces.context_bytes,
-        workspace_bytes=workspaces.process_bytes,
-        bf16_hardware=has_bf16(card.compute_capability),
-    )
+    cards = training.cards or [Card(card.name, card.total_bytes, card.compute_capability) for card in usual]
+    return [
+        own_budget(context, held_by_others_at_start(context))
+        if gpu is not None and is_own_card(card, gpu)
+        else budget_of(card, training, torch_version)
+        for card in cards
+    ]
 
 
 def _settings(context: RunContext, config: ExperimentConfig) -> list[Setting]:

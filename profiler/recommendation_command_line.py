@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 
 from profiler.budget_options import add_budget_options
-from profiler.gpus import Gpu
+from profiler.gpus import Gpu, is_this_gpu
 from profiler.option_types import OneLineParser, positive_int
 from profiler.prediction.workspaces import workspaces_for
 from profiler.training_budget import Budget, has_bf16
@@ -33,23 +34,30 @@ class RecommendationArguments(argparse.Namespace):
             raise NoBudgetError(
                 f'{profile.file} was made without a GPU: say which one: --gpu "RTX 3090", or --gpu-memory 24GiB'
             )
-        recorded = profile.gpu
-        capability = recorded.get("compute_capability")
-        return [self._budget(recorded["name"], recorded["total_bytes"], capability, profile, here=True)]
+        return [self._of_the_profiles(profile)]
+
+    def _of_the_profiles(self, profile: TrainingProfile) -> Budget:
+        """Of the GPU that the profile was made on, less what others held then, unless the user says what they take."""
+        gpu = profile.gpu
+        budget = self._budget(gpu["name"], gpu["total_bytes"], gpu.get("compute_capability"), profile)
+        held = profile.held_by_others_bytes if self.reserved is None else self.reserved
+        return replace(budget, reserved_elsewhere_bytes=held, is_this_machine=True)
 
     def _of_card(self, gpu: Gpu, profile: TrainingProfile) -> Budget:
-        return self._budget(gpu.name, gpu.total_bytes, gpu.compute_capability, profile)
+        return self._of_named(gpu.name, gpu.total_bytes, gpu.compute_capability, profile)
 
     def _of_size(self, text: str, size: int, profile: TrainingProfile) -> Budget:
-        return self._budget(f"{text} GPU", size, None, profile)
+        return self._of_named(f"{text} GPU", size, None, profile)
+
+    def _of_named(
+        self, name: str, total_bytes: int, capability: str | None, profile: TrainingProfile
+    ) -> Budget:
+        if profile.gpu is not None and is_this_gpu(name, total_bytes, capability, profile.gpu):
+            return self._of_the_profiles(profile)
+        return self._budget(name, total_bytes, capability, profile)
 
     def _budget(
-        self,
-        name: str,
-        total_bytes: int,
-        capability: str | None,
-        profile: TrainingProfile,
-        here: bool = False,
+        self, name: str, total_bytes: int, capability: str | None, profile: TrainingProfile
     ) -> Budget:
         model = profile.memory_model
         version = profile.torch_version if model is None else model["torch_version"]
@@ -58,12 +66,11 @@ class RecommendationArguments(argparse.Namespace):
         return Budget(
             name=name,
             total_bytes=total_bytes,
-            reserved_elsewhere_bytes=self.reserved,
+            reserved_elsewhere_bytes=self.reserved or 0,
             headroom_share=self.headroom,
             context_bytes=libraries.context_bytes,
             workspace_bytes=libraries.process_bytes,
             bf16_hardware=has_bf16(capability),
-            is_this_machine=here,
         )
 
 

@@ -4,39 +4,55 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 from profiler.failures import Failure
+from profiler.training_budget import reserved_by_others
 
 MIB = 2**20
-# A larger batch may take a little less: cuDNN chooses other algorithms, and segments come in 20 MiB. More than this
-# less is no measurement.
+# A larger batch may take a little less: cuDNN chooses other algorithms. More than this less is no measurement.
 MONOTONE_SHARE, MONOTONE_BYTES = 0.02, 40 * MIB
 
 
 @dataclass(frozen=True)
 class MemoryNow:
-    """Of the device, bytes: free, cached by the process that will run (its own to use), and total."""
+    """Of the device, bytes: free, cached by the process that will run (its own to use), total, and its context."""
 
     free_bytes: int
     cached_bytes: int = 0
     total_bytes: int | None = None
+    context_bytes: int = 0
+
+    @property
+    def unused_bytes(self) -> int:
+        """What is free and what the process holds unused, each once."""
+        return self.free_bytes + self.cached_bytes
 
     @property
     def available_bytes(self) -> int:
-        """What the process may use: what is free and what it holds unused, each once."""
-        return self.free_bytes + self.cached_bytes
+        """What the process may hold in all, its context included: the device without what others hold."""
+        return self.unused_bytes + self.context_bytes
+
+    def held_by_others(self, total_bytes: int) -> int:
+        """Bytes that other processes hold. total_bytes: of a device that had no room for a process to tell."""
+        own = self.cached_bytes + self.context_bytes
+        return reserved_by_others(self.total_bytes or total_bytes, self.free_bytes, own)
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """One trial. peak_bytes: what it took from the device (None where it failed). measurement: the whole record."""
+    """One trial. peak_bytes: what it took from the device (None where it failed). measurement: the whole record.
+
+    allocated_bytes: what its tensors took, which must grow with the batch; what is reserved for them need not.
+    """
 
     batch_size: int
     peak_bytes: int | None
     steps_run: int
     retries: int = 0
+    allocated_bytes: int | None = None
     failure: Failure | None = None
     measurement: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
@@ -69,6 +85,7 @@ class Trial:
 class SearchResult:
     """batch_size: the choice, which has run and fits what is usable now; None where there is none.
 
+    memory: as last read, None where it could not be.
     failure: what ended a failed search. reductions: every step down from a batch that did not fit, with its reason.
     unsupported: {"batch_size", "largest_that_works", "detail"} where kernels refused a batch whatever the memory.
     """
@@ -78,7 +95,8 @@ class SearchResult:
     reason: str
     requested: int | None
     largest_that_ran: int | None
-    headroom_share: float
+    headroom_share: Fraction
+    memory: MemoryNow | None
     available_bytes: int
     usable_bytes: int
     trials: list[Trial]
@@ -92,7 +110,8 @@ class SearchResult:
     def to_json(self) -> dict[str, Any]:
         """Everything but the measurements, which have blocks of their own."""
         content = {**asdict(self), "outcome": self.outcome.value, "source": "measured"}
-        del content["measurements"]
+        del content["measurements"], content["memory"]
+        content["headroom_share"] = float(self.headroom_share)
         if self.failure is not None:
             content["failure"] = {"error": self.failure.error.value, "detail": self.failure.detail}
         return content
@@ -106,11 +125,14 @@ class MemoryReadError(Exception):
         self.failure = failure
 
 
-def falling_memory(peak_bytes: dict[int, int]) -> str | None:
-    """Says where memory falls as the batch grows, by more than chance; None where it never does."""
-    sizes = sorted(peak_bytes)
+def falling_memory(allocated_bytes: dict[int, int]) -> str | None:
+    """Says where memory falls as the batch grows, by more than chance; None where it never does.
+
+    allocated_bytes: batch -> what tensors took. What is reserved for them may well fall: no measure of this.
+    """
+    sizes = sorted(allocated_bytes)
     for small, large in pairwise(sizes):
-        before, after = peak_bytes[small], peak_bytes[large]
+        before, after = allocated_bytes[small], allocated_bytes[large]
         if after < before - max(before * MONOTONE_SHARE, MONOTONE_BYTES):
             return (
                 f"memory falls from {before / MIB:,.0f} MiB at batch {small} to {after / MIB:,.0f} MiB at "

@@ -42,7 +42,7 @@ def training_block(measured: dict[str, Any]) -> dict[str, Any]:
         "peak_phase": None,
         "peak_operator": None,
         "workspace_bytes": None,
-        "context_bytes": _context_bytes(measured),
+        "context_bytes": context_bytes(measured),
         "validation": {
             "input_shape": measured["validation_shape"],
             "allocated_bytes": validation["allocated_bytes"],
@@ -74,7 +74,7 @@ def _larger(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else max(first, second)
 
 
-def _context_bytes(measured: dict[str, Any]) -> int | None:
+def context_bytes(measured: dict[str, Any]) -> int | None:
     """What the process holds outside its allocator: its own total where NVML gives it, else what opening it took."""
     process, reserved = measured["process_bytes"], measured["reserved_at_end_bytes"]
     if process is not None and reserved is not None:

@@ -53,8 +53,7 @@ class Budget:
     @property
     def usable_bytes(self) -> int:
         """(total - reserved elsewhere) x (1 - headroom), rounded down."""
-        share = Fraction(self.headroom_share)
-        return self.available_bytes * (share.denominator - share.numerator) // share.denominator
+        return less_headroom(self.available_bytes, self.headroom_share)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,13 +72,19 @@ def budget_of_card(gpu: Gpu, **fields: Any) -> Budget:
     return Budget(gpu.name, gpu.total_bytes, bf16_hardware=has_bf16(gpu.compute_capability), **fields)
 
 
-def reserved_by_others(total_bytes: int, free_bytes: int, own_reserved_bytes: int) -> int:
-    """Bytes of a GPU that other processes hold, from `torch.cuda.mem_get_info` and this process's allocator.
+def less_headroom(available_bytes: int, headroom_share: Fraction) -> int:
+    """What may be used of what is there, rounded down."""
+    share = Fraction(headroom_share)
+    return available_bytes * (share.denominator - share.numerator) // share.denominator
 
-    What torch's allocator has reserved is out of `free_bytes` already, and what it has allocated lies inside what it
-    has reserved: of the three only the first two differ, and the allocated bytes appear nowhere.
+
+def reserved_by_others(total_bytes: int, free_bytes: int, own_bytes: int) -> int:
+    """Bytes of a GPU that other processes hold, from `torch.cuda.mem_get_info` and what this process holds itself.
+
+    own_bytes: of the process that asked, its CUDA context and what its allocator has reserved, both out of
+    `free_bytes` already. What the allocator has handed out lies inside what it has reserved and appears nowhere.
     """
-    return max(0, total_bytes - free_bytes - own_reserved_bytes)
+    return max(0, total_bytes - free_bytes - own_bytes)
 
 
 def has_bf16(compute_capability: str | None) -> bool | None:

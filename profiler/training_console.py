@@ -57,8 +57,9 @@ def _print_entry(console: Console, entry: dict[str, Any]) -> None:
 
 def _budget_text(budget: dict[str, Any]) -> str:
     parts = [f"{_gib(budget['total_bytes'])} in all"]
-    if budget["reserved_elsewhere_bytes"]:
-        parts.append(f"{_gib(budget['reserved_elsewhere_bytes'])} taken by others")
+    others = _gib(budget["reserved_elsewhere_bytes"])
+    if others != _gib(0):
+        parts.append(f"{others} taken by others")
     parts.append(f"{budget['headroom_share'] * 100:g} % headroom")
     usable = f"{_gib(budget['usable_bytes'])} usable"
     libraries = (

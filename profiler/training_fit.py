@@ -12,7 +12,7 @@ from typing import Any
 from profiler.batch_limits import MAX_BATCH_SIZE
 from profiler.batch_rule import largest_by_rule
 from profiler.training_budget import Budget
-from profiler.training_reserved import reserved_of
+from profiler.training_reserved import Interpolated, reserved_of
 
 
 class BatchStatus(str, Enum):
@@ -57,6 +57,12 @@ def needed_bytes(
     training = training_reserved_bytes(setting, batch_size) + extra_bytes
     training += _outside(setting, budget, devices)
     return max(training, validation_needed_bytes(setting, budget, devices=devices))
+
+
+def estimated_bytes(setting: dict[str, Any], batch_size: int, budget: Budget) -> int:
+    """needed_bytes from the table of sizes alone: where a search looks next, and no answer."""
+    training = Interpolated(setting).reserved_bytes(batch_size) + _outside(setting, budget, 1)
+    return max(training, validation_needed_bytes(setting, budget))
 
 
 def left_for_training(

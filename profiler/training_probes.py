@@ -12,7 +12,10 @@ from typing import Any, Protocol
 
 from profiler.failures import Failure, FailureKind
 from profiler.machine_state import nvml_used_bytes
+from profiler.measured_training import process_needs
+from profiler.prediction.workspaces import KERNELS_BYTES
 from profiler.search_record import MemoryNow, MemoryReadError, ProbeResult
+from profiler.training_blocks import context_bytes
 from profiler.worker_process import WorkerError, WorkerProcess
 
 DEFAULT_TRAINING_STEPS = 3
@@ -36,7 +39,10 @@ class Asks(Protocol):
 
 @dataclass(frozen=True)
 class ProbeOptions:
-    """config: the resolved config as JSON. environment: variables of the processes (PYTORCH_ALLOC_CONF)."""
+    """config: the resolved config as JSON. environment: variables of the processes (PYTORCH_ALLOC_CONF).
+
+    assumed_context_bytes: what a process's CUDA context is taken for where NVML cannot tell, loaded kernels included.
+    """
 
     config: dict[str, Any]
     device: str = "auto"
@@ -45,6 +51,7 @@ class ProbeOptions:
     trust_config: bool = False
     environment: Mapping[str, str | None] | None = None
     gpu_uuid: str | None = None
+    assumed_context_bytes: int = 0
 
 
 class TrainingProbes:
@@ -74,7 +81,11 @@ class TrainingProbes:
             if failed.failure.possibly_memory or failed.failure.error is FailureKind.OOM:
                 return MemoryNow(0)
             raise MemoryReadError(failed.failure) from None
-        return MemoryNow(answer["free_bytes"], answer["cached_bytes"], answer["total_bytes"])
+        context = self._context_bytes
+        if context is None:
+            # Nothing has run yet, so that no kernel is loaded.
+            context = max(self.options.assumed_context_bytes - KERNELS_BYTES, 0)
+        return MemoryNow(answer["free_bytes"], answer["cached_bytes"], answer["total_bytes"], context)
 
     def measure(self, batch_size: int) -> dict[str, Any]:
         """Measures one batch size and ends the process.
@@ -118,9 +129,10 @@ class TrainingProbes:
             return ProbeResult(batch_size, None, 0, failure=failed.failure)
         return ProbeResult(
             batch_size,
-            needed_bytes(measured),
+            needed_bytes(measured, self.options.assumed_context_bytes),
             measured["steps_run"],
             retries=measured["retries"],
+            allocated_bytes=allocated_bytes(measured),
             measurement=measured,
         )
 
@@ -157,13 +169,22 @@ class TrainingProbes:
         self.close()
 
 
-def needed_bytes(measured: dict[str, Any]) -> int:
-    """What the allocator takes from the device for training and for validation, the larger; resident on a CPU."""
+def needed_bytes(measured: dict[str, Any], assumed_context_bytes: int = 0) -> int:
+    """What the process takes from the device, of training and validation the larger; resident on a CPU.
+
+    As a recommendation counts it: the driver's figure for the process, or context and what is reserved.
+    """
     peaks = (measured["cold"], measured["warm"], measured["validation"])
-    return max(
+    reserved = max(
         peak["allocated_bytes"] if peak["reserved_bytes"] is None else peak["reserved_bytes"]
         for peak in peaks
     )
+    return process_needs(reserved, measured["process_bytes"], context_bytes(measured), assumed_context_bytes)
+
+
+def allocated_bytes(measured: dict[str, Any]) -> int:
+    """What the tensors of training and validation take at most."""
+    return max(measured[part]["allocated_bytes"] for part in ("cold", "warm", "validation"))
 
 
 def _located(failure: Failure, stage: str | None) -> Failure:

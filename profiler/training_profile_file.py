@@ -30,12 +30,14 @@ class TrainingProfile:
     Attributes:
         memory_model: None where the network could not be traced, but was measured.
         gpu: `environment.gpu`, None for a profile of a CPU.
+        held_by_others_bytes: of it, when the profile was made.
     """
 
     file: Path
     memory_model: dict[str, Any] | None
     batch_profiling: dict[str, dict[str, Any]]
     gpu: dict[str, Any] | None
+    held_by_others_bytes: int
     torch_version: str | None
 
 
@@ -84,6 +86,7 @@ def _checked(file: Path, content: dict[str, Any]) -> TrainingProfile:
         # Resident memory of a CPU run says nothing about a GPU's.
         batch_profiling=batches if gpu is not None else {},
         gpu=gpu,
+        held_by_others_bytes=0 if gpu is None else _held_by_others(content["recommendation"], gpu["name"]),
         torch_version=(environment.get("packages") or {}).get("torch"),
     )
 
@@ -120,6 +123,17 @@ def _check_model(memory_model: dict[str, Any]) -> None:
         if setting["validation"] is not None:
             _positive(setting["validation"]["reserved_bytes"], "validation.reserved_bytes")
             _need(setting["validation"], ("input_shape",))
+
+
+def _held_by_others(recommendation: dict[str, Any] | None, name: str) -> int:
+    """As the recommendation for the machine's own GPU counted it; 0 without one."""
+    entries = [] if recommendation is None else recommendation["training"]
+    held = [
+        entry["budget"]["reserved_elsewhere_bytes"] for entry in entries if entry["budget"]["name"] == name
+    ]
+    for size in held:
+        _whole(size, "budget.reserved_elsewhere_bytes")
+    return held[0] if held else 0
 
 
 def _need(block: dict[str, Any], keys: tuple[str, ...]) -> None:

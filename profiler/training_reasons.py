@@ -13,6 +13,8 @@ from profiler.training_fit import needed_bytes, training_reserved_bytes, validat
 from profiler.training_reserved import Interpolated, reserved_of, table_sizes
 
 MOST_SUGGESTIONS = 3
+# Less than this is the driver's own.
+NOTICEABLE_BYTES = 64 * 2**20
 
 
 def gib(number: int) -> str:
@@ -73,6 +75,13 @@ def split_reason(batch: int, accumulate: int, devices: int, limit: int) -> str:
     return text
 
 
+def others_reason(budget: Budget) -> str:
+    """That others hold part of this very GPU; nothing where they do not, or where the GPU is elsewhere."""
+    if not budget.is_this_machine or budget.reserved_elsewhere_bytes < NOTICEABLE_BYTES:
+        return ""
+    return f"; with {gib(budget.reserved_elsewhere_bytes)} of this GPU held by others"
+
+
 def failed_measurement_reason(fault: str) -> str:
     return f"the measurement failed: {fault}; nothing is derived from it: measure again, alone on the GPU"
 
@@ -112,7 +121,7 @@ def nothing_fits_reason(
 
 
 def _what_ran_took(smallest: MeasuredSize, budget: Budget, devices: int) -> str:
-    took = smallest.needed_bytes + (smallest.ddp_bucket_bytes if devices > 1 else 0)
+    took = smallest.needed_bytes(budget.context_bytes, devices)
     text = f"batch {smallest.batch_size} took {gib(took)} of {gib(budget.usable_bytes)} usable"
     return f"{text}, and cached memory had to be given back for it" if smallest.retries else text
 

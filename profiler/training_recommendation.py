@@ -29,6 +29,7 @@ from profiler.training_reasons import (
     measured_reason,
     not_run_reason,
     nothing_fits_reason,
+    others_reason,
     predicted_reason,
     split_reason,
 )
@@ -154,7 +155,7 @@ def _recommend(
         "source": "predicted" if setting is not None else "measured",
         "verified": False,
         "failure": failure,
-        "reason": reason,
+        "reason": None if reason is None else reason + others_reason(budget),
         "time": None,
         "levers": levers,
     }
@@ -167,7 +168,7 @@ def _recommend(
             "needed_bytes": choice.needed_bytes,
             "source": choice.source,
             "verified": choice.verified,
-            "reason": choice.reason,
+            "reason": choice.reason + others_reason(budget),
             "time": _time(choice, wish),
         }
     return entry
@@ -220,7 +221,8 @@ def _choose_measured(
         return {
             size.batch_size: size
             for size in series.sizes
-            if not size.retries and _needs(size, wish.devices) + extra_bytes <= budget.usable_bytes
+            if not size.retries
+            and size.needed_bytes(budget.context_bytes, wish.devices) + extra_bytes <= budget.usable_bytes
         }
 
     fit, extra = fitting(0), 0
@@ -239,13 +241,15 @@ def _choose_measured(
             return None
         batch, accumulate = split
         note = split_reason(batch, accumulate, wish.devices, knee)
+    if wish.devices > 1:
+        note += f"; it ran on one device, not on {wish.devices}"
     chosen = fit[batch]
     beyond = None if setting is None else largest_batch(setting, budget, devices=wish.devices)
     return _Choice(
         batch_size=batch,
         accumulate=accumulate,
         largest_batch=largest,
-        needed_bytes=_needs(chosen, wish.devices) + extra,
+        needed_bytes=chosen.needed_bytes(budget.context_bytes, wish.devices) + extra,
         source="measured",
         # What ran is a step without accumulation, or with it, on one device; another kind of step did not run.
         verified=budget.is_this_machine and wish.devices == 1 and (accumulate > 1) == (wish.accumulate > 1),
@@ -267,7 +271,7 @@ def _why_none_ran(
     ran_and_fit = [
         size.batch_size
         for size in series.sizes
-        if not size.retries and _needs(size, wish.devices) <= budget.usable_bytes
+        if not size.retries and size.needed_bytes(budget.context_bytes, wish.devices) <= budget.usable_bytes
     ]
     if ran_and_fit and wish.share is not None:
         batch, _ = split_share(wish.share, range(min(max(ran_and_fit), MAX_BATCH_SIZE), 0, -1))
@@ -293,10 +297,6 @@ def _untried(setting: dict[str, Any], budget: Budget, devices: int, limit: int) 
         ),
         None,
     )
-
-
-def _needs(size: MeasuredSize, devices: int) -> int:
-    return size.needed_bytes + (size.ddp_bucket_bytes if devices > 1 else 0)
 
 
 def _time(choice: _Choice, wish: _Wish) -> dict[str, Any] | None:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tqdm import tqdm
 
 from profiler.batch_search import search_batch
+from profiler.card_budgets import own_workspaces
 from profiler.failures import Failure, FailureKind, confirm_memory
 from profiler.measured_training_console import print_training
 from profiler.prediction_steps import config_of_training
 from profiler.profile_warnings import ProfileWarning
 from profiler.run_context import RunContext
-from profiler.search_record import SearchResult, falling_memory
+from profiler.search_record import MemoryNow, ProbeResult, SearchResult, falling_memory
 from profiler.training_blocks import failed_training_block, training_block
-from profiler.training_probes import PROBE_TIMEOUT_S, ProbeOptions, TrainingProbes, needed_bytes
+from profiler.training_probes import PROBE_TIMEOUT_S, ProbeOptions, TrainingProbes, allocated_bytes
 from profiler.worker_process import WorkerError
 
+OpenProbes = Callable[[RunContext], TrainingProbes]
 # Failures that answer the question; the others are a defect of the run.
 ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)
 MIB = 2**20
@@ -63,19 +66,33 @@ def measure_training(context: RunContext, sizes: list[int]) -> None:
 def search_training_batch(
     context: RunContext,
     predict: Callable[[int], int] | None,
+    open_probes: OpenProbes | None = None,
     *,
-    headroom_share: float,
-    requested: int | None = None,
+    besides_bytes: int = 0,
 ) -> SearchResult:
-    """The largest batch that trains on this device; predict as `BatchSearch` takes it. Says each trial."""
+    """The largest batch that trains on this device; predict as `BatchSearch` takes it. Says each trial.
+
+    What the command line reserves for others is none of the search's, held or not. besides_bytes: what training will
+    hold beside what a trial does.
+    """
+    training, gpu = context.options.training, context.profile.environment["gpu"]
     context.session.close()
-    with _open_probes(context) as probes:
+    with (open_probes or _open_probes)(context) as probes:
+
+        def read_memory() -> MemoryNow:
+            now = probes.memory()
+            yet_to_come = max(0, training.reserved_bytes - now.held_by_others(gpu["total_bytes"]))
+            return replace(now, free_bytes=max(0, now.free_bytes - yet_to_come))
+
+        def probe(batch_size: int) -> ProbeResult:
+            ran = probes.probe(batch_size)
+            return ran if ran.peak_bytes is None else replace(ran, peak_bytes=ran.peak_bytes + besides_bytes)
+
         return search_batch(
-            probes.probe,
+            probe,
             predict,
-            probes.memory,
-            headroom_share=headroom_share,
-            requested=requested,
+            read_memory,
+            headroom_share=training.headroom,
             on_event=lambda line: context.console.line(f"    {line}"),
         )
 
@@ -91,7 +108,7 @@ class _TrainingSweep:
 
     def __init__(self, context: RunContext) -> None:
         self.context = context
-        self.ran: dict[int, int] = {}  # batch -> bytes taken from the device
+        self.ran: dict[int, int] = {}  # batch -> bytes of its tensors
         self.out_of_memory_at: int | None = None
 
     def measure(self, probes: TrainingProbes, size: int) -> dict[str, Any]:
@@ -111,7 +128,7 @@ class _TrainingSweep:
             if failed.traceback is not None and failure.error is FailureKind.EXCEPTION:
                 print(failed.traceback, file=sys.stderr, end="")
             return failed_training_block(failure, shape)
-        fall = falling_memory({**self.ran, size: needed_bytes(measured)})
+        fall = falling_memory({**self.ran, size: allocated_bytes(measured)})
         if fall is not None:
             failure = Failure(FailureKind.EXCEPTION, f"failed measurement: {fall}")
             return failed_training_block(failure, shape)
@@ -123,11 +140,7 @@ class _TrainingSweep:
         if block.get("error") == FailureKind.OOM.value:
             self.out_of_memory_at = min(size, self.out_of_memory_at or size)
         elif "error" not in block:
-            peaks = (
-                block["peak_reserved_bytes"] or block["peak_bytes"],
-                block["validation"]["reserved_bytes"] or block["validation"]["allocated_bytes"],
-            )
-            self.ran[size] = max(peaks)
+            self.ran[size] = max(block["peak_bytes"], block["validation"]["allocated_bytes"])
 
     def _warn(self, size: int, measured: dict[str, Any]) -> None:
         cold, warm = measured["cold"]["allocated_bytes"], measured["warm"]["allocated_bytes"]
@@ -163,5 +176,6 @@ def _open_probes(context: RunContext) -> TrainingProbes:
         timeout_s=timeout_s,
         trust_config=measure.trust_config,
         gpu_uuid=None if gpu is None else gpu["uuid"],
+        assumed_context_bytes=0 if gpu is None else own_workspaces(profile.environment).context_bytes,
     )
     return TrainingProbes(options)

@@ -29,7 +29,6 @@ MACHINE_TIMEOUT_S, PREDICTION_TIMEOUT_S, REFERENCE_TIMEOUT_S = 60.0, 120.0, 60.0
 # Each trace of a large network takes a core and about 1 GB.
 CORES_PER_PREDICTION, MAX_PREDICTIONS = 2, 8
 INFERENCE_RUNS, INFERENCE_WARMUP = 10, 3
-HEADROOM_SHARE = 0.10
 # Before a trial of the search is begun.
 TRIAL_S = 30.0
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
@@ -252,7 +251,6 @@ class GpuCheck:
             probes.probe,
             predict if len(table) > 1 else None,
             probes.memory,
-            headroom_share=HEADROOM_SHARE,
             requested=combination.batch_size,
             may_go_on=lambda: self.left_s > TRIAL_S,
         )

@@ -64,10 +64,23 @@ def choose(tmp_path, profile=PROFILE, device=RTX_3090, config=CONFIG, **options)
         (Device("Other", 24 * GIB), 20),
         (Device("A100", 80 * GIB), 21),  # the largest that has no more memory, the first of two
         (Device("RTX 3090", 16 * GIB), 10),  # with less memory than was promised it is not that card
+        (Device("NVIDIA GeForce RTX 3090", 24 * GIB), 21),  # as CUDA calls it
+        (Device("Other", 23 * GIB), 20),  # the very memory
+        (Device("Other", 23 * GIB - 1), 10),
     ],
 )
 def test_the_card_itself_or_the_largest_with_no_more_memory(tmp_path, device, expected):
     assert choose(tmp_path, device=device).batch_size == expected
+
+
+def test_what_one_device_holds_is_not_what_each_of_several_does(tmp_path):
+    """Each of several holds gradient buckets besides; fewer devices than were asked about hold no more."""
+    with pytest.raises(BatchSizeError, match=r"recommends for 1 devices and this run has 2 \(--devices\)"):
+        choose(tmp_path, device=Device("RTX 3090", 24 * GIB, count=2))
+    profile = copy.deepcopy(PROFILE)
+    profile["recommendation"]["training"] = [entry("RTX 3090", 23, 16, devices=2)]
+    for count in (1, 2, 4):
+        assert choose(tmp_path, profile, Device("RTX 3090", 24 * GIB, count)).batch_size == 16
 
 
 def test_the_config_gets_integers(tmp_path):

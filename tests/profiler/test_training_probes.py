@@ -3,8 +3,9 @@
 import pytest
 
 from profiler.failures import Failure, FailureKind
+from profiler.prediction.workspaces import KERNELS_BYTES
 from profiler.search_record import MemoryNow, MemoryReadError
-from profiler.training_probes import ProbeOptions, TrainingProbes, needed_bytes
+from profiler.training_probes import ProbeOptions, TrainingProbes, allocated_bytes, needed_bytes
 from profiler.worker_process import WorkerError
 
 CONFIG = {"system": {"seed": 7, "threads": 2}}
@@ -21,6 +22,9 @@ def measured(batch_size, reserved=(1000, 1100, 900), retries=0):
         "validation": validation,
         "steps_run": 3,
         "retries": retries,
+        "process_bytes": None,
+        "reserved_at_end_bytes": warm["reserved_bytes"],
+        "context_bytes": None,
     }
 
 
@@ -110,6 +114,30 @@ def test_a_failure_says_in_which_step():
     assert caught.value.failure.detail.endswith("CUDA out of memory (in training: step 2 of 3)")
     assert caught.value.failure.error is FailureKind.OOM
     assert caught.value.traceback == "Traceback ..."
+
+
+def test_the_memory_of_a_probe_names_its_own_context():
+    used = iter([300, 780])
+    with probes(Processes(), lambda uuid: next(used)) as under_test:
+        now = under_test.memory()
+    assert now == MemoryNow(700, 20, 1000, 480)
+    # 1000 - 700 free - 20 cached - 480 would be less than nothing: a little was freed between two questions.
+    assert (now.unused_bytes, now.available_bytes, now.held_by_others(1000)) == (720, 1200, 0)
+    # Where NVML tells nothing, as assumed, without the kernels that nothing has loaded yet.
+    with probes(Processes(), assumed_context_bytes=KERNELS_BYTES + 130) as under_test:
+        now = under_test.memory()
+    assert (now.context_bytes, now.held_by_others(1000)) == (130, 150)
+    assert MemoryNow(0).held_by_others(1000) == 1000
+
+
+def test_what_a_probe_needs_is_what_a_recommendation_counts():
+    # The driver's figure for the process at the end: 1,300 - 1,100 reserved then are context; 1,200 is the most.
+    known = {**measured(1, (1000, 1200, 900)), "process_bytes": 1300, "reserved_at_end_bytes": 1100}
+    assert needed_bytes(known, 999) == 1400
+    # Else the context that opening took, else the one assumed.
+    assert needed_bytes({**measured(1), "context_bytes": 70}, 999) == 1170
+    assert needed_bytes(measured(1), 999) == 2099
+    assert allocated_bytes(measured(1, (1000, 1100, 1300))) == 1250
 
 
 def test_the_peak_is_what_is_reserved_at_most():

@@ -9,8 +9,19 @@ import pytest
 
 from configs import load_config
 from profiler.memory_fingerprint import memory_fingerprint
+from profiler.training_budget import Budget
+from profiler.training_recommendation import recommend_training
 from tests.conftest import REPOSITORY, run_command
-from tests.training_profiles import failed, gpu_of, measured, memory_model, profile, replayed, setting
+from tests.training_profiles import (
+    batches,
+    failed,
+    gpu_of,
+    measured,
+    memory_model,
+    profile,
+    replayed,
+    setting,
+)
 
 # In GiB, so that no workspace or context of any table row changes what fits: reserved B GiB and 100 MiB.
 ROOMY = {batch: (batch * 1024, batch * 1024 + 100) for batch in (1, 2, 4, 8, 16, 32)}
@@ -130,9 +141,38 @@ def test_the_gpu_of_the_profile_and_what_ran_on_it(recommend, read_profile):
     # 4 / 16 = 0.25 s a step; 3200 / 16 = 200 s.
     assert "time: 250.0 ms an optimizer step, 6.9 h per 100,000 steps" in run.stdout
     assert "epoch of 3,200 samples: 3.3 min" in run.stdout
+    # Named, it is that very GPU, by its name or by its memory.
+    for own in (("--gpu", "RTX 3090"), ("--gpu-memory", "24124MiB")):
+        named = recommend(content, *own)
+        assert "NVIDIA GeForce RTX 3090: 23.56 GiB in all" in named.stdout
+        assert "✓ batch 4 per device (measured, has run)" in named.stdout
     # The same profile for another card is a prediction.
-    other = recommend(content, "--gpu", "RTX 3090")
-    assert "✓ batch 20 per device (predicted, not verified)" in other.stdout
+    for another in (("--gpu", "RTX 3090 Ti"), ("--gpu-memory", "24125MiB")):
+        other = recommend(content, *another)
+        assert "✓ batch 20 per device (predicted, not verified)" in other.stdout
+
+
+def test_what_others_held_when_the_profile_was_made(recommend, read_profile):
+    """The search recommended what fits beside them; read from the file, so does this command."""
+    blocks = {1: measured(1200), 6: measured(13_200), 7: measured(15_200)}
+    own = Budget("NVIDIA GeForce RTX 3090", 24 * 2**30, 8 * 2**30, is_this_machine=True)
+    entries = recommend_training(roomy_model(), [own], measured=batches(blocks))
+    content = profile(
+        model=roomy_model(),
+        blocks=blocks,
+        gpu=gpu_of(24 * 1024),
+        recommendation={"inference": None, "training": entries},
+    )
+    read_profile(json.dumps(content))
+    assert entries[0]["batch_size"] == 6
+    run = recommend(content)
+    assert "✓ batch 6 per device (measured, has run)" in run.stdout
+    assert "with 8.00 GiB of this GPU held by others" in " ".join(run.stdout.split())
+    # Said on the command line, it is as the user says.
+    freed = recommend(content, "--reserved", "0B")
+    assert "✓ batch 7 per device (measured, has run)" in freed.stdout
+    # A card that is elsewhere has its memory for itself.
+    assert "taken by others" not in recommend(content, "--gpu", "L4").stdout
 
 
 def test_a_failed_measurement_exits_4(recommend):

@@ -24,7 +24,13 @@ from profiler.prediction.storage_trace import Trace
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # What a trace runs through: another version of these files may allocate otherwise.
-TRACED_ROOMS = ("models", "training", "profiler/prediction", "profiler/counting/meta_copy.py")
+TRACED_ROOMS = (
+    "models",
+    "training",
+    "profiler/prediction",
+    "profiler/counting/meta_copy.py",
+    "profiler/example_data.py",
+)
 ARRAYS = ("sizes", "phases", "categories", "operators", "events", "event_phases")
 # Some 200 KB each; the oldest make way.
 MAX_FILES = 400

@@ -17,9 +17,11 @@ from profiler.example_data import ExampleData, denoiser_preparation, validation_
 from profiler.prediction.predict import predict_setting
 from profiler.prediction.settings import Setting
 from profiler.prediction.storage_trace import CATEGORIES
+from profiler.prediction.trace_cache import TRACED_ROOMS
 from profiler.prediction.traced_step import trace_training
 from profiler.prediction_steps import assumptions
 from profiler.training_probe import probe_training
+from tests.conftest import REPOSITORY
 from tests.profiler.test_training_probe import CountedMemory
 from tests.training.conftest import TINY_RUN, merged
 from training.distributed import World
@@ -321,3 +323,13 @@ def test_what_a_prediction_of_validation_takes_for_granted():
     deterministic = "deterministic algorithms need what the others need"
     assert deterministic in assumptions(config_of({"system.deterministic": True}))
     assert deterministic not in assumptions(config_of())
+
+
+def test_traces_on_disk_are_of_this_very_code():
+    """What traced_step.py takes from the profiler is hashed into the names of traces."""
+    source = (REPOSITORY / "profiler/prediction/traced_step.py").read_text()
+    used = {
+        line.split()[1].replace(".", "/") for line in source.splitlines() if line.startswith("from profiler.")
+    }
+    assert "profiler/example_data" in used
+    assert all(any(f"{module}.py".startswith(room) for room in TRACED_ROOMS) for module in used)

@@ -14,13 +14,14 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
-from configs import ConfigError, load_config
-from configs.atomic_files import OutputError
-from configs.standard_streams import replace_unknown_characters
-from profiler.command_line import device, positive_int
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs import ConfigError, load_config
+from swinmr_profiling.configs.atomic_files import OutputError
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.command_line import device, positive_int
+from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -62,15 +63,15 @@ def main(arguments: list[str] | None = None) -> int:
     for message in loaded.messages:
         print(message, file=sys.stderr)
     # Imported here: a config that is wrong is told at once, without waiting for torch.
-    from models.errors import ModelError
-    from profiler.devices import DeviceError, resolve_device
-    from training.checkpoints import CheckpointError
-    from training.errors import DataError, LossError
-    from training.evaluation import ReconstructionError
-    from training.evaluation_console import summary_lines
-    from training.evaluation_run import EvaluationRequest, run_evaluation
-    from training.perceptual_metric import PerceptualMetricError
-    from training.stopping import stop_on_signals
+    from swinmr_profiling.models.errors import ModelError
+    from swinmr_profiling.profiler.devices import DeviceError, resolve_device
+    from swinmr_profiling.training.checkpoints import CheckpointError
+    from swinmr_profiling.training.errors import DataError, LossError
+    from swinmr_profiling.training.evaluation import ReconstructionError
+    from swinmr_profiling.training.evaluation_console import summary_lines
+    from swinmr_profiling.training.evaluation_run import EvaluationRequest, run_evaluation
+    from swinmr_profiling.training.perceptual_metric import PerceptualMetricError
+    from swinmr_profiling.training.stopping import stop_on_signals
 
     mistakes = (ModelError, DeviceError, CheckpointError, DataError, LossError, ReconstructionError)
     try:

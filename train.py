@@ -15,12 +15,13 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
-from configs import ConfigError, load_config
-from configs.atomic_files import OutputError
-from configs.standard_streams import replace_unknown_characters
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs import ConfigError, load_config
+from swinmr_profiling.configs.atomic_files import OutputError
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -60,12 +61,12 @@ def main(arguments: list[str] | None = None) -> int:
     for message in loaded.messages:
         print(message, file=sys.stderr)
     # Imported here: a config that is wrong is told at once, without waiting for torch.
-    from models.errors import ModelError
-    from profiler.batch_size_choice import BatchSizeError
-    from training.checkpoints import CheckpointError
-    from training.distributed import DistributedError
-    from training.errors import DataError, LossError
-    from training.step import NonFiniteLossError
+    from swinmr_profiling.models.errors import ModelError
+    from swinmr_profiling.profiler.batch_size_choice import BatchSizeError
+    from swinmr_profiling.training.checkpoints import CheckpointError
+    from swinmr_profiling.training.distributed import DistributedError
+    from swinmr_profiling.training.errors import DataError, LossError
+    from swinmr_profiling.training.step import NonFiniteLossError
 
     mistakes = (BatchSizeError, ModelError, DataError, LossError, CheckpointError, DistributedError)
     try:
@@ -82,9 +83,9 @@ def chosen_batch_size(config, parsed: argparse.Namespace, world):
     """What the profile recommends for this device. Raises BatchSizeError."""
     import torch
 
-    from profiler.batch_size_choice import Device, choose_batch_size
-    from profiler.host_memory import available_bytes
-    from training.losses import build_loss
+    from swinmr_profiling.profiler.batch_size_choice import Device, choose_batch_size
+    from swinmr_profiling.profiler.host_memory import available_bytes
+    from swinmr_profiling.training.losses import build_loss
 
     if world.device.type == "cuda":
         properties = torch.cuda.get_device_properties(world.device)
@@ -103,12 +104,12 @@ def chosen_batch_size(config, parsed: argparse.Namespace, world):
 
 def train(config, parsed: argparse.Namespace) -> int:
     """Trains, and prints how it went; returns the exit status."""
-    from profiler.batch_size_choice import with_choice
-    from training.distributed import open_world
-    from training.loop import TrainingRun
-    from training.resumption import with_recipe_of_checkpoint
-    from training.run_folders import checkpoint_folder
-    from training.stopping import stop_on_signals
+    from swinmr_profiling.profiler.batch_size_choice import with_choice
+    from swinmr_profiling.training.distributed import open_world
+    from swinmr_profiling.training.loop import TrainingRun
+    from swinmr_profiling.training.resumption import with_recipe_of_checkpoint
+    from swinmr_profiling.training.run_folders import checkpoint_folder
+    from swinmr_profiling.training.stopping import stop_on_signals
 
     with open_world(parsed.device) as world, stop_on_signals() as stop:
         kept: list[str] = []

@@ -15,12 +15,13 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
-from configs.standard_streams import replace_unknown_characters
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
-from training.setup_checks import Finding, SetupContext, overall, run_checks
-from training.setup_suite import CHECKS
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from swinmr_profiling.training.setup_checks import Finding, SetupContext, overall, run_checks
+from swinmr_profiling.training.setup_suite import CHECKS
 
 EXIT_FAILED = 1  # a check failed
 
@@ -52,7 +53,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def available_bytes() -> int:
     """Host memory that can still be taken, under the cgroup's limit."""
-    from profiler.host_memory import available_bytes as host_available_bytes
+    from swinmr_profiling.profiler.host_memory import available_bytes as host_available_bytes
 
     return host_available_bytes()
 
@@ -61,7 +62,7 @@ def predict_step_bytes(context: SetupContext) -> int:
     """Device memory of one training step of one sample on the context's CUDA device."""
     import torch
 
-    from profiler.single_step import predict_single_step_bytes
+    from swinmr_profiling.profiler.single_step import predict_single_step_bytes
 
     major, minor = torch.cuda.get_device_capability(context.device)
     return predict_single_step_bytes(

@@ -9,9 +9,9 @@ if __name__ == "configs":  # found as a folder, at the top of a checkout
 
     stand_for(__name__)
 
-from configs.errors import ConfigError
-from configs.loading import LoadedConfig, config_from_dict, load_config, resolve_paths
-from configs.schema import ExperimentConfig
+from swinmr_profiling.configs.errors import ConfigError
+from swinmr_profiling.configs.loading import LoadedConfig, config_from_dict, load_config, resolve_paths
+from swinmr_profiling.configs.schema import ExperimentConfig
 
 __all__ = [
     "ConfigError",

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from configs.errors import ConfigError
+from swinmr_profiling.configs.errors import ConfigError
 
 # Configs are a few KiB; a file this large is data or a checkpoint given by mistake, so it is refused unread.
 MAX_FILE_BYTES = 5 * 2**20

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from configs.swinir_limits import Problems, nearest_divisors, nearest_multiples
+from swinmr_profiling.configs.swinir_limits import Problems, nearest_divisors, nearest_multiples
 
 if TYPE_CHECKING:
-    from configs.denoiser_sections import DiTDenoiserModelConfig, UNetDenoiserModelConfig
-    from configs.schema import ExperimentConfig
+    from swinmr_profiling.configs.denoiser_sections import DiTDenoiserModelConfig, UNetDenoiserModelConfig
+    from swinmr_profiling.configs.schema import ExperimentConfig
 
 # The tables of sine and cosine positions hold both for each of the two axes.
 POSITION_PARTS = 4

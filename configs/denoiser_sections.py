@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, create_model, model_validator
 
-from configs.denoiser_limits import diffusers_problems, dit_problems, unet_problems
-from configs.errors import CrossFieldError
-from configs.field_types import (
+from swinmr_profiling.configs.denoiser_limits import diffusers_problems, dit_problems, unet_problems
+from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.field_types import (
     BlockCounts,
     Counts,
     Expected,

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from configs.errors import CrossFieldError
-from configs.field_types import (
+from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.field_types import (
     Count,
     Expected,
     Flag,

@@ -14,10 +14,10 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from configs.errors import ConfigError, CrossFieldError
-from configs.field_types import Expected, Section
-from configs.model_sections import MODEL_SECTIONS
-from configs.schema import ExperimentConfig
+from swinmr_profiling.configs.errors import ConfigError, CrossFieldError
+from swinmr_profiling.configs.field_types import Expected, Section
+from swinmr_profiling.configs.model_sections import MODEL_SECTIONS
+from swinmr_profiling.configs.schema import ExperimentConfig
 
 _SHOWN_CHARS = 60
 # A section with more unknown keys than this is no config: the rest is counted, not listed.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from configs.imports import is_option_file
+from swinmr_profiling.configs.imports import is_option_file
 
 if TYPE_CHECKING:
-    from configs.schema import ExperimentConfig
+    from swinmr_profiling.configs.schema import ExperimentConfig
 
 
 def times_weaker(kind: str, shape: tuple[int, int, int, int]) -> float:

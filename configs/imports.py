@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from configs.errors import ConfigError
+from swinmr_profiling.configs.errors import ConfigError
 
 OPTION_FILE_SECTIONS = ("netG", "datasets", "train")
 KNOWN_NETWORKS = ("swinir", "swinmr")

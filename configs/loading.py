@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.commented_json import read_commented_json
-from configs.error_report import check
-from configs.field_types import RelativeToConfig, Section
-from configs.frequency_loss import frequency_loss_note
-from configs.imports import folder_name, import_options, is_option_file
-from configs.schema import ExperimentConfig
-from configs.spellings import adopt_spellings
+from swinmr_profiling.configs.commented_json import read_commented_json
+from swinmr_profiling.configs.error_report import check
+from swinmr_profiling.configs.field_types import RelativeToConfig, Section
+from swinmr_profiling.configs.frequency_loss import frequency_loss_note
+from swinmr_profiling.configs.imports import folder_name, import_options, is_option_file
+from swinmr_profiling.configs.schema import ExperimentConfig
+from swinmr_profiling.configs.spellings import adopt_spellings
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from configs.denoiser_sections import (
+from swinmr_profiling.configs.denoiser_sections import (
     DiffusersModelConfig,
     DiTDenoiserModelConfig,
     UNetDenoiserModelConfig,
 )
-from configs.errors import CrossFieldError
-from configs.field_types import (
+from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.field_types import (
     BlockCounts,
     Expected,
     FilePath,
@@ -28,7 +28,7 @@ from configs.field_types import (
     Size,
     SizeOrNull,
 )
-from configs.swinir_limits import swinir_problems
+from swinmr_profiling.configs.swinir_limits import swinir_problems
 
 Shapes = Annotated[list[InputShape], Field(min_length=1)]
 ShapesText = "list of shapes without the batch, such as [[1, 256, 256]]"

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from configs.data_sections import DataSection, PathsSection
-from configs.denoiser_limits import experiment_problems
-from configs.denoiser_sections import DENOISER_TYPES
-from configs.diffusion_sections import SamplingSection
-from configs.errors import CrossFieldError
-from configs.field_types import (
+from swinmr_profiling.configs.data_sections import DataSection, PathsSection
+from swinmr_profiling.configs.denoiser_limits import experiment_problems
+from swinmr_profiling.configs.denoiser_sections import DENOISER_TYPES
+from swinmr_profiling.configs.diffusion_sections import SamplingSection
+from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.field_types import (
     Count,
     CountOrNull,
     Expected,
@@ -22,13 +22,13 @@ from configs.field_types import (
     WholeNumber,
     image_hw,
 )
-from configs.model_sections import (
+from swinmr_profiling.configs.model_sections import (
     CustomModelConfig,
     ModelConfig,
     SwinIRModelConfig,
     TimmModelConfig,
 )
-from configs.training_sections import TrainingSection
+from swinmr_profiling.configs.training_sections import TrainingSection
 
 __all__ = [
     "CustomModelConfig",

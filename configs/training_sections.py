@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from configs.diffusion_sections import DiffusionSection
-from configs.errors import CrossFieldError
-from configs.field_types import (
+from swinmr_profiling.configs.diffusion_sections import DiffusionSection
+from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.field_types import (
     Betas,
     Count,
     CountOrNull,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from configs.commented_json import parse_commented_json
-from configs.errors import ConfigError
+from swinmr_profiling.configs.commented_json import parse_commented_json
+from swinmr_profiling.configs.errors import ConfigError
 
 _TOKEN = re.compile(
     r'(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<mark>[{}\[\]:,])|(?P<other>[^\s{}\[\]:,"/]+)',

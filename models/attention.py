@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from models.stand_in import stands_for
+from swinmr_profiling.models.stand_in import stands_for
 
 # "matmul"   product, sum, softmax and product as operators of their own.
 # "fused"    scaled_dot_product_attention on the head dim as it is.

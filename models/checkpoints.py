@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.errors import ModelError
+from swinmr_profiling.models.errors import ModelError
 
 # Where the files in the wild keep the state dict, the averaged weights first.
 WRAPPERS = ("params_ema", "params", "state_dict", "model_state_dict", "model")

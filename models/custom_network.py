@@ -12,9 +12,9 @@ from pathlib import Path
 
 from torch import nn
 
-from configs import ExperimentConfig
-from models.errors import ModelError
-from models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 
 # What holds this project's rooms: the top of a checkout, or the installed package.
 OURS = Path(__file__).resolve().parent.parent

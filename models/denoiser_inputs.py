@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from configs import ExperimentConfig
-from models.inputs import InputSpec, Purpose
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import InputSpec, Purpose
 
 # The counters that need a real forward get sides of about this many pixels.
 CROSS_CHECK_SIDE = 64

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from configs import ExperimentConfig
-from models.denoiser_inputs import CROSS_CHECK_SIDE
-from models.errors import ModelError
-from models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
+from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 
 TIMESTEP = "timestep"
 MAX_TEXT = 200

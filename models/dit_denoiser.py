@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from configs import ExperimentConfig
-from models.denoiser_inputs import denoiser_inputs
-from models.inputs import BuiltModel, InputSpec
-from models.timestep_embedding import MAX_PERIOD, timestep_embedding
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.denoiser_inputs import denoiser_inputs
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.timestep_embedding import MAX_PERIOD, timestep_embedding
 
 FREQUENCIES = 256
 NORM_EPS = 1e-6

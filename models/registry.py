@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from configs import ExperimentConfig
-from models.custom_network import build_custom
-from models.diffusers_network import build_diffusers
-from models.dit_denoiser import build_dit_denoiser
-from models.errors import ModelError
-from models.initialisation import initialise
-from models.inputs import BuiltModel, InputSpec
-from models.swinir import SwinIR
-from models.timm_network import build_timm
-from models.unet_denoiser import build_unet_denoiser
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.custom_network import build_custom
+from swinmr_profiling.models.diffusers_network import build_diffusers
+from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
+from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.initialisation import initialise
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.swinir import SwinIR
+from swinmr_profiling.models.timm_network import build_timm
+from swinmr_profiling.models.unet_denoiser import build_unet_denoiser
 
 # Large enough for every kind of shifted window to occur (2 x 2 windows of 8 and more), small enough for the
 # counters that need a real forward: 1/16 of the work of a 256 x 256 image.

@@ -7,10 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.attention import attention_policy
-from models.block_layers import BlockOptions, Mlp, WindowAttention, has_hooks, is_plain, product_dtype
-from models.blocked import BlockedTraining, BlockWeights, Plan, blocked_inference
-from models.windows import Geometry, index_pair, reorder
+from swinmr_profiling.models.attention import attention_policy
+from swinmr_profiling.models.block_layers import (
+    BlockOptions,
+    Mlp,
+    WindowAttention,
+    has_hooks,
+    is_plain,
+    product_dtype,
+)
+from swinmr_profiling.models.blocked import BlockedTraining, BlockWeights, Plan, blocked_inference
+from swinmr_profiling.models.windows import Geometry, index_pair, reorder
 
 # Kept by official checkpoints, per block, though they follow from the sizes: read past, never written.
 COMPUTED_TENSORS = ("attn_mask", "attn.relative_position_index")

@@ -13,11 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from models.attention import FORCED_WAYS, attention_policy
-from models.block_layers import BlockOptions, has_hooks, normalise, product_dtype
-from models.residual_group import ResidualSwinGroup, Workspace, residual_convolution
-from models.swin_block import SwinBlock
-from models.upsampling import HEAD_CHANNELS, PixelShuffleOnce, PixelShuffleStages, double_and_convolve
+from swinmr_profiling.models.attention import FORCED_WAYS, attention_policy
+from swinmr_profiling.models.block_layers import BlockOptions, has_hooks, normalise, product_dtype
+from swinmr_profiling.models.residual_group import ResidualSwinGroup, Workspace, residual_convolution
+from swinmr_profiling.models.swin_block import SwinBlock
+from swinmr_profiling.models.upsampling import (
+    HEAD_CHANNELS,
+    PixelShuffleOnce,
+    PixelShuffleStages,
+    double_and_convolve,
+)
 
 DIV2K_RGB_MEAN = (0.4488, 0.4371, 0.4040)
 CHECKPOINTING = ("none", "light", "full")

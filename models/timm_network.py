@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from configs import ExperimentConfig
-from models.errors import ModelError
-from models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 
 
 def build_timm(config: ExperimentConfig) -> BuiltModel:

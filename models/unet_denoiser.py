@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from configs import ExperimentConfig
-from models.denoiser_inputs import denoiser_inputs
-from models.inputs import BuiltModel
-from models.timestep_embedding import timestep_embedding
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.denoiser_inputs import denoiser_inputs
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.timestep_embedding import timestep_embedding
 
 # Width of the time embedding over the base channels.
 EMBEDDING_RATIO = 4

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from configs import config_from_dict
-from profiler.console import (
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.profiler.console import (
     print_counters,
     print_counts,
     print_module_tree,
     print_parameters,
     print_reconstruction,
 )
-from profiler.profile_warnings import ProfileWarning
-from profiler.reconstruction_cost import reconstruction_cost
-from profiler.run_context import RunContext
-from profiler.worker_process import WorkerError
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.reconstruction_cost import reconstruction_cost
+from swinmr_profiling.profiler.run_context import RunContext
+from swinmr_profiling.profiler.worker_process import WorkerError
 
 GIGA = 1e9
 COUNTED_FIELDS = (

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from profiler.batch_estimate import expected_bytes, largest_expected
-from profiler.failures import Failure, FailureKind, confirm_memory
-from profiler.search_record import (
+from swinmr_profiling.profiler.batch_estimate import expected_bytes, largest_expected
+from swinmr_profiling.profiler.failures import Failure, FailureKind, confirm_memory
+from swinmr_profiling.profiler.search_record import (
     MIB,
     MemoryNow,
     MemoryReadError,
@@ -22,7 +22,7 @@ from profiler.search_record import (
     Trial,
     falling_memory,
 )
-from profiler.training_budget import DEFAULT_HEADROOM, less_headroom
+from swinmr_profiling.profiler.training_budget import DEFAULT_HEADROOM, less_headroom
 
 SMALL_SIZES = (1, 2)
 # The third trial: far enough from the small sizes to be like the large ones, and safe by a wide margin.

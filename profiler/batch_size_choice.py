@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs import ExperimentConfig
-from profiler.gpus import same_card
-from profiler.memory_fingerprint import memory_fingerprint
-from profiler.profile_fields import Fields, ProfileShapeError
-from profiler.profile_file import MissingProfileError, ProfileFileError, load_profile
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.profiler.gpus import same_card
+from swinmr_profiling.profiler.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.profiler.profile_fields import Fields, ProfileShapeError
+from swinmr_profiling.profiler.profile_file import MissingProfileError, ProfileFileError, load_profile
 
 MIB = 2**20
 

@@ -10,24 +10,24 @@ from typing import Any
 
 from tqdm import tqdm
 
-from profiler.console import print_batch, print_perceptual_metric, print_single_image
-from profiler.failures import FailureKind
-from profiler.latency import PROCESSES, TARGET_HALF_WIDTH, LatencyPolicy
-from profiler.machine_state import StolenTime, gpu_warnings
-from profiler.measurement_blocks import (
+from swinmr_profiling.profiler.console import print_batch, print_perceptual_metric, print_single_image
+from swinmr_profiling.profiler.failures import FailureKind
+from swinmr_profiling.profiler.latency import PROCESSES, TARGET_HALF_WIDTH, LatencyPolicy
+from swinmr_profiling.profiler.machine_state import StolenTime, gpu_warnings
+from swinmr_profiling.profiler.measurement_blocks import (
     batch_block,
     failure_block,
     measurement_warnings,
     perceptual_metric_block,
 )
-from profiler.prediction_steps import predicted_block
-from profiler.profile_warnings import ProfileWarning
-from profiler.recommendation import recommend_inference
-from profiler.reconstruction_cost import add_latency
-from profiler.run_context import RunContext
-from profiler.sweep import DEFAULT_SWEEP_LIMIT_S, Expectation, SizeResult, Sweep
-from profiler.training_steps import is_final
-from profiler.worker_process import WorkerError
+from swinmr_profiling.profiler.prediction_steps import predicted_block
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.recommendation import recommend_inference
+from swinmr_profiling.profiler.reconstruction_cost import add_latency
+from swinmr_profiling.profiler.run_context import RunContext
+from swinmr_profiling.profiler.sweep import DEFAULT_SWEEP_LIMIT_S, Expectation, SizeResult, Sweep
+from swinmr_profiling.profiler.training_steps import is_final
+from swinmr_profiling.profiler.worker_process import WorkerError
 
 # Failures that answer the question (does it fit? is it worth two minutes?): they are no defect of the run.
 ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)

@@ -6,9 +6,16 @@ import argparse
 import re
 from fractions import Fraction
 
-from profiler.gpus import MEMORY_HELP, Gpu, GpuNameError, MemorySizeError, find_gpu, parse_bytes
-from profiler.option_types import positive_int
-from profiler.training_budget import DEFAULT_HEADROOM
+from swinmr_profiling.profiler.gpus import (
+    MEMORY_HELP,
+    Gpu,
+    GpuNameError,
+    MemorySizeError,
+    find_gpu,
+    parse_bytes,
+)
+from swinmr_profiling.profiler.option_types import positive_int
+from swinmr_profiling.profiler.training_budget import DEFAULT_HEADROOM
 
 
 def gpu_name(text: str) -> Gpu:

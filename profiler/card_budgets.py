@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from profiler.gpus import is_this_gpu
-from profiler.machine_state import nvml_process_bytes
-from profiler.prediction.workspaces import KERNELS_BYTES, Workspaces, workspaces_for
-from profiler.run_context import Card, RunContext, TrainingOptions
-from profiler.training_budget import Budget, has_bf16, reserved_by_others
+from swinmr_profiling.profiler.gpus import is_this_gpu
+from swinmr_profiling.profiler.machine_state import nvml_process_bytes
+from swinmr_profiling.profiler.prediction.workspaces import KERNELS_BYTES, Workspaces, workspaces_for
+from swinmr_profiling.profiler.run_context import Card, RunContext, TrainingOptions
+from swinmr_profiling.profiler.training_budget import Budget, has_bf16, reserved_by_others
 
 
 def is_own_card(card: Card, gpu: dict[str, Any]) -> bool:

@@ -7,17 +7,23 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from configs import LoadedConfig, config_from_dict
-from configs.schema import SystemSection
-from profiler.batch_limits import MAX_BATCH_SIZE
-from profiler.budget_options import add_budget_options
-from profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
-from profiler.option_types import OneLineParser, at_least, non_negative_int, positive_int, positive_seconds
-from profiler.report_options import add_report_options, conflict
-from profiler.run_context import Card, RunOptions, TrainingOptions
-from profiler.session import MeasureOptions
-from profiler.sweep import DEFAULT_BATCH_SIZES
-from profiler.training_probes import DEFAULT_TRAINING_STEPS
+from swinmr_profiling.configs import LoadedConfig, config_from_dict
+from swinmr_profiling.configs.schema import SystemSection
+from swinmr_profiling.profiler.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.budget_options import add_budget_options
+from swinmr_profiling.profiler.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
+from swinmr_profiling.profiler.option_types import (
+    OneLineParser,
+    at_least,
+    non_negative_int,
+    positive_int,
+    positive_seconds,
+)
+from swinmr_profiling.profiler.report_options import add_report_options, conflict
+from swinmr_profiling.profiler.run_context import Card, RunOptions, TrainingOptions
+from swinmr_profiling.profiler.session import MeasureOptions
+from swinmr_profiling.profiler.sweep import DEFAULT_BATCH_SIZES
+from swinmr_profiling.profiler.training_probes import DEFAULT_TRAINING_STEPS
 
 DEFAULT_OUTPUT = "results/profile_results.json"
 MAX_IMAGE_SIDE = 65536

@@ -15,16 +15,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from profiler.devices import PRECISIONS
-from profiler.pipelines.anatomy import find_anatomy, live_definition
-from profiler.pipelines.component_counts import ComponentCounts
-from profiler.pipelines.cost import cost_pipeline
-from profiler.pipelines.cost_records import PipelineCost, PipelineRequest
-from profiler.pipelines.definition import PipelineDefinition
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.live_record import live_record
-from profiler.pipelines.record import summary_record
-from profiler.pipelines.recorder import RecordedRun, recording
+from swinmr_profiling.profiler.devices import PRECISIONS
+from swinmr_profiling.profiler.pipelines.anatomy import find_anatomy, live_definition
+from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.cost_records import PipelineCost, PipelineRequest
+from swinmr_profiling.profiler.pipelines.definition import PipelineDefinition
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.live_record import live_record
+from swinmr_profiling.profiler.pipelines.record import summary_record
+from swinmr_profiling.profiler.pipelines.recorder import RecordedRun, recording
 
 
 def create_profiler(enabled: bool = True) -> ComputeProfiler:

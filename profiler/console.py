@@ -13,8 +13,8 @@ import sys
 import textwrap
 from typing import Any, TextIO
 
-from profiler.profile_warnings import ProfileWarning
-from profiler.reconstruction_cost import GUIDED
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.reconstruction_cost import GUIDED
 
 WIDTH = 80
 LEAST_WIDTH = 40

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from profiler.failures import FailureKind
+from swinmr_profiling.profiler.failures import FailureKind
 
 # What of a content would be missed, by name; raises for a content of another kind.
 ResultsOf = Callable[[dict[str, Any]], Mapping[str, Any]]

@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from configs import ExperimentConfig
-from models.inputs import BuiltModel, Purpose
-from profiler.counting.meta_copy import copy_to
-from profiler.forward_pass import state_preserved
-from profiler.memory_fingerprint import SAMPLING_STEPS_THAT_DIFFER
-from training.denoising import Preparation, build_preparation
-from training.denoising_validation import denoising_result, largest_call
-from training.errors import LossError
-from training.example_batches import ExampleSlices, example_batch, target_for
-from training.losses import first_tensor
-from training.step import MicroBatch, StepSettings
-from training.validation import direct_result, to_device
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import BuiltModel, Purpose
+from swinmr_profiling.profiler.counting.meta_copy import copy_to
+from swinmr_profiling.profiler.forward_pass import state_preserved
+from swinmr_profiling.profiler.memory_fingerprint import SAMPLING_STEPS_THAT_DIFFER
+from swinmr_profiling.training.denoising import Preparation, build_preparation
+from swinmr_profiling.training.denoising_validation import denoising_result, largest_call
+from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.example_batches import ExampleSlices, example_batch, target_for
+from swinmr_profiling.training.losses import first_tensor
+from swinmr_profiling.training.step import MicroBatch, StepSettings
+from swinmr_profiling.training.validation import direct_result, to_device
 
 
 def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[int, ...]:

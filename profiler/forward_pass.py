@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.inputs import BuiltModel
-from profiler.devices import MeasuredDevice
-from profiler.latency import LatencyPolicy, LatencySamples, measure_latency
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.profiler.devices import MeasuredDevice
+from swinmr_profiling.profiler.latency import LatencyPolicy, LatencySamples, measure_latency
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from profiler.failures import cgroup_files
+from swinmr_profiling.profiler.failures import cgroup_files
 
 
 def _number(file: Path) -> int | None:

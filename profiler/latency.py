@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from profiler.timing_statistics import half_width_share
+from swinmr_profiling.profiler.timing_statistics import half_width_share
 
 # What users of this script know, and the reasons to stop before or go on after.
 DEFAULT_WARMUP_RUNS = 10

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
 
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 # More runnable processes than cores: our threads wait for others. Read before we start, so that our own work

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from profiler.failures import FailureKind
-from profiler.recommendation import KNEE_SHARE
+from swinmr_profiling.profiler.failures import FailureKind
+from swinmr_profiling.profiler.recommendation import KNEE_SHARE
 
 SETTING_KEYS = ("precision", "checkpointing", "patch_size")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.console import Console
+from swinmr_profiling.profiler.console import Console
 
 MIB = 2**20
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.failures import Failure
-from profiler.latency import TARGET_HALF_WIDTH
-from profiler.process_statistics import median_interval_of_processes, process_warnings, split_by_process
-from profiler.profile_warnings import ProfileWarning
-from profiler.timing_statistics import TimingWarning, interval_share, summarise
+from swinmr_profiling.profiler.failures import Failure
+from swinmr_profiling.profiler.latency import TARGET_HALF_WIDTH
+from swinmr_profiling.profiler.process_statistics import (
+    median_interval_of_processes,
+    process_warnings,
+    split_by_process,
+)
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.timing_statistics import TimingWarning, interval_share, summarise
 
 MIB = 2**20
 # cudnn.benchmark tries algorithms with large workspaces in the first run: a cold peak a tenth above the warm one

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from configs import ExperimentConfig
+from swinmr_profiling.configs import ExperimentConfig
 
 # How weights are drawn and where a network's file lies is no matter of memory.
 NOT_MEMORY = ("init_type", "init_bn_type", "init_gain", "target_folder")

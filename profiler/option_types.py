@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import NoReturn
 
-from profiler.exit_codes import EXIT_BAD_INPUT
+from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT
 
 
 class OneLineParser(argparse.ArgumentParser):

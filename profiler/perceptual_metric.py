@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from profiler.counting import count_forward
-from profiler.devices import MeasuredDevice
-from profiler.latency import LatencyPolicy, measure_latency
+from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.profiler.devices import MeasuredDevice
+from swinmr_profiling.profiler.latency import LatencyPolicy, measure_latency
 
 LPIPS_CHANNELS = 3
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from configs import ExperimentConfig, config_from_dict
-from profiler.card_budgets import budget_of, held_by_others_at_start, is_own_card, own_budget
-from profiler.gpus import find_gpu
-from profiler.memory_fingerprint import memory_fingerprint
-from profiler.prediction.session import MAX_PROCESSES, PredictionSession
-from profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
-from profiler.prediction.untested_rules import UNTESTED_RULES
-from profiler.prediction_intervals import interval_bytes, shares_as_json
-from profiler.profile_record import Profile
-from profiler.profile_warnings import ProfileWarning
-from profiler.run_context import Card, RunContext, RunOptions
-from profiler.training_budget import Budget
-from profiler.training_console import print_training_recommendation
-from profiler.training_recommendation import recommend_training
-from profiler.worker_process import RequestRefusedError, WorkerError
+from swinmr_profiling.configs import ExperimentConfig, config_from_dict
+from swinmr_profiling.profiler.card_budgets import budget_of, held_by_others_at_start, is_own_card, own_budget
+from swinmr_profiling.profiler.gpus import find_gpu
+from swinmr_profiling.profiler.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.profiler.prediction.session import MAX_PROCESSES, PredictionSession
+from swinmr_profiling.profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
+from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
+from swinmr_profiling.profiler.prediction_intervals import interval_bytes, shares_as_json
+from swinmr_profiling.profiler.profile_record import Profile
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.run_context import Card, RunContext, RunOptions
+from swinmr_profiling.profiler.training_budget import Budget
+from swinmr_profiling.profiler.training_console import print_training_recommendation
+from swinmr_profiling.profiler.training_recommendation import recommend_training
+from swinmr_profiling.profiler.worker_process import RequestRefusedError, WorkerError
 
 # What a network trained in the config's setting is told about where nobody names a card.
 DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB SXM")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from profiler.latency import DEFAULT_RUNS, LatencyPolicy, budget_note
-from profiler.worker_process import RequestRefusedError, WorkerError
+from swinmr_profiling.profiler.latency import DEFAULT_RUNS, LatencyPolicy, budget_note
+from swinmr_profiling.profiler.worker_process import RequestRefusedError, WorkerError
 
 # The weakest reason of any process is that of all: `precise` is what every process was.
 STOP_REASONS = ("time_budget", "max_runs", "precise")

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from profiler.timing_statistics import TimingWarning, median_interval, timing_warnings
+from swinmr_profiling.profiler.timing_statistics import TimingWarning, median_interval, timing_warnings
 
 # Two-sided 95 % points of Student's t by number of processes (degrees of freedom: one less).
 STUDENT_T_95 = {2: 12.706, 3: 4.303}

@@ -10,21 +10,26 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from configs import ConfigError, load_config
-from configs.atomic_files import OutputError, check_writable
-from profiler.command_line import with_image_size
-from profiler.comparing.command import HTML_PACKAGES, compare_files, show_comparison, write_comparison
-from profiler.console import Console, QuietConsole
-from profiler.earlier_results import profile_results
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL, EXIT_UNEXPECTED
-from profiler.profile_run import run_profile
-from profiler.report_options import exports_of
-from profiler.reports.console_details import print_details
-from profiler.reports.exports import Exports, distinct
-from profiler.reports.optional import MissingPackageError, require
-from profiler.result_file import ResultFile
-from profiler.resume import ResumeError
-from profiler.worker_process import RequestRefusedError
+from swinmr_profiling.configs import ConfigError, load_config
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable
+from swinmr_profiling.profiler.command_line import with_image_size
+from swinmr_profiling.profiler.comparing.command import (
+    HTML_PACKAGES,
+    compare_files,
+    show_comparison,
+    write_comparison,
+)
+from swinmr_profiling.profiler.console import Console, QuietConsole
+from swinmr_profiling.profiler.earlier_results import profile_results
+from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL, EXIT_UNEXPECTED
+from swinmr_profiling.profiler.profile_run import run_profile
+from swinmr_profiling.profiler.report_options import exports_of
+from swinmr_profiling.profiler.reports.console_details import print_details
+from swinmr_profiling.profiler.reports.exports import Exports, distinct
+from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
+from swinmr_profiling.profiler.result_file import ResultFile
+from swinmr_profiling.profiler.resume import ResumeError
+from swinmr_profiling.profiler.worker_process import RequestRefusedError
 
 # What the user must change, each with one line that says what.
 USER_ERRORS = (ConfigError, OutputError, RequestRefusedError, ResumeError, MissingPackageError)

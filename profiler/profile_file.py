@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profiler.profile_fields import Fields, ProfileShapeError, printable
-from profiler.profile_migrations import ORIGINAL_SCRIPT, migrate, version_of, with_named_intervals
+from swinmr_profiling.profiler.profile_fields import Fields, ProfileShapeError, printable
+from swinmr_profiling.profiler.profile_migrations import (
+    ORIGINAL_SCRIPT,
+    migrate,
+    version_of,
+    with_named_intervals,
+)
 
 MAX_FILE_BYTES = 200 * 2**20
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from profiler.prediction_intervals import interval_bytes, shares_as_json
-from profiler.profile_fields import Fields, ProfileShapeError, is_figure
-from profiler.profile_record import SCHEMA_VERSION
-from profiler.timing_statistics import LEAST_RUNS
+from swinmr_profiling.profiler.prediction_intervals import interval_bytes, shares_as_json
+from swinmr_profiling.profiler.profile_fields import Fields, ProfileShapeError, is_figure
+from swinmr_profiling.profiler.profile_record import SCHEMA_VERSION
+from swinmr_profiling.profiler.timing_statistics import LEAST_RUNS
 
 ORIGINAL_SCRIPT = 0
 MIB = 2**20

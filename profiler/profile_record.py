@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
 
 SCHEMA_VERSION = 1
 

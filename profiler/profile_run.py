@@ -7,26 +7,31 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from configs import LoadedConfig
-from profiler.architecture_steps import analyse_architecture, counting_gate_failed
-from profiler.batch_steps import failed_sizes, measure_batches, measure_perceptual_metric, warn_about_gpu
-from profiler.console import Console, print_configuration, print_summary
-from profiler.exit_codes import EXIT_DONE, EXIT_GATE_FAILED, EXIT_NOTHING_FITS, EXIT_PARTIAL
-from profiler.failures import FailureKind
-from profiler.interruption import Interrupted, interruptible
-from profiler.machine_state import governor_warning, load_warning
-from profiler.prediction.session import PredictionSession
-from profiler.prediction_steps import config_of_training, predict_training
-from profiler.profile_record import Profile
-from profiler.result_file import ResultFile
-from profiler.resume import check_machine, read_earlier, take_over
-from profiler.run_context import RunContext, RunOptions
-from profiler.session import MeasuringSession
-from profiler.sweep import DEFAULT_BATCH_SIZES, ascending
-from profiler.training_choice import choose_training_batch
-from profiler.training_recommendation import needs_exit_3
-from profiler.training_steps import failed_training, measure_training, wants_training
-from profiler.worker_process import WorkerError
+from swinmr_profiling.configs import LoadedConfig
+from swinmr_profiling.profiler.architecture_steps import analyse_architecture, counting_gate_failed
+from swinmr_profiling.profiler.batch_steps import (
+    failed_sizes,
+    measure_batches,
+    measure_perceptual_metric,
+    warn_about_gpu,
+)
+from swinmr_profiling.profiler.console import Console, print_configuration, print_summary
+from swinmr_profiling.profiler.exit_codes import EXIT_DONE, EXIT_GATE_FAILED, EXIT_NOTHING_FITS, EXIT_PARTIAL
+from swinmr_profiling.profiler.failures import FailureKind
+from swinmr_profiling.profiler.interruption import Interrupted, interruptible
+from swinmr_profiling.profiler.machine_state import governor_warning, load_warning
+from swinmr_profiling.profiler.prediction.session import PredictionSession
+from swinmr_profiling.profiler.prediction_steps import config_of_training, predict_training
+from swinmr_profiling.profiler.profile_record import Profile
+from swinmr_profiling.profiler.result_file import ResultFile
+from swinmr_profiling.profiler.resume import check_machine, read_earlier, take_over
+from swinmr_profiling.profiler.run_context import RunContext, RunOptions
+from swinmr_profiling.profiler.session import MeasuringSession
+from swinmr_profiling.profiler.sweep import DEFAULT_BATCH_SIZES, ascending
+from swinmr_profiling.profiler.training_choice import choose_training_batch
+from swinmr_profiling.profiler.training_recommendation import needs_exit_3
+from swinmr_profiling.profiler.training_steps import failed_training, measure_training, wants_training
+from swinmr_profiling.profiler.worker_process import WorkerError
 
 
 def config_block(loaded: LoadedConfig, options: RunOptions, sizes: list[int]) -> dict[str, Any]:

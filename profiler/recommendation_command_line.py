@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from profiler.budget_options import add_budget_options
-from profiler.gpus import Gpu, is_this_gpu
-from profiler.option_types import OneLineParser, positive_int
-from profiler.prediction.workspaces import workspaces_for
-from profiler.training_budget import Budget, has_bf16
-from profiler.training_profile_file import TrainingProfile
+from swinmr_profiling.profiler.budget_options import add_budget_options
+from swinmr_profiling.profiler.gpus import Gpu, is_this_gpu
+from swinmr_profiling.profiler.option_types import OneLineParser, positive_int
+from swinmr_profiling.profiler.prediction.workspaces import workspaces_for
+from swinmr_profiling.profiler.training_budget import Budget, has_bf16
+from swinmr_profiling.profiler.training_profile_file import TrainingProfile
 
 
 class NoBudgetError(ValueError):

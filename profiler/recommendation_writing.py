@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from configs import config_from_dict, load_config
-from configs.atomic_files import check_writable, reason, write_text
-from configs.commented_json import read_commented_json
-from configs.imports import is_option_file
-from configs.value_edit import edit_values
-from profiler.training_profile_file import TrainingProfile
+from swinmr_profiling.configs import config_from_dict, load_config
+from swinmr_profiling.configs.atomic_files import check_writable, reason, write_text
+from swinmr_profiling.configs.commented_json import read_commented_json
+from swinmr_profiling.configs.imports import is_option_file
+from swinmr_profiling.configs.value_edit import edit_values
+from swinmr_profiling.profiler.training_profile_file import TrainingProfile
 
 
 class RecommendationWritingError(ValueError):
@@ -24,7 +24,7 @@ def check_config_matches(config_file: str, profile: TrainingProfile) -> None:
 
     Raises RecommendationWritingError, ConfigError, OutputError for a file that cannot be written.
     """
-    from profiler.memory_fingerprint import memory_fingerprint
+    from swinmr_profiling.profiler.memory_fingerprint import memory_fingerprint
 
     if Path(config_file).exists():  # before it is read: a pipe would wait for somebody to write into it
         check_writable(config_file, "--write")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from configs import ExperimentConfig
+from swinmr_profiling.configs import ExperimentConfig
 
 GIGA = 1e9
 WHAT = (

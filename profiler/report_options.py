@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from profiler.reports.exports import Exports
+from swinmr_profiling.profiler.reports.exports import Exports
 
 SEVERAL_OUTPUT = "results"
 

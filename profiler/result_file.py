@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from configs.atomic_files import check_writable, write_text
-from profiler.earlier_results import EarlierResults, ResultsOf
+from swinmr_profiling.configs.atomic_files import check_writable, write_text
+from swinmr_profiling.profiler.earlier_results import EarlierResults, ResultsOf
 
 STANDARD_OUTPUT = "-"
 

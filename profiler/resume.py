@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from profiler.console import (
+from swinmr_profiling.profiler.console import (
     Console,
     print_batch,
     print_counters,
@@ -16,11 +16,11 @@ from profiler.console import (
     print_single_image,
     print_summary,
 )
-from profiler.failures import FailureKind
-from profiler.profile_file import MissingProfileError, ProfileFileError, load_profile
-from profiler.profile_record import SCHEMA_VERSION, Profile
-from profiler.profile_warnings import ProfileWarning
-from profiler.training_profile_file import read_training_profile
+from swinmr_profiling.profiler.failures import FailureKind
+from swinmr_profiling.profiler.profile_file import MissingProfileError, ProfileFileError, load_profile
+from swinmr_profiling.profiler.profile_record import SCHEMA_VERSION, Profile
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.training_profile_file import read_training_profile
 
 # What makes two runs one: with any of these different the figures are of something else.
 SAME_CONFIG = (

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from profiler.console import Console
-from profiler.profile_record import Profile
-from profiler.profile_warnings import ProfileWarning
-from profiler.result_file import ResultFile
-from profiler.session import MeasureOptions, MeasuringSession
-from profiler.training_budget import DEFAULT_HEADROOM
-from profiler.training_probes import DEFAULT_TRAINING_STEPS
+from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.profile_record import Profile
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.result_file import ResultFile
+from swinmr_profiling.profiler.session import MeasureOptions, MeasuringSession
+from swinmr_profiling.profiler.training_budget import DEFAULT_HEADROOM
+from swinmr_profiling.profiler.training_probes import DEFAULT_TRAINING_STEPS
 
 
 class Card(NamedTuple):

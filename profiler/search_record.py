@@ -8,8 +8,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from profiler.failures import Failure
-from profiler.training_budget import reserved_by_others
+from swinmr_profiling.profiler.failures import Failure
+from swinmr_profiling.profiler.training_budget import reserved_by_others
 
 MIB = 2**20
 # A larger batch may take a little less: cuDNN chooses other algorithms. More than this less is no measurement.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from profiler.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
-from profiler.worker_process import WorkerError, WorkerProcess
+from swinmr_profiling.profiler.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
+from swinmr_profiling.profiler.worker_process import WorkerError, WorkerProcess
 
 # A size that takes ten times what its smaller neighbour promised hangs; half an hour is for the first size,
 # of which nothing is known, and for slow machines.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from configs import ExperimentConfig
-from profiler.memory_fingerprint import PRECISIONS
-from profiler.prediction.session import MAX_PROCESSES, PredictionSession
-from profiler.prediction.settings import setting_of
-from profiler.prediction.workspaces import workspaces_for
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.profiler.memory_fingerprint import PRECISIONS
+from swinmr_profiling.profiler.prediction.session import MAX_PROCESSES, PredictionSession
+from swinmr_profiling.profiler.prediction.settings import setting_of
+from swinmr_profiling.profiler.prediction.workspaces import workspaces_for
 
 
 def predict_single_step_bytes(

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiler.failures import Failure, FailureKind, confirm_memory
-from profiler.host_memory import available_bytes
-from profiler.latency import LatencyPolicy
-from profiler.measurement_blocks import activation_bytes
-from profiler.process_series import MeasuringProcesses, measure_in_processes
-from profiler.worker_process import WorkerError
+from swinmr_profiling.profiler.failures import Failure, FailureKind, confirm_memory
+from swinmr_profiling.profiler.host_memory import available_bytes
+from swinmr_profiling.profiler.latency import LatencyPolicy
+from swinmr_profiling.profiler.measurement_blocks import activation_bytes
+from swinmr_profiling.profiler.process_series import MeasuringProcesses, measure_in_processes
+from swinmr_profiling.profiler.worker_process import WorkerError
 
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8, 16)
 # On a CPU the default sweep of a large network would take an hour that nobody asked for.

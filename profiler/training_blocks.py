@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from profiler.failures import Failure
+from swinmr_profiling.profiler.failures import Failure
 
 
 def training_block(measured: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from profiler.gpus import Gpu
+from swinmr_profiling.profiler.gpus import Gpu
 
 # What is left free: fragmentation that grows over hours, a library's workspace at another shape, the interval of a
 # prediction. Printed beside every recommendation.

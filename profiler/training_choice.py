@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.card_budgets import budget_of, is_own_card, own_budget
-from profiler.failures import FailureKind
-from profiler.run_context import RunContext
-from profiler.search_record import SearchResult, Trial
-from profiler.training_blocks import training_block
-from profiler.training_console import print_training_recommendation
-from profiler.training_fit import config_setting, estimated_bytes
-from profiler.training_recommendation import recommend_training
-from profiler.training_steps import OpenProbes, search_training_batch
+from swinmr_profiling.profiler.card_budgets import budget_of, is_own_card, own_budget
+from swinmr_profiling.profiler.failures import FailureKind
+from swinmr_profiling.profiler.run_context import RunContext
+from swinmr_profiling.profiler.search_record import SearchResult, Trial
+from swinmr_profiling.profiler.training_blocks import training_block
+from swinmr_profiling.profiler.training_console import print_training_recommendation
+from swinmr_profiling.profiler.training_fit import config_setting, estimated_bytes
+from swinmr_profiling.profiler.training_recommendation import recommend_training
+from swinmr_profiling.profiler.training_steps import OpenProbes, search_training_batch
 
 FAILURES = {kind.value for kind in FailureKind}
 

@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from profiler.console import WIDTH, Console
-from profiler.gpus import GIB
-from profiler.reports.words import shortened
+from swinmr_profiling.profiler.console import WIDTH, Console
+from swinmr_profiling.profiler.gpus import GIB
+from swinmr_profiling.profiler.reports.words import shortened
 
 UNVERIFIED = "predicted, not yet verified on a GPU"
 # Of the setting in the table of levers, and of a card's name at least and at most.

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
-from profiler.batch_limits import MAX_BATCH_SIZE
-from profiler.batch_rule import largest_by_rule
-from profiler.training_budget import Budget
-from profiler.training_reserved import Interpolated, reserved_of
+from swinmr_profiling.profiler.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.batch_rule import largest_by_rule
+from swinmr_profiling.profiler.training_budget import Budget
+from swinmr_profiling.profiler.training_reserved import Interpolated, reserved_of
 
 
 class BatchStatus(str, Enum):

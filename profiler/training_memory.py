@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import psutil
 import torch
 
-from profiler.devices import CpuDevice, CudaDevice
-from profiler.host_memory import available_bytes
-from profiler.machine_state import nvml_process_bytes
+from swinmr_profiling.profiler.devices import CpuDevice, CudaDevice
+from swinmr_profiling.profiler.host_memory import available_bytes
+from swinmr_profiling.profiler.machine_state import nvml_process_bytes
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from configs import ExperimentConfig
-from models.inputs import BuiltModel
-from profiler.counting.meta_copy import copy_to
-from profiler.example_data import ExampleData, validation_shape
-from profiler.forward_pass import state_preserved
-from profiler.training_memory import StepPeaks, TrainingMemory
-from training.losses import build_loss
-from training.step import (
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.profiler.counting.meta_copy import copy_to
+from swinmr_profiling.profiler.example_data import ExampleData, validation_shape
+from swinmr_profiling.profiler.forward_pass import state_preserved
+from swinmr_profiling.profiler.training_memory import StepPeaks, TrainingMemory
+from swinmr_profiling.training.losses import build_loss
+from swinmr_profiling.training.step import (
     MicroBatch,
     StepSettings,
     TrainingState,

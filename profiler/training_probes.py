@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from profiler.failures import Failure, FailureKind
-from profiler.machine_state import nvml_used_bytes
-from profiler.measured_training import process_needs
-from profiler.prediction.workspaces import KERNELS_BYTES
-from profiler.search_record import MemoryNow, MemoryReadError, ProbeResult
-from profiler.training_blocks import context_bytes
-from profiler.worker_process import WorkerError, WorkerProcess
+from swinmr_profiling.profiler.failures import Failure, FailureKind
+from swinmr_profiling.profiler.machine_state import nvml_used_bytes
+from swinmr_profiling.profiler.measured_training import process_needs
+from swinmr_profiling.profiler.prediction.workspaces import KERNELS_BYTES
+from swinmr_profiling.profiler.search_record import MemoryNow, MemoryReadError, ProbeResult
+from swinmr_profiling.profiler.training_blocks import context_bytes
+from swinmr_profiling.profiler.worker_process import WorkerError, WorkerProcess
 
 DEFAULT_TRAINING_STEPS = 3
 # A probe takes seconds on a GPU; half an hour is for slow machines and large networks on a CPU.

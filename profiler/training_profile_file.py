@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profiler.profile_file import ProfileFileError, load_profile
-from profiler.training_reserved import reserved_of
+from swinmr_profiling.profiler.profile_file import ProfileFileError, load_profile
+from swinmr_profiling.profiler.training_reserved import reserved_of
 
 SIZE_KEYS = ("live_bytes", "allocated_bytes", "reserved_bytes")
 MODEL_KEYS = (

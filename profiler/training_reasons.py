@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.batch_limits import MAX_BATCH_SIZE
-from profiler.batch_rule import stretch
-from profiler.gpus import GIB
-from profiler.measured_training import MeasuredSeries, MeasuredSize
-from profiler.training_budget import Budget
-from profiler.training_fit import needed_bytes, training_reserved_bytes, validation_needed_bytes
-from profiler.training_reserved import Interpolated, reserved_of, table_sizes
+from swinmr_profiling.profiler.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.batch_rule import stretch
+from swinmr_profiling.profiler.gpus import GIB
+from swinmr_profiling.profiler.measured_training import MeasuredSeries, MeasuredSize
+from swinmr_profiling.profiler.training_budget import Budget
+from swinmr_profiling.profiler.training_fit import (
+    needed_bytes,
+    training_reserved_bytes,
+    validation_needed_bytes,
+)
+from swinmr_profiling.profiler.training_reserved import Interpolated, reserved_of, table_sizes
 
 MOST_SUGGESTIONS = 3
 # Less than this is the driver's own.

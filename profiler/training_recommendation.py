@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiler.batch_limits import MAX_BATCH_SIZE
-from profiler.failures import FailureKind
-from profiler.measured_training import MeasuredSeries, MeasuredSize, knee_batch, measured_series
-from profiler.training_budget import Budget
-from profiler.training_fit import (
+from swinmr_profiling.profiler.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.failures import FailureKind
+from swinmr_profiling.profiler.measured_training import (
+    MeasuredSeries,
+    MeasuredSize,
+    knee_batch,
+    measured_series,
+)
+from swinmr_profiling.profiler.training_budget import Budget
+from swinmr_profiling.profiler.training_fit import (
     BatchStatus,
     accumulation_bytes,
     batch_status,
@@ -24,7 +29,7 @@ from profiler.training_fit import (
     needed_bytes,
     source_of,
 )
-from profiler.training_reasons import (
+from swinmr_profiling.profiler.training_reasons import (
     failed_measurement_reason,
     measured_reason,
     not_run_reason,
@@ -33,7 +38,7 @@ from profiler.training_reasons import (
     predicted_reason,
     split_reason,
 )
-from profiler.training_target import TargetBatchError, share_per_device, split_share
+from swinmr_profiling.profiler.training_target import TargetBatchError, share_per_device, split_share
 
 __all__ = ["Budget", "TargetBatchError", "lever_table", "needs_exit_3", "recommend_training"]
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
-from profiler.prediction.allocation_order import AllocationOrderError, unpacked
-from profiler.prediction.reserved_memory import ReservedMemory
+from swinmr_profiling.profiler.prediction.allocation_order import AllocationOrderError, unpacked
+from swinmr_profiling.profiler.prediction.reserved_memory import ReservedMemory
 
 # The settings of a few profiles: a replay is worth keeping from one budget to the next.
 KEPT_RUNS = 64

@@ -9,17 +9,22 @@ from typing import Any
 
 from tqdm import tqdm
 
-from profiler.batch_search import search_batch
-from profiler.card_budgets import own_workspaces
-from profiler.failures import Failure, FailureKind, confirm_memory
-from profiler.measured_training_console import print_training
-from profiler.prediction_steps import config_of_training
-from profiler.profile_warnings import ProfileWarning
-from profiler.run_context import RunContext
-from profiler.search_record import MemoryNow, ProbeResult, SearchResult, falling_memory
-from profiler.training_blocks import failed_training_block, training_block
-from profiler.training_probes import PROBE_TIMEOUT_S, ProbeOptions, TrainingProbes, allocated_bytes
-from profiler.worker_process import WorkerError
+from swinmr_profiling.profiler.batch_search import search_batch
+from swinmr_profiling.profiler.card_budgets import own_workspaces
+from swinmr_profiling.profiler.failures import Failure, FailureKind, confirm_memory
+from swinmr_profiling.profiler.measured_training_console import print_training
+from swinmr_profiling.profiler.prediction_steps import config_of_training
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.run_context import RunContext
+from swinmr_profiling.profiler.search_record import MemoryNow, ProbeResult, SearchResult, falling_memory
+from swinmr_profiling.profiler.training_blocks import failed_training_block, training_block
+from swinmr_profiling.profiler.training_probes import (
+    PROBE_TIMEOUT_S,
+    ProbeOptions,
+    TrainingProbes,
+    allocated_bytes,
+)
+from swinmr_profiling.profiler.worker_process import WorkerError
 
 OpenProbes = Callable[[RunContext], TrainingProbes]
 # Failures that answer the question; the others are a defect of the run.

@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from configs.standard_streams import replace_unknown_characters
-from profiler.failures import classify_exception, first_lines
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.failures import classify_exception, first_lines
 
 PROGRESS_INTERVAL_S = 0.1
 # Of -1000 to 1000: when memory runs out the kernel takes the process with the most, and this bonus makes sure
@@ -53,8 +53,8 @@ class Worker:
         """Imports torch, resolves the device, sets threads; answers device and environment."""
         import torch
 
-        from profiler.devices import check_precision, open_device, resolve_device
-        from profiler.environment import describe_environment
+        from swinmr_profiling.profiler.devices import check_precision, open_device, resolve_device
+        from swinmr_profiling.profiler.environment import describe_environment
 
         if request["threads"] is not None:
             torch.set_num_threads(request["threads"])
@@ -67,9 +67,9 @@ class Worker:
         """Builds the network on the CPU from the seed; answers its inputs and parameters."""
         import torch
 
-        from configs import config_from_dict
-        from models.registry import build_model
-        from profiler.parameters import describe_parameters
+        from swinmr_profiling.configs import config_from_dict
+        from swinmr_profiling.models.registry import build_model
+        from swinmr_profiling.profiler.parameters import describe_parameters
 
         torch.manual_seed(request["seed"])
         self.config = config = config_from_dict(request["config"])
@@ -85,13 +85,13 @@ class Worker:
 
     def do_count(self, request: dict[str, Any]) -> dict[str, Any]:
         """Counts one image's forward pass, without running it where the network can go to meta."""
-        from profiler.counting import count_forward
+        from swinmr_profiling.profiler.counting import count_forward
 
         return count_forward(self.built.module, self.built.example_inputs(1)).to_json()
 
     def do_cross_check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Asks fvcore and thop, each in a process of its own (of this process's group: it dies with it)."""
-        from profiler.counting import cross_check
+        from swinmr_profiling.profiler.counting import cross_check
 
         checks = cross_check(
             request["config"],
@@ -114,8 +114,8 @@ class Worker:
 
     def do_measure(self, request: dict[str, Any]) -> dict[str, Any]:
         """Measures one batch size."""
-        from profiler.forward_pass import measure_forward
-        from profiler.latency import LatencyPolicy
+        from swinmr_profiling.profiler.forward_pass import measure_forward
+        from swinmr_profiling.profiler.latency import LatencyPolicy
 
         self._runs = 0
         measurement = measure_forward(
@@ -136,14 +136,14 @@ class Worker:
         """What the device has left for this process."""
         from dataclasses import asdict
 
-        from profiler.training_memory import open_training_memory
+        from swinmr_profiling.profiler.training_memory import open_training_memory
 
         return asdict(open_training_memory(self.torch_device).device_memory())
 
     def do_train(self, request: dict[str, Any]) -> dict[str, Any]:
         """Measures training at one batch size; once in the life of a process."""
-        from profiler.training_memory import open_training_memory
-        from profiler.training_probe import probe_training
+        from swinmr_profiling.profiler.training_memory import open_training_memory
+        from swinmr_profiling.profiler.training_probe import probe_training
 
         measurement = probe_training(
             self.built,
@@ -158,8 +158,8 @@ class Worker:
 
     def do_lpips(self, request: dict[str, Any]) -> dict[str, Any]:
         """Measures one LPIPS comparison of two images of the network's size."""
-        from profiler.latency import LatencyPolicy
-        from profiler.perceptual_metric import measure_lpips
+        from swinmr_profiling.profiler.latency import LatencyPolicy
+        from swinmr_profiling.profiler.perceptual_metric import measure_lpips
 
         policy = LatencyPolicy(**request["policy"])
         return measure_lpips(tuple(request["image_hw"]), self.device, self.torch_device, policy)
@@ -178,8 +178,8 @@ def answer(worker: Any, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"event": "done", "result": getattr(worker, f"do_{request['do']}")(request)}
     except Exception as error:  # whatever a network raises is a result to report, never this process's end
-        from models.errors import ModelError
-        from profiler.devices import DeviceError
+        from swinmr_profiling.models.errors import ModelError
+        from swinmr_profiling.profiler.devices import DeviceError
 
         if isinstance(error, (ModelError, DeviceError)):
             return {"event": "refused", "message": first_lines(str(error))}

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from profiler.failures import Failure, FailureKind, classify_death, kernel_kills
 from swinmr_profiling.process import python_command
+from swinmr_profiling.profiler.failures import Failure, FailureKind, classify_death, kernel_kills
 
 # The kernel reaps a killed process in milliseconds, but may take seconds to free 20 GB first.
 REAPING_S = 30.0

@@ -23,15 +23,16 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch
 from torch import nn
 
-from configs.standard_streams import replace_unknown_characters
-from profiler.counting import count_forward
-from scripts.counter_cases import CASES
-from scripts.counter_modules import Case
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.scripts.counter_cases import CASES
+from swinmr_profiling.scripts.counter_modules import Case
 
 CLOSE = 0.05  # as far off as a reader of a rounded figure would not notice
 GROUPS = ("exact", "off by up to 5 %", "off by more", "silently zero", "listed as unknown", "raises")
@@ -195,7 +196,7 @@ def run_cases(counters: list[str], listing: bool) -> None:
 
 
 def run_networks(counters: list[str]) -> None:
-    from scripts.counter_networks import NETWORKS
+    from swinmr_profiling.scripts.counter_networks import NETWORKS
 
     print("\nWhole networks, batch 1: figure in GMACs (difference in %), seconds\n")
     rows = []
@@ -238,7 +239,7 @@ def run_speed() -> None:
 
 def measure(which: str) -> None:
     """One row of the speed table, tab-separated: the first count of the process, then the quickest bare forward."""
-    from scripts.counter_networks import flux_on_meta, swinmr_on_meta
+    from swinmr_profiling.scripts.counter_networks import flux_on_meta, swinmr_on_meta
 
     module, inputs, kwargs = {"flux": flux_on_meta, "swinmr": swinmr_on_meta}[which]()
     started = time.perf_counter()

@@ -16,10 +16,11 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from configs.standard_streams import replace_unknown_characters
-from profiler.pipelines.definition import list_pipelines
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.pipelines.definition import list_pipelines
 
 COMMAND = Path(__file__).resolve().parent / "profile_pipeline.py"
 SIDE_PX, ALL_SIDE_PX = 1024, 512

@@ -23,9 +23,10 @@ from typing import Any
 import psutil
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY))
+sys.path.insert(0, str(REPOSITORY / "src"))
 
-from configs.standard_streams import replace_unknown_characters  # noqa: E402
+import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters  # noqa: E402
 
 PROFILE_MODEL = REPOSITORY / "scripts/profile_model.py"
 POLL_S = 0.05

@@ -24,7 +24,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import torch
 import torch.nn.functional as F
@@ -33,9 +33,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from configs.atomic_files import OutputError, check_writable, write_text
-from configs.standard_streams import replace_unknown_characters
-from models.swinir import SwinIR
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable, write_text
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.models.swinir import SwinIR
 
 PUBLISHED, SMALL = 180, 60
 KINDS = ("forward", "training", "light", "full", "saved", "peak", "moved")

@@ -13,15 +13,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import torch
 
-from configs import config_from_dict, load_config
-from configs.standard_streams import replace_unknown_characters
-from training.distributed import open_world
-from training.loop import TrainingRun
-from training.stopping import stop_on_signals
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs import config_from_dict, load_config
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.training.distributed import open_world
+from swinmr_profiling.training.loop import TrainingRun
+from swinmr_profiling.training.stopping import stop_on_signals
 
 
 def main() -> int:

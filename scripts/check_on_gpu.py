@@ -15,18 +15,19 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from configs.atomic_files import OutputError
-from configs.standard_streams import replace_unknown_characters
-from profiler.command_line import OneLineParser, device, positive_seconds
-from profiler.earlier_results import gpu_check_results
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from profiler.gpu_check.check import GpuCheck
-from profiler.gpu_check.combinations import dry_combinations, gpu_combinations
-from profiler.gpu_check.measured import table
-from profiler.result_file import ResultFile
-from profiler.worker_process import RequestRefusedError, WorkerError
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs.atomic_files import OutputError
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.command_line import OneLineParser, device, positive_seconds
+from swinmr_profiling.profiler.earlier_results import gpu_check_results
+from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.gpu_check.check import GpuCheck
+from swinmr_profiling.profiler.gpu_check.combinations import dry_combinations, gpu_combinations
+from swinmr_profiling.profiler.gpu_check.measured import table
+from swinmr_profiling.profiler.result_file import ResultFile
+from swinmr_profiling.profiler.worker_process import RequestRefusedError, WorkerError
 
 DEFAULT_OUTPUT = "results/gpu_check.json"
 DEFAULT_TIME_BUDGET_S = 480.0

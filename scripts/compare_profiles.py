@@ -13,18 +13,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from configs.atomic_files import OutputError, check_writable
-from configs.standard_streams import replace_unknown_characters
-from profiler.comparing.command import HTML_PACKAGES, compare_files, show_comparison, write_comparison
-from profiler.comparing.command_line import parse_compare_arguments
-from profiler.comparing.gate import slower_than
-from profiler.console import Console, terminal_columns
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_GATE_FAILED, EXIT_PARTIAL
-from profiler.profile_file import ProfileFileError
-from profiler.reports.exports import distinct
-from profiler.reports.optional import MissingPackageError, require
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.comparing.command import (
+    HTML_PACKAGES,
+    compare_files,
+    show_comparison,
+    write_comparison,
+)
+from swinmr_profiling.profiler.comparing.command_line import parse_compare_arguments
+from swinmr_profiling.profiler.comparing.gate import slower_than
+from swinmr_profiling.profiler.console import Console, terminal_columns
+from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_GATE_FAILED, EXIT_PARTIAL
+from swinmr_profiling.profiler.profile_file import ProfileFileError
+from swinmr_profiling.profiler.reports.exports import distinct
+from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torchvision.ops import DeformConv2d
 
-from scripts.counter_modules import (
+from swinmr_profiling.scripts.counter_modules import (
     Call,
     Case,
     LinearSubclass,

@@ -7,9 +7,9 @@ import torch
 import torchvision
 from torch import nn
 
-from configs import config_from_dict
-from models.registry import build_model
-from scripts.counter_modules import Case
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.scripts.counter_modules import Case
 
 FLUX_TRANSFORMER = {
     "patch_size": 1,

@@ -14,23 +14,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from configs.atomic_files import OutputError
-from configs.standard_streams import replace_unknown_characters
-from profiler.command_line import OneLineParser, device, non_negative_int, positive_int
-from profiler.console import Console
-from profiler.devices import PRECISIONS
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from profiler.pipelines.command_line import finite_number
-from profiler.pipelines.generation import (
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs.atomic_files import OutputError
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.command_line import OneLineParser, device, non_negative_int, positive_int
+from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.devices import PRECISIONS
+from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.pipelines.command_line import finite_number
+from swinmr_profiling.profiler.pipelines.generation import (
     CONFIG_NAME,
     DEFAULT_GUIDANCE_SCALE,
     DEFAULT_STEPS,
     generate_image,
     generate_images_sequential,
 )
-from profiler.pipelines.generation_report import print_image_profile
+from swinmr_profiling.profiler.pipelines.generation_report import print_image_profile
 
 __all__ = ["generate_image", "generate_images_sequential", "main"]
 

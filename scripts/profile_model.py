@@ -15,13 +15,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from configs.standard_streams import replace_unknown_characters
-from profiler.command_line import listed_models, parse_profile_arguments
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
-from profiler.gpus import listed_gpus
-from profiler.profile_command import USER_ERRORS, profile_one, profile_several
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.command_line import listed_models, parse_profile_arguments
+from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from swinmr_profiling.profiler.gpus import listed_gpus
+from swinmr_profiling.profiler.profile_command import USER_ERRORS, profile_one, profile_several
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,15 +13,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from configs.atomic_files import OutputError
-from configs.standard_streams import replace_unknown_characters
-from profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
-from profiler.pipelines.command_line import parse_pipeline_arguments
-from profiler.pipelines.definition import list_pipelines, load_pipeline
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.run import run_pipelines
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs.atomic_files import OutputError
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from swinmr_profiling.profiler.pipelines.command_line import parse_pipeline_arguments
+from swinmr_profiling.profiler.pipelines.definition import list_pipelines, load_pipeline
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.run import run_pipelines
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -170,7 +170,7 @@ def load_tiny_pipeline(tiny_pipeline_folders):
     """Loads one of them from its folder."""
 
     def load(kind):
-        from profiler.pipelines.generation import GenerationSettings, load_pipeline_object
+        from swinmr_profiling.profiler.pipelines.generation import GenerationSettings, load_pipeline_object
 
         pipe = load_pipeline_object(str(tiny_pipeline_folders[kind]), GenerationSettings("", device="cpu"))
         pipe.set_progress_bar_config(disable=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data import DataLoader
 
-from training.denoising import Preparation
-from training.step import MicroBatch
+from swinmr_profiling.training.denoising import Preparation
+from swinmr_profiling.training.step import MicroBatch
 
 
 class BatchStream:

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from configs.atomic_files import check_writable, reason, replacing
-from training.errors import first_line
-from training.step import TrainingState
+from swinmr_profiling.configs.atomic_files import check_writable, reason, replacing
+from swinmr_profiling.training.errors import first_line
+from swinmr_profiling.training.step import TrainingState
 
 FORMAT = "swinmr-profiling training checkpoint"
 VERSION = 1

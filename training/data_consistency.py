@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.degradation import DegradedSlice
-from training.kspace import (
+from swinmr_profiling.training.degradation import DegradedSlice
+from swinmr_profiling.training.kspace import (
     centre_crop,
     combine_coils,
     fft2c,

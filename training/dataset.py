@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from configs import ExperimentConfig
-from configs.data_sections import AugmentationSection, DegradationSection
-from configs.field_types import image_hw
-from training.degradation import DegradedSlice, check_slice, degrade, to_channels
-from training.errors import DataError
-from training.mask_files import read_mask
-from training.masks import draw_mask
-from training.random_choice import name_seed
-from training.sources import Split, open_split
-from training.threads import one_thread
-from training.volumes import Volume
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.data_sections import AugmentationSection, DegradationSection
+from swinmr_profiling.configs.field_types import image_hw
+from swinmr_profiling.training.degradation import DegradedSlice, check_slice, degrade, to_channels
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.mask_files import read_mask
+from swinmr_profiling.training.masks import draw_mask
+from swinmr_profiling.training.random_choice import name_seed
+from swinmr_profiling.training.sources import Split, open_split
+from swinmr_profiling.training.threads import one_thread
+from swinmr_profiling.training.volumes import Volume
 
 # First numbers of seeds, so that no two uses of a seed share a sequence.
 MASK_STREAM, CROP_STREAM, VALIDATION_STREAM, FIXED_MASK_STREAM = 1, 2, 3, 5

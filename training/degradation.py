@@ -8,9 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.errors import DataError
-from training.kspace import centre_crop, combine_coils, complex_noise, fft2c, ifft2c, root_sum_of_squares
-from training.volumes import RawSlice
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.kspace import (
+    centre_crop,
+    combine_coils,
+    complex_noise,
+    fft2c,
+    ifft2c,
+    root_sum_of_squares,
+)
+from swinmr_profiling.training.volumes import RawSlice
 
 PERCENTILE = 99
 

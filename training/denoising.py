@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from configs import ExperimentConfig
-from training.errors import LossError
-from training.losses import WeightedTarget
-from training.noise_schedule import (
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.losses import WeightedTarget
+from swinmr_profiling.training.noise_schedule import (
     NoiseSchedule,
     Objective,
     build_schedule,
     min_snr_weights,
     prediction_target,
 )
-from training.step import MicroBatch
-from training.validation import to_device
+from swinmr_profiling.training.step import MicroBatch
+from swinmr_profiling.training.validation import to_device
 
 # First number of seeds, so that no two uses of a seed share a sequence (1 to 5: training.dataset, training.loader).
 NOISE_STREAM = 6

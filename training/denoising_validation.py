@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from configs import ExperimentConfig
-from training.dataset import ReconstructionDataset
-from training.denoising import build_denoising
-from training.diffusion_reconstruction import build_sampler
-from training.random_choice import name_seed
-from training.step import StepSettings
-from training.validation import BatchResult, direct_result, on_host, validate_batch
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.training.dataset import ReconstructionDataset
+from swinmr_profiling.training.denoising import build_denoising
+from swinmr_profiling.training.diffusion_reconstruction import build_sampler
+from swinmr_profiling.training.random_choice import name_seed
+from swinmr_profiling.training.step import StepSettings
+from swinmr_profiling.training.validation import BatchResult, direct_result, on_host, validate_batch
 
 VALIDATION_NOISE_STREAM = 8
 # Every slice is tried at these shares of the schedule, with the same noise in every validation, so that two

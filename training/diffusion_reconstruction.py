@@ -12,24 +12,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from configs import ExperimentConfig
-from models.stand_in import stands_for
-from training.data_consistency import consistent_channels
-from training.dataset import ReconstructionDataset
-from training.degradation import DegradedSlice
-from training.denoising import (
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.stand_in import stands_for
+from swinmr_profiling.training.data_consistency import consistent_channels
+from swinmr_profiling.training.dataset import ReconstructionDataset
+from swinmr_profiling.training.degradation import DegradedSlice
+from swinmr_profiling.training.denoising import (
     Denoising,
     build_denoising,
     from_network_range,
     to_network_range,
     with_condition,
 )
-from training.errors import LossError
-from training.losses import first_tensor
-from training.noise_schedule import predicted_image
-from training.random_choice import name_seed
-from training.sampling import guided, sample
-from training.validation import on_host
+from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.losses import first_tensor
+from swinmr_profiling.training.noise_schedule import predicted_image
+from swinmr_profiling.training.random_choice import name_seed
+from swinmr_profiling.training.sampling import guided, sample
+from swinmr_profiling.training.validation import on_host
 
 SAMPLING_STREAM = 7
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from configs import ExperimentConfig
-from models.checkpoints import WRAPPERS, load_weights
-from training.checkpoints import BEST, FORMAT, LAST, CheckpointError
-from training.run_folders import run_folders
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.checkpoints import WRAPPERS, load_weights
+from swinmr_profiling.training.checkpoints import BEST, FORMAT, LAST, CheckpointError
+from swinmr_profiling.training.run_folders import run_folders
 
 READ_BYTES = 1 << 20
 

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from training.data_consistency import consistent, sampled_error
-from training.dataset import ReconstructionDataset
-from training.diffusion_reconstruction import DiffusionSampler
-from training.errors import DataError
-from training.losses import first_tensor
-from training.metrics import nmse, psnr, ssim
-from training.perceptual_metric import PerceptualMetric
-from training.ssim import WINDOW
-from training.validation import magnitudes
+from swinmr_profiling.training.data_consistency import consistent, sampled_error
+from swinmr_profiling.training.dataset import ReconstructionDataset
+from swinmr_profiling.training.diffusion_reconstruction import DiffusionSampler
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.losses import first_tensor
+from swinmr_profiling.training.metrics import nmse, psnr, ssim
+from swinmr_profiling.training.perceptual_metric import PerceptualMetric
+from swinmr_profiling.training.ssim import WINDOW
+from swinmr_profiling.training.validation import magnitudes
 
 IMAGE_METRICS = ("psnr_db", "ssim", "nmse")
 # Of sampled reconstructions: |M (F x - k0)| / |M k0|.

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from configs.atomic_files import replacing, write_text
-from training.evaluation import IMAGE_METRICS, Measured
-from training.run_log import finite_or_none
+from swinmr_profiling.configs.atomic_files import replacing, write_text
+from swinmr_profiling.training.evaluation import IMAGE_METRICS, Measured
+from swinmr_profiling.training.run_log import finite_or_none
 
 # Of several samples a slice: the deviation of pixels as a share of the maximum, PSNR of the samples alone.
 SPREAD_COLUMNS = ["samples", "pixel_std", "sample_psnr_db_mean", "sample_psnr_db_std"]

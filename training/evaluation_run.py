@@ -15,36 +15,36 @@ from torch import nn
 from torch.utils.data import default_collate
 from tqdm import tqdm
 
-from configs import ExperimentConfig, LoadedConfig
-from configs.atomic_files import check_writable
-from models.registry import build_model
-from training.bootstrap import describe
-from training.dataset import build_dataset
-from training.diffusion_reconstruction import DiffusionSampler, build_sampler
-from training.errors import DataError
-from training.evaluated_checkpoint import default_checkpoint, load_evaluated
-from training.evaluation import Evaluation, EvaluationOptions, evaluate
-from training.evaluation_files import (
+from swinmr_profiling.configs import ExperimentConfig, LoadedConfig
+from swinmr_profiling.configs.atomic_files import check_writable
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.training.bootstrap import describe
+from swinmr_profiling.training.dataset import build_dataset
+from swinmr_profiling.training.diffusion_reconstruction import DiffusionSampler, build_sampler
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.evaluated_checkpoint import default_checkpoint, load_evaluated
+from swinmr_profiling.training.evaluation import Evaluation, EvaluationOptions, evaluate
+from swinmr_profiling.training.evaluation_files import (
     PICTURES_NAME,
     SLICES_NAME,
     SUMMARY_NAME,
     write_slices,
     write_summary,
 )
-from training.evaluation_summary import (
+from swinmr_profiling.training.evaluation_summary import (
     compare,
     sampled_fractions,
     summarise_evaluation,
     summarise_sampling,
     volume_table,
 )
-from training.loader import build_loader
-from training.perceptual_metric import PerceptualChoice, choose_perceptual_metric
-from training.picture_grid import write_picture_grid
-from training.reconstruction_latency import measure_latency
-from training.run_folders import run_folders
-from training.sources import Split
-from training.step import autocast_dtype
+from swinmr_profiling.training.loader import build_loader
+from swinmr_profiling.training.perceptual_metric import PerceptualChoice, choose_perceptual_metric
+from swinmr_profiling.training.picture_grid import write_picture_grid
+from swinmr_profiling.training.reconstruction_latency import measure_latency
+from swinmr_profiling.training.run_folders import run_folders
+from swinmr_profiling.training.sources import Split
+from swinmr_profiling.training.step import autocast_dtype
 
 SCHEMA_VERSION = 1
 CONSISTENCY = (

@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from training.bootstrap import volume_interval
-from training.diffusion_reconstruction import DiffusionSampler
-from training.evaluation import IMAGE_METRICS, SAMPLED_ERROR, Evaluation, Measured
-from training.metrics import DEFINITIONS
-from training.run_log import finite_or_none
+from swinmr_profiling.training.bootstrap import volume_interval
+from swinmr_profiling.training.diffusion_reconstruction import DiffusionSampler
+from swinmr_profiling.training.evaluation import IMAGE_METRICS, SAMPLED_ERROR, Evaluation, Measured
+from swinmr_profiling.training.metrics import DEFINITIONS
+from swinmr_profiling.training.run_log import finite_or_none
 
 DATA_RANGES = {
     "volume": "maximum of the ground truth of the whole volume",

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from configs import ExperimentConfig
-from models.inputs import BuiltModel, Purpose
-from training.degradation import DegradedSlice
-from training.losses import CrossEntropyLoss, StandInLoss
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import BuiltModel, Purpose
+from swinmr_profiling.training.degradation import DegradedSlice
+from swinmr_profiling.training.losses import CrossEntropyLoss, StandInLoss
 
 
 def example_batch(

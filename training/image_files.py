@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from training.errors import DataError, first_line
-from training.optional_packages import require
-from training.volumes import RawSlice
+from swinmr_profiling.training.errors import DataError, first_line
+from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.volumes import RawSlice
 
 
 @dataclass(frozen=True)

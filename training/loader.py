@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from configs import ExperimentConfig
-from training.dataset import ReconstructionDataset, SampleKey, build_dataset
-from training.errors import DataError
-from training.sources import Split
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.training.dataset import ReconstructionDataset, SampleKey, build_dataset
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.sources import Split
 
 ORDER_STREAM = 4
 

@@ -13,12 +13,12 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from configs import ExperimentConfig
-from configs.atomic_files import check_writable
-from models.checkpoints import load_weights
-from models.registry import build_model
-from training.batch_stream import BatchStream
-from training.checkpoints import (
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.atomic_files import check_writable
+from swinmr_profiling.models.checkpoints import load_weights
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.training.batch_stream import BatchStream
+from swinmr_profiling.training.checkpoints import (
     CheckpointError,
     check_architecture,
     random_states,
@@ -26,19 +26,19 @@ from training.checkpoints import (
     restore_state,
     state_content,
 )
-from training.dataset import build_dataset, identity
-from training.denoising import build_preparation
-from training.denoising_validation import build_batch_result
-from training.distributed import World
-from training.loader import build_loader
-from training.losses import build_loss
-from training.resumption import changed_splits, compare_with_checkpoint
-from training.run_folders import checkpoint_folder, run_folders
-from training.run_log import LOG_NAME, RunLog
-from training.sources import has_split
-from training.step import build_settings, build_state, training_step
-from training.stopping import Progress, StopRequest
-from training.validation import ValidationResult, validate
+from swinmr_profiling.training.dataset import build_dataset, identity
+from swinmr_profiling.training.denoising import build_preparation
+from swinmr_profiling.training.denoising_validation import build_batch_result
+from swinmr_profiling.training.distributed import World
+from swinmr_profiling.training.loader import build_loader
+from swinmr_profiling.training.losses import build_loss
+from swinmr_profiling.training.resumption import changed_splits, compare_with_checkpoint
+from swinmr_profiling.training.run_folders import checkpoint_folder, run_folders
+from swinmr_profiling.training.run_log import LOG_NAME, RunLog
+from swinmr_profiling.training.sources import has_split
+from swinmr_profiling.training.step import build_settings, build_state, training_step
+from swinmr_profiling.training.stopping import Progress, StopRequest
+from swinmr_profiling.training.validation import ValidationResult, validate
 
 
 @dataclass

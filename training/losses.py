@@ -15,13 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from configs import ExperimentConfig
-from configs.denoiser_sections import DENOISER_TYPES
-from configs.training_sections import LossComponentsSection
-from training.errors import LossError
-from training.kspace import fft2c
-from training.perceptual_loss import WEIGHTS_NAME, PerceptualLoss, default_weights_file
-from training.ssim import ssim
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.denoiser_sections import DENOISER_TYPES
+from swinmr_profiling.configs.training_sections import LossComponentsSection
+from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.kspace import fft2c
+from swinmr_profiling.training.perceptual_loss import WEIGHTS_NAME, PerceptualLoss, default_weights_file
+from swinmr_profiling.training.ssim import ssim
 
 PixelLoss = Callable[[Tensor, Tensor], Tensor]
 

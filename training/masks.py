@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from training.plane_masks import gaussian2d, poisson2d, radial, spiral
-from training.random_choice import round_at_random, weighted_choice
+from swinmr_profiling.training.plane_masks import gaussian2d, poisson2d, radial, spiral
+from swinmr_profiling.training.random_choice import round_at_random, weighted_choice
 
 # Deviation of the Gaussian line density over the number of lines: the outermost lines are 3 deviations out.
 GAUSSIAN_WIDTH = 1 / 6

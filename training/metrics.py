@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from training.ssim import ssim as torch_ssim
+from swinmr_profiling.training.ssim import ssim as torch_ssim
 
 Convention = Literal["volume", "slice"]
 DEFINITIONS: dict[str, str] = {

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from configs.training_sections import OptimizerSection, SchedulerSection
+from swinmr_profiling.configs.training_sections import OptimizerSection, SchedulerSection
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], section: OptimizerSection) -> torch.optim.Optimizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from training.errors import DataError
+from swinmr_profiling.training.errors import DataError
 
 # What pip calls a module's package, where the names differ.
 PACKAGES = {"PIL": "pillow"}

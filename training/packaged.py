@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from training.errors import DataError, first_line
-from training.optional_packages import require
-from training.volumes import RawSlice, Volume
+from swinmr_profiling.training.errors import DataError, first_line
+from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.volumes import RawSlice, Volume
 
 HEAD_NAME, T1_NAME = "nibabel example4d", "matplotlib s1045"
 HEAD_HW, T1_HW = (128, 96), (256, 256)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.errors import LossError, first_line
+from swinmr_profiling.training.errors import LossError, first_line
 
 WEIGHTS_NAME = "vgg19-dcbb9e9d.pth"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from training.errors import first_line
-from training.shift_tolerant_lpips import ShiftTolerantLpips, weights_file
+from swinmr_profiling.training.errors import first_line
+from swinmr_profiling.training.shift_tolerant_lpips import ShiftTolerantLpips, weights_file
 
 BACKBONE_NAME = "alexnet-owt-7be5be79.pth"
 SHOWN_AS = (

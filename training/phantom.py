@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from training.volumes import RawSlice
+from swinmr_profiling.training.volumes import RawSlice
 
 # Shepp and Logan 1974 with Toft's contrast (1996): value, half axes a and b, centre x and y, angle in degrees.
 # Coordinates are -1 to 1 from edge to edge, y upwards.

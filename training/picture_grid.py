@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from configs.atomic_files import replacing
-from training.evaluation import Picture
-from training.optional_packages import require
+from swinmr_profiling.configs.atomic_files import replacing
+from swinmr_profiling.training.evaluation import Picture
+from swinmr_profiling.training.optional_packages import require
 
 COLUMNS = ("ground truth", "zero-filled", "reconstruction", "error of the reconstruction")
 DEVIATION_COLUMN = "standard deviation of the samples"

@@ -10,7 +10,7 @@ from math import isqrt
 
 import numpy as np
 
-from training.random_choice import round_at_random, weighted_choice
+from swinmr_profiling.training.random_choice import round_at_random, weighted_choice
 
 # Deviation of the Gaussian density over the side, as in the Gaussian line masks.
 GAUSSIAN_WIDTH = 1 / 6

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.evaluation import reconstruct
+from swinmr_profiling.training.evaluation import reconstruct
 
 WARMUP_RUNS, TIMED_RUNS = 3, 20
 # Slow networks on a CPU: fewer runs, at least one warm-up and two timed.

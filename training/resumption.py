@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs import ConfigError, ExperimentConfig, config_from_dict
-from training.checkpoints import CheckpointError, CheckpointFolder
+from swinmr_profiling.configs import ConfigError, ExperimentConfig, config_from_dict
+from swinmr_profiling.training.checkpoints import CheckpointError, CheckpointFolder
 
 # Of `model`: what shapes the training, the images or the start, and not the function that the weights make.
 DROPPED_AT_RANDOM = ("model.drop_rate", "model.attn_drop_rate", "model.drop_path_rate")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from configs import ExperimentConfig
-from training.checkpoints import CheckpointFolder
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.training.checkpoints import CheckpointFolder
 
 
 @dataclass(frozen=True)

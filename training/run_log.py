@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from training.optional_packages import require
+from swinmr_profiling.training.optional_packages import require
 
 LOG_NAME = "log.jsonl"
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.noise_schedule import NoiseSchedule
+from swinmr_profiling.training.noise_schedule import NoiseSchedule
 
 # eta of the paper: the share of the diffusion's own noise that a step adds.
 ETA = {"ddim": 0.0, "ancestral": 1.0}

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from training.errors import DataError, first_line
-from training.optional_packages import require
-from training.volumes import RawSlice
+from swinmr_profiling.training.errors import DataError, first_line
+from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.volumes import RawSlice
 
 # A compressed NIfTI is unpacked whole for any slice of it: the last few stay in memory, in each loader process.
 UNPACKED_VOLUMES = 4

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import torch
 
-    from configs import LoadedConfig
-    from models.inputs import BuiltModel
-    from training.volumes import Volume
+    from swinmr_profiling.configs import LoadedConfig
+    from swinmr_profiling.models.inputs import BuiltModel
+    from swinmr_profiling.training.volumes import Volume
 
 Status = Literal["ok", "warning", "failed", "not run"]
 MEBIBYTE, GIBIBYTE = 2**20, 2**30

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.setup_checks import Finding, SetupContext, failed, ok, warning
+from swinmr_profiling.training.setup_checks import Finding, SetupContext, failed, ok, warning
 
 # First, middle and last: what is wrong with one file of many shows only in the training.
 SLICES_READ = 3
@@ -22,11 +22,11 @@ def check_data(context: SetupContext) -> list[Finding]:
 
 
 def _split(context: SetupContext, split: str) -> Finding:
-    from configs.data_sections import DegradationSection
-    from training.dataset import build_dataset
-    from training.errors import DataError
-    from training.loader import build_loader
-    from training.sources import has_split
+    from swinmr_profiling.configs.data_sections import DegradationSection
+    from swinmr_profiling.training.dataset import build_dataset
+    from swinmr_profiling.training.errors import DataError
+    from swinmr_profiling.training.loader import build_loader
+    from swinmr_profiling.training.sources import has_split
 
     config, name = context.config, f"data {split}"
     if not has_split(config, split):
@@ -60,10 +60,10 @@ def check_masks(context: SetupContext) -> list[Finding]:
     """Draws masks of the data's size, or reads the mask file and compares sizes."""
     import numpy as np
 
-    from training.errors import DataError
-    from training.mask_files import read_mask
-    from training.masks import draw_mask
-    from training.sources import whole_image_hw
+    from swinmr_profiling.training.errors import DataError
+    from swinmr_profiling.training.mask_files import read_mask
+    from swinmr_profiling.training.masks import draw_mask
+    from swinmr_profiling.training.sources import whole_image_hw
 
     options = context.config.data.degradation
     volumes = [volume for split in context.volumes.values() for volume in split]

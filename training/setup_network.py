@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from training.setup_checks import Finding, SetupContext, failed, ok, readable, warning
+from swinmr_profiling.training.setup_checks import Finding, SetupContext, failed, ok, readable, warning
 
 
 def check_model(context: SetupContext) -> list[Finding]:
     """Builds the network, loads `training.initial_weights`, and runs it once on a small image."""
     import torch
 
-    from models.checkpoints import load_weights
-    from models.errors import ModelError
-    from models.registry import build_model
-    from training.errors import first_line
-    from training.losses import first_tensor
+    from swinmr_profiling.models.checkpoints import load_weights
+    from swinmr_profiling.models.errors import ModelError
+    from swinmr_profiling.models.registry import build_model
+    from swinmr_profiling.training.errors import first_line
+    from swinmr_profiling.training.losses import first_tensor
 
     config = context.config
     torch.manual_seed(config.system.seed)
@@ -43,8 +43,8 @@ def check_model(context: SetupContext) -> list[Finding]:
 
 def check_loss(context: SetupContext) -> list[Finding]:
     """Builds the loss; parts that are left out for want of weights are warnings."""
-    from training.errors import LossError
-    from training.losses import build_loss
+    from swinmr_profiling.training.errors import LossError
+    from swinmr_profiling.training.losses import build_loss
 
     try:
         loss = build_loss(context.config)
@@ -56,7 +56,7 @@ def check_loss(context: SetupContext) -> list[Finding]:
 
 def check_lpips(context: SetupContext) -> list[Finding]:
     """Which LPIPS test.py would report."""
-    from training.perceptual_metric import (
+    from swinmr_profiling.training.perceptual_metric import (
         BACKBONE_NAME,
         PerceptualMetricError,
         choose_perceptual_metric,
@@ -80,8 +80,8 @@ def check_lpips(context: SetupContext) -> list[Finding]:
 
 def check_training_step(context: SetupContext) -> list[Finding]:
     """One step of one sample at the configured patch, in a process of its own, where memory allows."""
-    from training.errors import first_line
-    from training.single_step_process import StepFailedError, run_single_step
+    from swinmr_profiling.training.errors import first_line
+    from swinmr_profiling.training.single_step_process import StepFailedError, run_single_step
 
     assert context.device is not None
     name, config, device = "training step", context.config, context.device
@@ -118,7 +118,7 @@ def check_training_step(context: SetupContext) -> list[Finding]:
 
 def _needed_bytes(context: SetupContext) -> tuple[int, str]:
     """Bytes of the process, and what kind of figure that is. Raises whatever the network raises."""
-    from training.step_memory import estimate_step
+    from swinmr_profiling.training.step_memory import estimate_step
 
     assert context.built is not None
     if context.device.type == "cuda":

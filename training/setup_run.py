@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from training.setup_checks import Finding, SetupContext, failed, ok, readable, warning
+from swinmr_profiling.training.setup_checks import Finding, SetupContext, failed, ok, readable, warning
 
 # last.pth shares its file with the newest step; best.pth, and the file under way, come on top.
 FILES_BESIDE_KEPT = 2
@@ -17,7 +17,7 @@ HANDSHAKE_TIMEOUT_S = 120.0
 
 def checkpoint_bytes(context: SetupContext) -> int:
     """Size of one checkpoint: weights, moving average, optimizer states (an estimate: names and steps left out)."""
-    from training.step_memory import OPTIMIZER_STATES
+    from swinmr_profiling.training.step_memory import OPTIMIZER_STATES
 
     assert context.built is not None
     training, module = context.config.training, context.built.module
@@ -29,7 +29,7 @@ def checkpoint_bytes(context: SetupContext) -> int:
 
 def check_disk(context: SetupContext) -> list[Finding]:
     """Whether the checkpoints that this config keeps have room, and may be written."""
-    from training.run_folders import run_folders
+    from swinmr_profiling.training.run_folders import run_folders
 
     folder = run_folders(context.config).checkpoints
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
@@ -56,9 +56,9 @@ def check_disk(context: SetupContext) -> list[Finding]:
 
 def check_run_folder(context: SetupContext) -> list[Finding]:
     """What training would resume from, and whether it fits the network."""
-    from training.checkpoints import CheckpointError
-    from training.resumption import compare_with_checkpoint
-    from training.run_folders import checkpoint_folder
+    from swinmr_profiling.training.checkpoints import CheckpointError
+    from swinmr_profiling.training.resumption import compare_with_checkpoint
+    from swinmr_profiling.training.run_folders import checkpoint_folder
 
     assert context.built is not None
     config, name = context.config, "run folder"
@@ -93,7 +93,7 @@ def check_distributed(context: SetupContext) -> list[Finding]:
     import torch
     import torch.distributed as dist
 
-    from training.handshake_process import HandshakeError, shake_hands
+    from swinmr_profiling.training.handshake_process import HandshakeError, shake_hands
 
     name, wanted = "distributed", context.config.system.distributed
     tell = failed if wanted else warning

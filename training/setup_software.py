@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swinmr_profiling import CHECKOUT
-from training.setup_checks import Finding, SetupContext, failed, ok, readable, warning
+from swinmr_profiling.training.setup_checks import Finding, SetupContext, failed, ok, readable, warning
 
 DISTRIBUTION = "swinmr-profiling"
 LEAST_PYTHON = (3, 10)
@@ -153,7 +153,7 @@ def _look_at_all(
 
 def check_config(context: SetupContext) -> list[Finding]:
     """Loads the config; every problem of the file is a line."""
-    from configs import ConfigError, load_config
+    from swinmr_profiling.configs import ConfigError, load_config
 
     try:
         context.loaded = load_config(context.config_file, allow_unknown=context.allow_unknown)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from training.setup_checks import Check
-from training.setup_data import check_data, check_masks
-from training.setup_network import check_loss, check_lpips, check_model, check_training_step
-from training.setup_run import check_disk, check_distributed, check_profile, check_run_folder
-from training.setup_software import (
+from swinmr_profiling.training.setup_checks import Check
+from swinmr_profiling.training.setup_data import check_data, check_masks
+from swinmr_profiling.training.setup_network import check_loss, check_lpips, check_model, check_training_step
+from swinmr_profiling.training.setup_run import check_disk, check_distributed, check_profile, check_run_folder
+from swinmr_profiling.training.setup_software import (
     check_config,
     check_device,
     check_optional_packages,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.process import python_command
 
 # The kernel, when memory runs out, takes this process and not the user's others (of -1000 to 1000).
@@ -83,7 +83,7 @@ def main() -> None:
     try:
         answer = make_step(request)
     except Exception as error:  # whatever a network or its data raises is the answer
-        from training.errors import first_line
+        from swinmr_profiling.training.errors import first_line
 
         answer = {"error": f"{type(error).__name__}: {first_line(error)}"}
     print(json.dumps(answer))
@@ -93,10 +93,10 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
     """The step that `train.py` makes, of one sample."""
     import torch
 
-    from configs import config_from_dict
-    from models.registry import build_model
-    from training.losses import build_loss
-    from training.step import build_settings, build_state, training_step
+    from swinmr_profiling.configs import config_from_dict
+    from swinmr_profiling.models.registry import build_model
+    from swinmr_profiling.training.losses import build_loss
+    from swinmr_profiling.training.step import build_settings, build_state, training_step
 
     config = config_from_dict(request["config"])
     config = config.model_copy(update={"training": config.training.model_copy(update={"accumulate": 1})})
@@ -132,9 +132,9 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
 def _one_sample(config, built, device, real: bool):
     from torch.utils.data import default_collate
 
-    from training.dataset import build_dataset, input_channels
-    from training.denoising import build_preparation
-    from training.example_batches import example_batch
+    from swinmr_profiling.training.dataset import build_dataset, input_channels
+    from swinmr_profiling.training.denoising import build_preparation
+    from swinmr_profiling.training.example_batches import example_batch
 
     prepare = build_preparation(config)
     if real:

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from configs import ExperimentConfig
-from configs.field_types import image_hw
-from training.errors import DataError
-from training.fastmri_files import open_fastmri
-from training.image_files import open_npy, open_png
-from training.packaged import open_packaged
-from training.phantom import PhantomVolume
-from training.scanner_files import open_dicom, open_nifti
-from training.volumes import Volume
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.field_types import image_hw
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.fastmri_files import open_fastmri
+from swinmr_profiling.training.image_files import open_npy, open_png
+from swinmr_profiling.training.packaged import open_packaged
+from swinmr_profiling.training.phantom import PhantomVolume
+from swinmr_profiling.training.scanner_files import open_dicom, open_nifti
+from swinmr_profiling.training.volumes import Volume
 
 Split = Literal["train", "val", "test"]
 ENDINGS: dict[str, tuple[str, ...]] = {

@@ -16,9 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from configs import ExperimentConfig
-from training.losses import WeightedTarget
-from training.optimisation import build_optimizer, build_scheduler
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.training.losses import WeightedTarget
+from swinmr_profiling.training.optimisation import build_optimizer, build_scheduler
 
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from configs import ExperimentConfig
-from models.inputs import BuiltModel
-from training.dataset import input_channels
-from training.denoising import build_preparation
-from training.example_batches import example_batch
-from training.losses import build_loss
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.training.dataset import input_channels
+from swinmr_profiling.training.denoising import build_preparation
+from swinmr_profiling.training.example_batches import example_batch
+from swinmr_profiling.training.losses import build_loss
 
 # Copies of the parameters that the optimizer keeps beside them.
 OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "sgd": 1}

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any
 
-from configs.training_sections import EarlyStoppingSection
-from training.validation import HIGHER_IS_BETTER
+from swinmr_profiling.configs.training_sections import EarlyStoppingSection
+from swinmr_profiling.training.validation import HIGHER_IS_BETTER
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # What a shell reports for a process that ended by Ctrl-C.

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from training.dataset import ReconstructionDataset
-from training.distributed import World
-from training.losses import first_tensor
-from training.metrics import Convention, MetricAccumulator, MetricResult, summarise
-from training.step import MicroBatch, StepSettings
+from swinmr_profiling.training.dataset import ReconstructionDataset
+from swinmr_profiling.training.distributed import World
+from swinmr_profiling.training.losses import first_tensor
+from swinmr_profiling.training.metrics import Convention, MetricAccumulator, MetricResult, summarise
+from swinmr_profiling.training.step import MicroBatch, StepSettings
 
 # Which way each metric of `early_stopping.metric` improves.
 HIGHER_IS_BETTER = {"val_psnr": True, "val_ssim": True, "val_nmse": False, "val_loss": False}

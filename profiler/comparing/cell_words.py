@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from profiler.comparing.comparison import Cell, Comparison, Row
-from profiler.reports import words
+from swinmr_profiling.profiler.comparing.comparison import Cell, Comparison, Row
+from swinmr_profiling.profiler.reports import words
 
 FORMATS: dict[str, Callable] = {
     "count": words.count,

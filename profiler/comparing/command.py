@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from profiler.comparing.comparison import Comparison, compare
-from profiler.comparing.console_table import console_lines
-from profiler.comparing.csv_file import csv_text
-from profiler.comparing.html_file import html_text
-from profiler.comparing.markdown_file import markdown_text
-from profiler.console import Console
-from profiler.profile_file import load_profile
-from profiler.reports.exports import write_report
-from profiler.reports.view import view_of
+from swinmr_profiling.profiler.comparing.comparison import Comparison, compare
+from swinmr_profiling.profiler.comparing.console_table import console_lines
+from swinmr_profiling.profiler.comparing.csv_file import csv_text
+from swinmr_profiling.profiler.comparing.html_file import html_text
+from swinmr_profiling.profiler.comparing.markdown_file import markdown_text
+from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.profile_file import load_profile
+from swinmr_profiling.profiler.reports.exports import write_report
+from swinmr_profiling.profiler.reports.view import view_of
 
 HTML_PACKAGES = ("jinja2",)
 

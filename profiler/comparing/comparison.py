@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from profiler.comparing.comparability import (
+from swinmr_profiling.profiler.comparing.comparability import (
     Reasons,
     against_counts,
     against_measurements,
@@ -16,9 +16,9 @@ from profiler.comparing.comparability import (
     on_cpu,
     warned,
 )
-from profiler.comparing.latency_difference import LatencyDifference, compare_latency
-from profiler.reports.training_view import Recommendation
-from profiler.reports.view import ProfileView
+from swinmr_profiling.profiler.comparing.latency_difference import LatencyDifference, compare_latency
+from swinmr_profiling.profiler.reports.training_view import Recommendation
+from swinmr_profiling.profiler.reports.view import ProfileView
 
 LATENCY = "latency"
 

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from profiler.comparing.cell_words import (
+from swinmr_profiling.profiler.comparing.cell_words import (
     figure_text,
     kind_text,
     not_compared,
@@ -20,9 +20,9 @@ from profiler.comparing.cell_words import (
     value_text,
     verdict_text,
 )
-from profiler.comparing.comparison import LATENCY, Cell, Comparison, Row
-from profiler.console import WIDTH
-from profiler.reports.words import shortened
+from swinmr_profiling.profiler.comparing.comparison import LATENCY, Cell, Comparison, Row
+from swinmr_profiling.profiler.console import WIDTH
+from swinmr_profiling.profiler.reports.words import shortened
 
 SIDE_BY_SIDE = 3
 LABEL_COLUMNS = 26

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from profiler.comparing.comparison import LATENCY, Comparison, Row
-from profiler.comparing.latency_difference import Verdict
+from swinmr_profiling.profiler.comparing.comparison import LATENCY, Comparison, Row
+from swinmr_profiling.profiler.comparing.latency_difference import Verdict
 
 
 def slower_than(comparison: Comparison, share: float) -> list[str]:

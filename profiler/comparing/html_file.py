@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from profiler.comparing import cell_words
-from profiler.comparing.comparison import Comparison
-from profiler.reports.page import render
+from swinmr_profiling.profiler.comparing import cell_words
+from swinmr_profiling.profiler.comparing.comparison import Comparison
+from swinmr_profiling.profiler.reports.page import render
 
 
 def html_text(comparison: Comparison) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.comparing.cell_words import (
+from swinmr_profiling.profiler.comparing.cell_words import (
     not_compared,
     other_differences,
     profile_line,
@@ -11,8 +11,8 @@ from profiler.comparing.cell_words import (
     value_text,
     verdict_text,
 )
-from profiler.comparing.comparison import Comparison
-from profiler.reports.markdown_file import escaped, table
+from swinmr_profiling.profiler.comparing.comparison import Comparison
+from swinmr_profiling.profiler.reports.markdown_file import escaped, table
 
 
 def markdown_text(comparison: Comparison) -> str:

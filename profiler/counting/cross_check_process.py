@@ -8,9 +8,9 @@ import contextlib
 import json
 import sys
 
-from configs import config_from_dict
-from configs.standard_streams import replace_unknown_characters
-from models.registry import build_model
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.models.registry import build_model
 
 from .explain import cross_check_module
 

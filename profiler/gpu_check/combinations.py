@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs import config_from_dict, load_config
+from swinmr_profiling.configs import config_from_dict, load_config
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 EXPANDABLE = "expandable_segments:True"

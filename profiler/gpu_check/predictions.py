@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.gpu_check.subprocesses import serve
+from swinmr_profiling.profiler.gpu_check.subprocesses import serve
 
 TABLE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -20,10 +20,10 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
     """
     import torch
 
-    from configs import config_from_dict
-    from models.registry import build_model
-    from profiler.prediction import traced_step
-    from profiler.prediction.affine_trace import NotAlignedError, align
+    from swinmr_profiling.configs import config_from_dict
+    from swinmr_profiling.models.registry import build_model
+    from swinmr_profiling.profiler.prediction import traced_step
+    from swinmr_profiling.profiler.prediction.affine_trace import NotAlignedError, align
 
     config = config_from_dict(request["config"])
     torch.manual_seed(config.system.seed)
@@ -52,7 +52,7 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
 
 def replayed(trace: Any, workspaces: Any) -> dict[str, Any]:
     """Bytes of a trace's peaks, with the default allocator and with expandable segments."""
-    from profiler.prediction.replay import replay
+    from swinmr_profiling.profiler.prediction.replay import replay
 
     plain = replay(trace, workspaces=workspaces)
     expandable = replay(trace, workspaces=workspaces, expandable=True)
@@ -75,7 +75,7 @@ def replayed(trace: Any, workspaces: Any) -> dict[str, Any]:
 
 def workspaces_of(torch_version: str, compute_capability: str | None) -> Any:
     """The table's row; without a GPU, or where this checkout has no table, none, which `source` says."""
-    from profiler.prediction import workspaces
+    from swinmr_profiling.profiler.prediction import workspaces
 
     if compute_capability is None:
         return workspaces.Workspaces(0, 0, 0, "none: no GPU")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from profiler.gpu_check.subprocesses import serve
+from swinmr_profiling.profiler.gpu_check.subprocesses import serve
 
 TURNS, WARMUP = 10, 3
 
@@ -25,8 +25,8 @@ def compare(request: dict[str, Any]) -> dict[str, Any]:
         return {"skipped": f"spandrel cannot be imported: {error}"}
     import torch
 
-    from models.swinir import SwinIR
-    from profiler.devices import open_device
+    from swinmr_profiling.models.swinir import SwinIR
+    from swinmr_profiling.profiler.devices import open_device
 
     device = torch.device(request["device"])
     groups = request["groups"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.process import python_command
 
 ERROR_CHARACTERS = 300

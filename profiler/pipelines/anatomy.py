@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from profiler.counting.meta_copy import copy_to
-from profiler.devices import PRECISIONS
-from profiler.pipelines.component_counts import ComponentCounts
-from profiler.pipelines.definition import Component, PipelineDefinition, Prior
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.folder import generic_definition, match_text_encoders, template_for
-from profiler.pipelines.inputs import forward_parameters
+from swinmr_profiling.profiler.counting.meta_copy import copy_to
+from swinmr_profiling.profiler.devices import PRECISIONS
+from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.definition import Component, PipelineDefinition, Prior
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.folder import generic_definition, match_text_encoders, template_for
+from swinmr_profiling.profiler.pipelines.inputs import forward_parameters
 
 
 @dataclass(frozen=True)

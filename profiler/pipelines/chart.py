@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from configs.atomic_files import replacing
-from profiler.pipelines.errors import PipelineError
+from swinmr_profiling.configs.atomic_files import replacing
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 ROLE_COLOURS = {
     "denoiser": "#4063a3",

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from profiler.pipelines.components import build_on_meta
-from profiler.pipelines.definition import Component
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.geometry import decode, latent_shape, vae_scale_factor
-from profiler.pipelines.inputs import DenoiserCall, denoiser_arguments, is_packed
-from profiler.pipelines.measure import MeasuredCall, measure_call
+from swinmr_profiling.profiler.pipelines.components import build_on_meta
+from swinmr_profiling.profiler.pipelines.definition import Component
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.geometry import decode, latent_shape, vae_scale_factor
+from swinmr_profiling.profiler.pipelines.inputs import DenoiserCall, denoiser_arguments, is_packed
+from swinmr_profiling.profiler.pipelines.measure import MeasuredCall, measure_call
 
 
 class ComponentCounts:

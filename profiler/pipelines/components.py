@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from profiler.pipelines.definition import Component
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.libraries import find_class
+from swinmr_profiling.profiler.pipelines.definition import Component
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.libraries import find_class
 
 
 def build_on_meta(component: Component, dtype: torch.dtype = torch.bfloat16) -> nn.Module:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.console import Console
-from profiler.pipelines.figures import gib, macs_text, parameters_text
+from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.pipelines.figures import gib, macs_text, parameters_text
 
 GUIDANCE_WORDS = {
     "doubled_batch": "one call of twice the batch",

@@ -6,14 +6,19 @@ from dataclasses import replace
 
 import torch
 
-from profiler.devices import PRECISIONS
-from profiler.pipelines.component_counts import ComponentCounts
-from profiler.pipelines.cost_records import ComponentCost, PipelineCost, PipelineRequest, resolve_request
-from profiler.pipelines.definition import Component, PipelineDefinition
-from profiler.pipelines.geometry import Geometry, resolve_geometry
-from profiler.pipelines.inputs import DenoiserCall
-from profiler.pipelines.measure import MeasuredCall
-from profiler.pipelines.schedule import count_timesteps, make_scheduler, replace_scheduler
+from swinmr_profiling.profiler.devices import PRECISIONS
+from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.cost_records import (
+    ComponentCost,
+    PipelineCost,
+    PipelineRequest,
+    resolve_request,
+)
+from swinmr_profiling.profiler.pipelines.definition import Component, PipelineDefinition
+from swinmr_profiling.profiler.pipelines.geometry import Geometry, resolve_geometry
+from swinmr_profiling.profiler.pipelines.inputs import DenoiserCall
+from swinmr_profiling.profiler.pipelines.measure import MeasuredCall
+from swinmr_profiling.profiler.pipelines.schedule import count_timesteps, make_scheduler, replace_scheduler
 
 
 def cost_pipeline(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from profiler.counting import KINDS
-from profiler.pipelines.definition import PipelineDefinition
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.geometry import Geometry
+from swinmr_profiling.profiler.counting import KINDS
+from swinmr_profiling.profiler.pipelines.definition import PipelineDefinition
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.geometry import Geometry
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 DEFINITIONS_DIR = Path(__file__).resolve().parent.parent.parent / "configs" / "pipelines"
 # How guidance reaches the denoiser: one call of twice the batch, two calls, or an input of a distilled network.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from profiler.pipelines.definition import (
+from swinmr_profiling.profiler.pipelines.definition import (
     Component,
     PipelineDefinition,
     Prior,
@@ -20,7 +20,7 @@ from profiler.pipelines.definition import (
     list_pipelines,
     load_pipeline,
 )
-from profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 DENOISERS = ("transformer", "unet")
 DECODERS = ("vae", "movq")

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from configs.atomic_files import OutputError, check_writable, replacing, write_text
-from profiler.compute import create_profiler
-from profiler.devices import PRECISIONS, resolve_device
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.libraries import require_library
-from profiler.result_file import to_text
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable, replacing, write_text
+from swinmr_profiling.profiler.compute import create_profiler
+from swinmr_profiling.profiler.devices import PRECISIONS, resolve_device
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.libraries import require_library
+from swinmr_profiling.profiler.result_file import to_text
 
 DEFAULT_SIDE_PX = 512
 DEFAULT_STEPS = 50

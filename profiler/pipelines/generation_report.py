@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.console import Console
-from profiler.pipelines.figures import macs_text
+from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.pipelines.figures import macs_text
 
 
 def print_image_profile(console: Console, name: str, profile: dict[str, Any]) -> None:

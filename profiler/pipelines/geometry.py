@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from profiler.pipelines.definition import PipelineDefinition
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.libraries import require_library
+from swinmr_profiling.profiler.pipelines.definition import PipelineDefinition
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.libraries import require_library
 
 # Side of the latent that is decoded to see by how much a VAE enlarges: any will do.
 TRIAL_LATENT_SIDE = 8

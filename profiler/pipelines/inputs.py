@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 # Config keys that hold the width of the prompt's embedding, the most specific first: SANA and PixArt have a
 # cross_attention_dim too, behind a projection of the caption.

@@ -6,7 +6,7 @@ import difflib
 import importlib
 from typing import Any
 
-from profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 EXTRA = 'pip install ".[diffusion]"'
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from profiler.counting import KINDS, CountReport, count_forward
-from profiler.counting.count import report_fields
-from profiler.counting.engine import CountingMode
-from profiler.counting.meta_copy import copy_to, random_state_kept
-from profiler.counting.module_tree import ModuleTracker
-from profiler.pipelines.recorder import RecordedCalls, RecordedRun
+from swinmr_profiling.profiler.counting import KINDS, CountReport, count_forward
+from swinmr_profiling.profiler.counting.count import report_fields
+from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.profiler.pipelines.recorder import RecordedCalls, RecordedRun
 
 
 @dataclass

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.pipelines.anatomy import Anatomy, module_device, module_dtype
-from profiler.pipelines.cost_records import PipelineCost
-from profiler.pipelines.figures import seconds_text
-from profiler.pipelines.live_count import NetworkCount, count_run
-from profiler.pipelines.peak_rates import device_peak_tflops
-from profiler.pipelines.record import cost_record, mac_figures, size_figures, summary_record
-from profiler.pipelines.recorder import RecordedRun
+from swinmr_profiling.profiler.pipelines.anatomy import Anatomy, module_device, module_dtype
+from swinmr_profiling.profiler.pipelines.cost_records import PipelineCost
+from swinmr_profiling.profiler.pipelines.figures import seconds_text
+from swinmr_profiling.profiler.pipelines.live_count import NetworkCount, count_run
+from swinmr_profiling.profiler.pipelines.peak_rates import device_peak_tflops
+from swinmr_profiling.profiler.pipelines.record import cost_record, mac_figures, size_figures, summary_record
+from swinmr_profiling.profiler.pipelines.recorder import RecordedRun
 
 
 def live_record(

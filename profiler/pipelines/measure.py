@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from profiler.counting import CountReport
-from profiler.counting.count import report_fields
-from profiler.counting.engine import CountingMode
-from profiler.counting.module_tree import ModuleTracker
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.fast_meta import FastElementwise
-from profiler.pipelines.fused_attention import FusedAttention
-from training.step_memory import LiveBytes
+from swinmr_profiling.profiler.counting import CountReport
+from swinmr_profiling.profiler.counting.count import report_fields
+from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.fast_meta import FastElementwise
+from swinmr_profiling.profiler.pipelines.fused_attention import FusedAttention
+from swinmr_profiling.training.step_memory import LiveBytes
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from profiler.compute import create_profiler
-from profiler.pipelines.cost_records import PipelineRequest
-from profiler.pipelines.generation import GenerationSettings, call_arguments, load_pipeline_object
-from profiler.pipelines.schedule import replace_scheduler
+from swinmr_profiling.profiler.compute import create_profiler
+from swinmr_profiling.profiler.pipelines.cost_records import PipelineRequest
+from swinmr_profiling.profiler.pipelines.generation import (
+    GenerationSettings,
+    call_arguments,
+    load_pipeline_object,
+)
+from swinmr_profiling.profiler.pipelines.schedule import replace_scheduler
 
 PROMPT = "a photo of a cat"
 SEED = 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.pipelines.cost_records import ComponentCost, PipelineCost
-from profiler.pipelines.figures import flops_text, macs_text, parameters_text
+from swinmr_profiling.profiler.pipelines.cost_records import ComponentCost, PipelineCost
+from swinmr_profiling.profiler.pipelines.figures import flops_text, macs_text, parameters_text
 
 SCHEMA_VERSION = 1
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from profiler.pipelines.anatomy import module_device, networks_of
+from swinmr_profiling.profiler.pipelines.anatomy import module_device, networks_of
 
 # Masks, token ids and times are kept with their values, for networks that read them.
 LARGEST_KEPT_NUMEL = 65536

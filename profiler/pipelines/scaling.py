@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from profiler.pipelines.component_counts import ComponentCounts
-from profiler.pipelines.cost import cost_pipeline
-from profiler.pipelines.cost_records import PipelineCost, PipelineRequest
-from profiler.pipelines.definition import PipelineDefinition
-from profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.cost_records import PipelineCost, PipelineRequest
+from swinmr_profiling.profiler.pipelines.definition import PipelineDefinition
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 STEPS = (10, 20, 30, 40, 50)
 SIDES_PX = (512, 640, 768, 896, 1024)

@@ -9,8 +9,8 @@ import difflib
 import inspect
 from typing import Any
 
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.libraries import find_class, require_library
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.libraries import find_class, require_library
 
 ALIASES = {
     "euler": "EulerDiscreteScheduler",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler.prediction.allocation_order import AllocationOrder
-from profiler.prediction.storage_trace import Trace
+from swinmr_profiling.profiler.prediction.allocation_order import AllocationOrder
+from swinmr_profiling.profiler.prediction.storage_trace import Trace
 
 
 class NotAlignedError(ValueError):

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 from torch.utils._pytree import tree_map
 
-from models.stand_in import meta_stands_for
-from profiler.prediction.autocast_lists import FP32, FP32_RESULT, LOWER_PRECISION, PROMOTE
+from swinmr_profiling.models.stand_in import meta_stands_for
+from swinmr_profiling.profiler.prediction.autocast_lists import FP32, FP32_RESULT, LOWER_PRECISION, PROMOTE
 
 # Flash attention's largest head dim (torch's sdp_utils.cpp, sm80 and newer), and its rows' granularity.
 FLASH_MAX_HEAD_DIM = 256

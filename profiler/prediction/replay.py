@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.prediction.caching_allocator import (
+from swinmr_profiling.profiler.prediction.caching_allocator import (
     MIN_BLOCK_BYTES,
     CachingAllocator,
     SimulatedOutOfMemoryError,
 )
-from profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
-from profiler.prediction.workspaces import Workspaces
+from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
+from swinmr_profiling.profiler.prediction.workspaces import Workspaces
 
 # Operators that CUDA computes with cuBLAS, so that the calling thread's workspace exists from the first of them on.
 PRODUCTS = (

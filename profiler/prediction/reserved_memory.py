@@ -11,8 +11,8 @@ from bisect import bisect_left, insort
 
 import numpy as np
 
-from profiler.prediction.allocation_order import AllocationOrder
-from profiler.prediction.caching_allocator import (
+from swinmr_profiling.profiler.prediction.allocation_order import AllocationOrder
+from swinmr_profiling.profiler.prediction.caching_allocator import (
     LARGE_SEGMENT_BYTES,
     MIN_BLOCK_BYTES,
     OWN_SEGMENT_BYTES,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from profiler import worker
+from swinmr_profiling.profiler import worker
 
 # Networks that are code of this project alone, which the names of traces on disk hold a hash of.
 OWN_NETWORKS = ("swinir", "swinmr", "unet_denoiser")
@@ -26,8 +26,8 @@ class PredictionWorker:
         """Takes the config; answers the loss it makes here and the version of torch."""
         import torch
 
-        from configs import config_from_dict
-        from training.losses import build_loss
+        from swinmr_profiling.configs import config_from_dict
+        from swinmr_profiling.training.losses import build_loss
 
         torch.set_num_threads(1)  # nothing is computed
         self.config = config_from_dict(request["config"])
@@ -41,7 +41,7 @@ class PredictionWorker:
 
     def do_trace(self, request: dict[str, Any]) -> dict[str, Any]:
         """Traces one batch size of a setting and keeps it on disk."""
-        from profiler.prediction.predict import training_trace
+        from swinmr_profiling.profiler.prediction.predict import training_trace
 
         _, config, built = self._in_setting(request["setting"])
         training_trace(built, config, self.loss_parts, request["batch_size"])
@@ -49,7 +49,7 @@ class PredictionWorker:
 
     def do_predict(self, request: dict[str, Any]) -> dict[str, Any]:
         """One entry of `memory_model.settings`."""
-        from profiler.prediction.predict import predict_setting
+        from swinmr_profiling.profiler.prediction.predict import predict_setting
 
         setting, config, built = self._in_setting(request["setting"])
         return predict_setting(
@@ -63,8 +63,8 @@ class PredictionWorker:
 
     def do_predict_inference(self, request: dict[str, Any]) -> dict[str, Any]:
         """`memory_model.inference`."""
-        from profiler.prediction.predict import inference_family, predict_sizes
-        from profiler.prediction.settings import Setting, config_with
+        from swinmr_profiling.profiler.prediction.predict import inference_family, predict_sizes
+        from swinmr_profiling.profiler.prediction.settings import Setting, config_with
 
         config = config_with(self.config, Setting(request["precision"], "none", None))
         family = inference_family(self._build(config), config, self.loss_parts)
@@ -72,7 +72,7 @@ class PredictionWorker:
 
     def _in_setting(self, fields: dict[str, Any]) -> tuple[Any, Any, Any]:
         """The setting, its config and the network in it; the last one is kept."""
-        from profiler.prediction.settings import Setting, config_with
+        from swinmr_profiling.profiler.prediction.settings import Setting, config_with
 
         patch = fields["patch_size"]
         setting = Setting(**{**fields, "patch_size": None if patch is None else tuple(patch)})
@@ -84,7 +84,7 @@ class PredictionWorker:
     def _build(self, config: Any) -> Any:
         import torch
 
-        from models.registry import build_model
+        from swinmr_profiling.models.registry import build_model
 
         torch.manual_seed(config.system.seed)
         return build_model(config, trust_config=self.trust_config)

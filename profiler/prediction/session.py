@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from profiler.failures import Failure, FailureKind
-from profiler.prediction.settings import Setting, traced_batches
-from profiler.worker_process import RequestRefusedError, WorkerError, WorkerProcess
+from swinmr_profiling.profiler.failures import Failure, FailureKind
+from swinmr_profiling.profiler.prediction.settings import Setting, traced_batches
+from swinmr_profiling.profiler.worker_process import RequestRefusedError, WorkerError, WorkerProcess
 
 # A process that traces the largest network of the configs takes 0.9 GB: two of them stay under two.
 MAX_PROCESSES = 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from configs import ExperimentConfig, config_from_dict
-from configs.errors import ConfigError
+from swinmr_profiling.configs import ExperimentConfig, config_from_dict
+from swinmr_profiling.configs.errors import ConfigError
 
 PRECISION_VALUES = {"fp32": False, "bf16": "bf16", "fp16": "fp16"}
 LEVER_PRECISIONS = ("fp32", "bf16")

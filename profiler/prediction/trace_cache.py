@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from configs.atomic_files import replacing
-from profiler.memory_fingerprint import canonical
-from profiler.prediction.storage_trace import Trace
+from swinmr_profiling.configs.atomic_files import replacing
+from swinmr_profiling.profiler.memory_fingerprint import canonical
+from swinmr_profiling.profiler.prediction.storage_trace import Trace
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # What a trace runs through: another version of these files may allocate otherwise.

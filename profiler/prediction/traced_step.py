@@ -10,15 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from configs import ExperimentConfig
-from models.inputs import BuiltModel
-from models.windows import clear_cache
-from profiler.counting.meta_copy import copy_to
-from profiler.example_data import ExampleData
-from profiler.prediction.cuda_emulation import cuda_on_meta
-from profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
-from training.losses import build_loss
-from training.step import MicroBatch, StepSettings, TrainingState, build_settings, build_state, training_step
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.windows import clear_cache
+from swinmr_profiling.profiler.counting.meta_copy import copy_to
+from swinmr_profiling.profiler.example_data import ExampleData
+from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
+from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
+from swinmr_profiling.training.losses import build_loss
+from swinmr_profiling.training.step import (
+    MicroBatch,
+    StepSettings,
+    TrainingState,
+    build_settings,
+    build_state,
+    training_step,
+)
 
 # The optimizer makes its state in the first step; from the second on every step is like the one before.
 TRACED_STEPS = 2

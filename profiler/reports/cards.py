@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler.reports import words
-from profiler.reports.view import OURS, ProfileView
+from swinmr_profiling.profiler.reports import words
+from swinmr_profiling.profiler.reports.view import OURS, ProfileView
 
 COUNTED = "counted"
 

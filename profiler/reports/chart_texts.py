@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from profiler.reports import words
-from profiler.reports.memory_view import MemoryBar, MemoryLine, parts_of
-from profiler.reports.size_view import SizeView
+from swinmr_profiling.profiler.reports import words
+from swinmr_profiling.profiler.reports.memory_view import MemoryBar, MemoryLine, parts_of
+from swinmr_profiling.profiler.reports.size_view import SizeView
 
 if TYPE_CHECKING:
-    from profiler.reports.view import ProfileView
+    from swinmr_profiling.profiler.reports.view import ProfileView
 
 Table = tuple[tuple[str, ...], ...]
 

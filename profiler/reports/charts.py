@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler.reports import words
-from profiler.reports.chart_texts import (
+from swinmr_profiling.profiler.reports import words
+from swinmr_profiling.profiler.reports.chart_texts import (
     latency_table,
     latency_words,
     memory_table,
@@ -20,15 +20,15 @@ from profiler.reports.chart_texts import (
     throughput_table,
     throughput_words,
 )
-from profiler.reports.memory_view import NOT_TENSORS, MemoryBar, MemoryLine, parts_of
-from profiler.reports.palette import LIGHT, NEUTRAL, SERIES, Palette
-from profiler.reports.size_view import SizeView
+from swinmr_profiling.profiler.reports.memory_view import NOT_TENSORS, MemoryBar, MemoryLine, parts_of
+from swinmr_profiling.profiler.reports.palette import LIGHT, NEUTRAL, SERIES, Palette
+from swinmr_profiling.profiler.reports.size_view import SizeView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from profiler.reports.view import ProfileView
+    from swinmr_profiling.profiler.reports.view import ProfileView
 
 WIDTH_INCHES = 6.4
 MAX_ROWS = 16

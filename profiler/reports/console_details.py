@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from profiler.console import WIDTH, Console
-from profiler.profile_file import LoadedProfile
-from profiler.profile_record import SCHEMA_VERSION
-from profiler.reports import words
-from profiler.reports.view import view_of
-from profiler.timing_statistics import least_runs
+from swinmr_profiling.profiler.console import WIDTH, Console
+from swinmr_profiling.profiler.profile_file import LoadedProfile
+from swinmr_profiling.profiler.profile_record import SCHEMA_VERSION
+from swinmr_profiling.profiler.reports import words
+from swinmr_profiling.profiler.reports.view import view_of
+from swinmr_profiling.profiler.timing_statistics import least_runs
 
 NAME_COLUMNS = 26
 

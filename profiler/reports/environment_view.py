@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.profile_fields import Fields, printable
+from swinmr_profiling.profiler.profile_fields import Fields, printable
 
 
 def hardware_of(environment: Fields, device: str | None) -> str:

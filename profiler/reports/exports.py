@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.atomic_files import OutputError, check_writable, reason, write_text
-from profiler.profile_file import LoadedProfile
-from profiler.profile_record import SCHEMA_VERSION
-from profiler.reports.optional import require
-from profiler.reports.plot_files import check_plots, write_plots
-from profiler.reports.view import view_of
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable, reason, write_text
+from swinmr_profiling.profiler.profile_file import LoadedProfile
+from swinmr_profiling.profiler.profile_record import SCHEMA_VERSION
+from swinmr_profiling.profiler.reports.optional import require
+from swinmr_profiling.profiler.reports.plot_files import check_plots, write_plots
+from swinmr_profiling.profiler.reports.view import view_of
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Exports:
     def write(self, content: dict[str, Any], name: str) -> list[str]:
         """Writes everything from a profile's JSON; returns the files. Raises OutputError."""
         # Imported when they are needed: matplotlib takes a second.
-        from profiler.reports.csv_file import csv_text
-        from profiler.reports.html_file import html_text
-        from profiler.reports.markdown_file import markdown_text
+        from swinmr_profiling.profiler.reports.csv_file import csv_text
+        from swinmr_profiling.profiler.reports.html_file import html_text
+        from swinmr_profiling.profiler.reports.markdown_file import markdown_text
 
         view = view_of(LoadedProfile(name, content, SCHEMA_VERSION))
         written = []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler.reports.cards import cards_of
-from profiler.reports.chart_texts import training_table
-from profiler.reports.charts import Chart, charts_of
-from profiler.reports.missing import what_is_missing
-from profiler.reports.module_view import ModuleNode
-from profiler.reports.page import render
-from profiler.reports.svg_markup import inline_svg
-from profiler.reports.view import ProfileView
+from swinmr_profiling.profiler.reports.cards import cards_of
+from swinmr_profiling.profiler.reports.chart_texts import training_table
+from swinmr_profiling.profiler.reports.charts import Chart, charts_of
+from swinmr_profiling.profiler.reports.missing import what_is_missing
+from swinmr_profiling.profiler.reports.module_view import ModuleNode
+from swinmr_profiling.profiler.reports.page import render
+from swinmr_profiling.profiler.reports.svg_markup import inline_svg
+from swinmr_profiling.profiler.reports.view import ProfileView
 
 EXPLAINED = (
     ("latency", "Latency"),

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler.prediction.allocation_order import AllocationOrderError
-from profiler.profile_fields import Fields, ProfileShapeError, printable
-from profiler.reports.size_view import SizeView
-from profiler.reports.training_view import Recommendation, TrainingSize, setting_text
-from profiler.reports.words import mebibytes, shape
-from profiler.training_reserved import Interpolated, Replayed, reserved_of
+from swinmr_profiling.profiler.prediction.allocation_order import AllocationOrderError
+from swinmr_profiling.profiler.profile_fields import Fields, ProfileShapeError, printable
+from swinmr_profiling.profiler.reports.size_view import SizeView
+from swinmr_profiling.profiler.reports.training_view import Recommendation, TrainingSize, setting_text
+from swinmr_profiling.profiler.reports.words import mebibytes, shape
+from swinmr_profiling.profiler.training_reserved import Interpolated, Replayed, reserved_of
 
 # From the bottom of a bar to its top: what stays whatever the batch, then what grows with it.
 CATEGORIES = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.reports.view import ProfileView
+from swinmr_profiling.profiler.reports.view import ProfileView
 
 
 def what_is_missing(view: ProfileView) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from profiler.profile_fields import Fields
+from swinmr_profiling.profiler.profile_fields import Fields
 
 # A page of more rows than this is slow on a phone; deeper levels are left out, and that is said.
 MAX_NODES = 4000

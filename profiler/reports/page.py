@@ -7,7 +7,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from profiler.reports import words
+from swinmr_profiling.profiler.reports import words
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 

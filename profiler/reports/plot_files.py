@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from configs.atomic_files import OutputError, check_writable, replacing
-from profiler.reports.charts import CHART_NAMES, charts_of
-from profiler.reports.view import ProfileView
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable, replacing
+from swinmr_profiling.profiler.reports.charts import CHART_NAMES, charts_of
+from swinmr_profiling.profiler.reports.view import ProfileView
 
 KINDS = ("svg", "png")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from profiler.profile_fields import Fields, ProfileShapeError, printable
-from profiler.reports.training_view import TrainingSize, read_training
+from swinmr_profiling.profiler.profile_fields import Fields, ProfileShapeError, printable
+from swinmr_profiling.profiler.reports.training_view import TrainingSize, read_training
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from profiler.reports.charts import Chart
-from profiler.reports.palette import MARKED, VARIABLES
+from swinmr_profiling.profiler.reports.charts import Chart
+from swinmr_profiling.profiler.reports.palette import MARKED, VARIABLES
 
 
 def inline_svg(chart: Chart) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler.profile_fields import Fields
+from swinmr_profiling.profiler.profile_fields import Fields
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,18 @@ import json
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from profiler.profile_fields import Fields, ProfileShapeError, printable
-from profiler.profile_file import LoadedProfile, ProfileFileError
-from profiler.reports.environment_view import environment_rows, hardware_of
-from profiler.reports.memory_view import InferenceMemory, TrainingMemory, inference_memory, training_memory
-from profiler.reports.module_view import ModuleNode, read_tree
-from profiler.reports.size_view import SizeView, read_sizes
-from profiler.reports.training_view import Recommendation, read_recommendations
+from swinmr_profiling.profiler.profile_fields import Fields, ProfileShapeError, printable
+from swinmr_profiling.profiler.profile_file import LoadedProfile, ProfileFileError
+from swinmr_profiling.profiler.reports.environment_view import environment_rows, hardware_of
+from swinmr_profiling.profiler.reports.memory_view import (
+    InferenceMemory,
+    TrainingMemory,
+    inference_memory,
+    training_memory,
+)
+from swinmr_profiling.profiler.reports.module_view import ModuleNode, read_tree
+from swinmr_profiling.profiler.reports.size_view import SizeView, read_sizes
+from swinmr_profiling.profiler.reports.training_view import Recommendation, read_recommendations
 
 OURS = "exact multiply-adds"
 

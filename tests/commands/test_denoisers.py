@@ -109,8 +109,8 @@ def test_the_step_of_one_sample_is_a_denoisers_step(write_config):
     """What validate_setup.py runs in a process of its own: with a real sample, and with random values."""
     import torch
 
-    from configs import load_config
-    from training.single_step_process import make_step
+    from swinmr_profiling.configs import load_config
+    from swinmr_profiling.training.single_step_process import make_step
 
     config = load_config(write_config()).config.model_dump(mode="json")
     threads = torch.get_num_threads()
@@ -126,9 +126,9 @@ def test_the_step_of_one_sample_is_the_runs_own(write_config, monkeypatch):
     """Compiled and deterministic where the run is; refused with the run's own words."""
     import torch
 
-    from configs import load_config
-    from training.errors import LossError
-    from training.single_step_process import make_step
+    from swinmr_profiling.configs import load_config
+    from swinmr_profiling.training.errors import LossError
+    from swinmr_profiling.training.single_step_process import make_step
 
     told = []
     monkeypatch.setattr(torch, "compile", lambda network: told.append("compiled") or network)

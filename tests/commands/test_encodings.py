@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.console import Console
+from swinmr_profiling.profiler.console import Console
 from tests.commands.test_test import command_of
 from tests.commands.test_written_files import folder, run, write_weights  # noqa: F401 (a fixture)
 from tests.conftest import REPOSITORY, TINY_SWINIR, run_command
@@ -110,7 +110,7 @@ def test_a_whole_profile_and_its_files(tmp_path, read_profile):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_sees_to_its_streams_before_anything_else(command, monkeypatch):
-    if command == "scripts.benchmark_swinmr":
+    if command == "swinmr_profiling.scripts.benchmark_swinmr":
         pytest.importorskip("spandrel")
     module = importlib.import_module(command) if "." in command else command_of(command)
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2)]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from swinmr_profiling.training.checkpoints import read_checkpoint
 from tests.conftest import REPOSITORY, run_command
 from tests.training.conftest import TINY_RUN, merged
-from training.checkpoints import read_checkpoint
 
 PATIENCE_S = 240
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from swinmr_profiling.training.checkpoints import read_checkpoint
 from tests.conftest import run_command
 from tests.training.conftest import TINY_RUN, merged
-from training.checkpoints import read_checkpoint
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
+from swinmr_profiling.training.checkpoints import read_checkpoint
 from tests.commands.test_test import command_of
 from tests.training.conftest import TINY_RUN, merged
 from tests.training.resumed_runs import without_config
-from training.checkpoints import read_checkpoint
 
 
 @pytest.fixture

@@ -32,13 +32,25 @@ IMAGE = ("--model", "unet", "--prompt", "a cat", "--steps", "1", "--seed", "7", 
 
 # Command; its arguments, in which {} is where the file is to be written; that place in the test's folder; and the
 # function that must not be reached when it cannot be written, since it is where the work begins.
-COMPARE = ("scripts.compare_profiles", "scripts.compare_profiles.compare_files")
-PIPELINES = ("scripts.profile_pipeline", "profiler.pipelines.run.cost_pipeline")
-MODEL = ("scripts.profile_model", "profiler.profile_command.run_profile")
-IMAGES = ("scripts.generate_image", "profiler.pipelines.generation.load_pipeline_object")
-RECOMMEND = ("scripts.recommend_batch_size", "scripts.recommend_batch_size.recommend_training")
-GPU = ("scripts.check_on_gpu", "scripts.check_on_gpu.GpuCheck")
-SWINMR = ("scripts.benchmark_swinmr", "scripts.benchmark_swinmr.rows")
+COMPARE = (
+    "swinmr_profiling.scripts.compare_profiles",
+    "swinmr_profiling.scripts.compare_profiles.compare_files",
+)
+PIPELINES = (
+    "swinmr_profiling.scripts.profile_pipeline",
+    "swinmr_profiling.profiler.pipelines.run.cost_pipeline",
+)
+MODEL = ("swinmr_profiling.scripts.profile_model", "swinmr_profiling.profiler.profile_command.run_profile")
+IMAGES = (
+    "swinmr_profiling.scripts.generate_image",
+    "swinmr_profiling.profiler.pipelines.generation.load_pipeline_object",
+)
+RECOMMEND = (
+    "swinmr_profiling.scripts.recommend_batch_size",
+    "swinmr_profiling.scripts.recommend_batch_size.recommend_training",
+)
+GPU = ("swinmr_profiling.scripts.check_on_gpu", "swinmr_profiling.scripts.check_on_gpu.GpuCheck")
+SWINMR = ("swinmr_profiling.scripts.benchmark_swinmr", "swinmr_profiling.scripts.benchmark_swinmr.rows")
 TRAIN = ("train", "training.loop.training_step")
 TEST = ("test", "training.evaluation_run.evaluate")
 CASES = {
@@ -98,7 +110,7 @@ def run(command, arguments, place, monkeypatch, capsys):
     try:
         # benchmark_swinmr reads sys.argv alone.
         main = main_of(command)
-        status = main() if command == "scripts.benchmark_swinmr" else main(given)
+        status = main() if command == "swinmr_profiling.scripts.benchmark_swinmr" else main(given)
     except SystemExit as end:
         status = end.code
     captured = capsys.readouterr()
@@ -128,9 +140,9 @@ def test_what_is_no_file_is_refused_before_any_work(folder, monkeypatch, capsys,
 
 
 def write_weights(file):
-    from configs import config_from_dict
-    from models.registry import build_model
-    from training.checkpoints import write_checkpoint
+    from swinmr_profiling.configs import config_from_dict
+    from swinmr_profiling.models.registry import build_model
+    from swinmr_profiling.training.checkpoints import write_checkpoint
 
     config = config_from_dict(TINY_RUN)
     content = {"params": build_model(config).module.state_dict(), "params_ema": None, "step": 7}
@@ -141,7 +153,9 @@ def test_the_batch_size_is_not_written_into_a_pipe_that_nobody_feeds(folder, mon
     """Reading the config first would wait for ever; the refusal comes before it."""
     os.mkfifo(folder / "config")
     arguments = ("t.json", "--gpu", "RTX 3090", "--write", "{}")
-    status, _, err = run("scripts.recommend_batch_size", arguments, "config", monkeypatch, capsys)
+    status, _, err = run(
+        "swinmr_profiling.scripts.recommend_batch_size", arguments, "config", monkeypatch, capsys
+    )
     assert (status, err) == (2, "error: --write config: is no ordinary file\n")
 
 
@@ -181,7 +195,7 @@ def _umask():
 def test_a_comparison_is_written_through_links(folder, monkeypatch, capsys, names):
     linked = Linked(folder, *names)
     arguments = ("a.json", "--html", "h", "--markdown", "m", "--csv", "c", "--quiet")
-    assert run("scripts.compare_profiles", arguments, "", monkeypatch, capsys)[0] == 0
+    assert run("swinmr_profiling.scripts.compare_profiles", arguments, "", monkeypatch, capsys)[0] == 0
     content = dict(linked.check())
     assert content["h"].startswith(b"<!doctype html>")
     assert content["m"].startswith(b"#")
@@ -189,8 +203,8 @@ def test_a_comparison_is_written_through_links(folder, monkeypatch, capsys, name
 
 
 def test_a_batch_size_is_written_through_a_link(folder, monkeypatch, capsys):
-    from configs import load_config
-    from profiler.memory_fingerprint import memory_fingerprint
+    from swinmr_profiling.configs import load_config
+    from swinmr_profiling.profiler.memory_fingerprint import memory_fingerprint
 
     text = json.dumps({"model": TINY_SWINIR, "data": {"batch_size": 1, "patch_size": 32}})
     (folder / "real.json").write_text("// kept\n" + text)
@@ -199,7 +213,9 @@ def test_a_batch_size_is_written_through_a_link(folder, monkeypatch, capsys):
     model = memory_model(memory_fingerprint=memory_fingerprint(load_config("real.json").config))
     (folder / "t.json").write_text(json.dumps(training_profile(model=model)))
     arguments = ("t.json", "--gpu-memory", "80GiB", "--write", "link.json")
-    status, out, err = run("scripts.recommend_batch_size", arguments, "", monkeypatch, capsys)
+    status, out, err = run(
+        "swinmr_profiling.scripts.recommend_batch_size", arguments, "", monkeypatch, capsys
+    )
     assert status == 0, (out, err)
     assert os.readlink(folder / "link.json") == "real.json"
     assert (folder / "real.json").read_text().startswith("// kept\n")
@@ -213,7 +229,7 @@ def test_the_cost_of_a_pipeline_is_written_through_links(folder, monkeypatch, ca
     pytest.importorskip("diffusers")
     linked = Linked(folder, "p.json", "p.csv", "p.png")
     arguments = (*PIPELINE, "--output", "p.json", "--csv", "p.csv", "--chart", "p.png")
-    status, out, err = run("scripts.profile_pipeline", arguments, "", monkeypatch, capsys)
+    status, out, err = run("swinmr_profiling.scripts.profile_pipeline", arguments, "", monkeypatch, capsys)
     assert status == 0, (out, err)
     content = dict(linked.check())
     assert json.loads(content["p.json"])["pipelines"]
@@ -235,14 +251,14 @@ def test_an_image_is_written_through_links(folder, tiny_pipeline_folders, monkey
         "--model",
     )
     arguments = (*arguments, str(tiny_pipeline_folders["unet"]))
-    status, out, err = run("scripts.generate_image", arguments, "", monkeypatch, capsys)
+    status, out, err = run("swinmr_profiling.scripts.generate_image", arguments, "", monkeypatch, capsys)
     assert status == 0, (out, err)
     content = dict(linked.check())
     assert content["out/unet_seed7.png"].startswith(b"\x89PNG")
 
 
 def test_a_training_writes_its_best_checkpoint_and_its_log_through_links(folder, monkeypatch, capsys):
-    from training.checkpoints import read_checkpoint
+    from swinmr_profiling.training.checkpoints import read_checkpoint
 
     best = folder / "store/best.pth"
     best.parent.mkdir()
@@ -277,7 +293,11 @@ def test_a_profile_is_written_through_links(folder, monkeypatch, capsys):
     linked = Linked(folder, "p.json", "p.html", "p.csv", "p.md", "plots/latency.png")
     arguments = ("--output", "p.json", "--report", "p.html", "--csv", "p.csv", "--markdown", "p.md")
     status, out, err = run(
-        "scripts.profile_model", (*PROFILE, *arguments, "--plot", "plots"), "", monkeypatch, capsys
+        "swinmr_profiling.scripts.profile_model",
+        (*PROFILE, *arguments, "--plot", "plots"),
+        "",
+        monkeypatch,
+        capsys,
     )
     assert status == 0, (out, err)
     content = dict(linked.check())
@@ -286,7 +306,7 @@ def test_a_profile_is_written_through_links(folder, monkeypatch, capsys):
 
 
 def test_every_chart_that_is_drawn_is_one_that_was_checked():
-    from profiler.reports.charts import CHART_NAMES, charts_of
+    from swinmr_profiling.profiler.reports.charts import CHART_NAMES, charts_of
     from tests.made_profiles import with_training
     from tests.profiler.comparing.test_comparison import view
 

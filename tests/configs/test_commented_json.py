@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from configs import ConfigError
-from configs.commented_json import (
+from swinmr_profiling.configs import ConfigError
+from swinmr_profiling.configs.commented_json import (
     MAX_DEPTH,
     MAX_FILE_BYTES,
     parse_commented_json,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from configs import ConfigError, config_from_dict, load_config
+from swinmr_profiling.configs import ConfigError, config_from_dict, load_config
 from tests.configs.test_experiment_files import ROOT
 
 UNET = {"net_type": "unet_denoiser"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from configs import ConfigError, config_from_dict, load_config
+from swinmr_profiling.configs import ConfigError, config_from_dict, load_config
 
 NET_TYPES = '"swinir", "swinmr", "unet_denoiser", "dit_denoiser", "diffusers", "timm", "custom"'
 

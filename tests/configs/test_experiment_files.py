@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from configs import ConfigError, ExperimentConfig, config_from_dict, load_config, resolve_paths
+from swinmr_profiling.configs import (
+    ConfigError,
+    ExperimentConfig,
+    config_from_dict,
+    load_config,
+    resolve_paths,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {

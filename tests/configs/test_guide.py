@@ -4,11 +4,11 @@ import json
 import re
 from pathlib import Path
 
-from configs.error_report import expected_text
-from configs.field_types import Expected, Section
-from configs.model_sections import MODEL_SECTIONS
-from configs.schema import ExperimentConfig
-from configs.spellings import DROPPED, MOVED
+from swinmr_profiling.configs.error_report import expected_text
+from swinmr_profiling.configs.field_types import Expected, Section
+from swinmr_profiling.configs.model_sections import MODEL_SECTIONS
+from swinmr_profiling.configs.schema import ExperimentConfig
+from swinmr_profiling.configs.spellings import DROPPED, MOVED
 
 GUIDE = (Path(__file__).resolve().parents[2] / "configs" / "README.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.+?) \|$")

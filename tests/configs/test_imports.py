@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import ConfigError, load_config
+from swinmr_profiling.configs import ConfigError, load_config
 
 # Laid out as the published file is, leading commas and comments included.
 PUBLISHED = """{

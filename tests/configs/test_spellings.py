@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from configs import ConfigError, load_config
+from swinmr_profiling.configs import ConfigError, load_config
 
 
 def test_keys_of_similar_projects_are_moved_and_said(tmp_path):

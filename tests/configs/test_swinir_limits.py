@@ -2,8 +2,8 @@
 
 import pytest
 
-from configs import ConfigError, config_from_dict
-from configs.swinir_limits import nearest_divisors, nearest_multiples
+from swinmr_profiling.configs import ConfigError, config_from_dict
+from swinmr_profiling.configs.swinir_limits import nearest_divisors, nearest_multiples
 
 
 def swinir(**keys):

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from configs import ConfigError
-from configs.commented_json import parse_commented_json
-from configs.value_edit import edit_values
+from swinmr_profiling.configs import ConfigError
+from swinmr_profiling.configs.commented_json import parse_commented_json
+from swinmr_profiling.configs.value_edit import edit_values
 from tests.conftest import REPOSITORY
 
 VALUES = {"data.batch_size": 5, "training.accumulate": 3}

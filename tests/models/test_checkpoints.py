@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from models.checkpoints import load_weights, unwrap_state_dict
-from models.errors import ModelError
+from swinmr_profiling.models.checkpoints import load_weights, unwrap_state_dict
+from swinmr_profiling.models.errors import ModelError
 
 
 class Net(nn.Module):

@@ -5,10 +5,10 @@ import sys
 import pytest
 import torch
 
-from configs import config_from_dict
-from models.errors import ModelError
-from models.inputs import InputSpec
-from models.registry import build_model
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.inputs import InputSpec
+from swinmr_profiling.models.registry import build_model
 
 UNET = {
     "sample_size": 16,

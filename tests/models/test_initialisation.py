@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from models.initialisation import initialise
+from swinmr_profiling.models.initialisation import initialise
 
 GAIN = 0.2
 # 256 inputs and 128 outputs, and a convolution of 16 x 3 x 3 = 144 inputs and 32 x 3 x 3 = 288 outputs.

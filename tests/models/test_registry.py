@@ -7,13 +7,13 @@ import pytest
 import timm
 import torch
 
-from configs import config_from_dict
-from configs.loading import load_config
-from configs.model_sections import MODEL_SECTIONS
-from models.errors import ModelError
-from models.inputs import InputSpec
-from models.registry import BUILDERS, build_model
-from models.swinir import SwinIR
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.configs.loading import load_config
+from swinmr_profiling.configs.model_sections import MODEL_SECTIONS
+from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.inputs import InputSpec
+from swinmr_profiling.models.registry import BUILDERS, build_model
+from swinmr_profiling.models.swinir import SwinIR
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -129,7 +129,7 @@ def test_what_the_network_itself_refuses_is_one_line(monkeypatch):
     def refuse(**options):
         raise ValueError("no such network")
 
-    monkeypatch.setattr("models.registry.SwinIR", refuse)
+    monkeypatch.setattr("swinmr_profiling.models.registry.SwinIR", refuse)
     assert refusal(SMALL, data={"patch_size": 16}) == "model: no such network"
 
 

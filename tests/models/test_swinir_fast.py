@@ -12,10 +12,16 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from models import windows
-from models.attention import ATTENTION_WAYS, FORCED_WAYS, attention_policy, pad_heads, padded_head_dim
-from models.swinir import SwinIR
-from profiler.counting import count_forward
+from swinmr_profiling.models import windows
+from swinmr_profiling.models.attention import (
+    ATTENTION_WAYS,
+    FORCED_WAYS,
+    attention_policy,
+    pad_heads,
+    padded_head_dim,
+)
+from swinmr_profiling.models.swinir import SwinIR
+from swinmr_profiling.profiler.counting import count_forward
 
 # Head dims 10 and 15: neither is what a fused kernel of CUDA takes, so that "padded" pads.
 OPTIONS = dict(
@@ -165,8 +171,8 @@ def test_no_product_is_added_or_goes_uncounted(options, macs):
 
 def test_the_way_taken_on_a_cpu_has_the_same_products():
     """Counted for real: the fused kernel's own formula, not the meta device's products."""
-    from profiler.counting.engine import CountingMode
-    from profiler.counting.module_tree import ModuleTracker
+    from swinmr_profiling.profiler.counting.engine import CountingMode
+    from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 
     network = SwinIR(**OPTIONS).eval()
     image = torch.rand(1, 1, 32, 32)

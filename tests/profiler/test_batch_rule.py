@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from profiler.batch_rule import largest_by_rule, stretch
+from swinmr_profiling.profiler.batch_rule import largest_by_rule, stretch
 
 
 def by_its_words(fitting, last):

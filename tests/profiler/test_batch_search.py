@@ -5,9 +5,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from profiler.batch_search import LARGEST_BATCH, search_batch
-from profiler.failures import Failure, FailureKind
-from profiler.search_record import MemoryNow, MemoryReadError, Outcome, ProbeResult, falling_memory
+from swinmr_profiling.profiler.batch_search import LARGEST_BATCH, search_batch
+from swinmr_profiling.profiler.failures import Failure, FailureKind
+from swinmr_profiling.profiler.search_record import (
+    MemoryNow,
+    MemoryReadError,
+    Outcome,
+    ProbeResult,
+    falling_memory,
+)
 
 MIB, GIB = 2**20, 2**30
 OOM = Failure(FailureKind.OOM, "OutOfMemoryError: CUDA out of memory", needs_new_process=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from configs import config_from_dict
-from profiler.batch_size_choice import BatchSizeError, Device, choose_batch_size, with_choice
-from profiler.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.profiler.batch_size_choice import BatchSizeError, Device, choose_batch_size, with_choice
+from swinmr_profiling.profiler.memory_fingerprint import memory_fingerprint
 
 GIB = 2**30
 CONFIG = config_from_dict(

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from profiler import card_budgets, prediction_steps
-from profiler.card_budgets import held_by_others_at_start, is_own_card, own_budget
-from profiler.gpus import same_card
-from profiler.prediction.workspaces import KERNELS_BYTES, workspaces_for
-from profiler.run_context import Card, TrainingOptions
+from swinmr_profiling.profiler import card_budgets, prediction_steps
+from swinmr_profiling.profiler.card_budgets import held_by_others_at_start, is_own_card, own_budget
+from swinmr_profiling.profiler.gpus import same_card
+from swinmr_profiling.profiler.prediction.workspaces import KERNELS_BYTES, workspaces_for
+from swinmr_profiling.profiler.run_context import Card, TrainingOptions
 
 MIB, GIB = 2**20, 2**30
 LIBRARIES = workspaces_for("2.14.1", "8.6")

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from profiler.console import Console, QuietConsole, print_counters, wrapped
-from profiler.profile_warnings import ProfileWarning
+from swinmr_profiling.profiler.console import Console, QuietConsole, print_counters, wrapped
+from swinmr_profiling.profiler.profile_warnings import ProfileWarning
 
 
 class Terminal(io.StringIO):

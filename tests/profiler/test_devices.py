@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from profiler import devices
-from profiler.devices import (
+from swinmr_profiling.profiler import devices
+from swinmr_profiling.profiler.devices import (
     PRECISIONS,
     CpuDevice,
     CudaDevice,

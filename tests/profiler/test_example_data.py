@@ -9,28 +9,28 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from configs import config_from_dict
-from models.inputs import BuiltModel, InputSpec
-from models.registry import build_model
-from models.unet_denoiser import UNetDenoiser
-from profiler.example_data import ExampleData, denoiser_preparation, validation_shape
-from profiler.prediction.predict import predict_setting
-from profiler.prediction.settings import Setting
-from profiler.prediction.storage_trace import CATEGORIES
-from profiler.prediction.trace_cache import TRACED_ROOMS
-from profiler.prediction.traced_step import trace_training
-from profiler.prediction_steps import assumptions
-from profiler.training_probe import probe_training
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.models.unet_denoiser import UNetDenoiser
+from swinmr_profiling.profiler.example_data import ExampleData, denoiser_preparation, validation_shape
+from swinmr_profiling.profiler.prediction.predict import predict_setting
+from swinmr_profiling.profiler.prediction.settings import Setting
+from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES
+from swinmr_profiling.profiler.prediction.trace_cache import TRACED_ROOMS
+from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction_steps import assumptions
+from swinmr_profiling.profiler.training_probe import probe_training
+from swinmr_profiling.training.distributed import World
+from swinmr_profiling.training.example_batches import ExampleSlices
+from swinmr_profiling.training.loop import TrainingRun
+from swinmr_profiling.training.losses import WeightedTarget, build_loss
+from swinmr_profiling.training.step import build_settings, training_step
+from swinmr_profiling.training.step_memory import LiveBytes
+from swinmr_profiling.training.stopping import StopRequest
 from tests.conftest import REPOSITORY
 from tests.profiler.test_training_probe import CountedMemory
 from tests.training.conftest import TINY_RUN, merged
-from training.distributed import World
-from training.example_batches import ExampleSlices
-from training.loop import TrainingRun
-from training.losses import WeightedTarget, build_loss
-from training.step import build_settings, training_step
-from training.step_memory import LiveBytes
-from training.stopping import StopRequest
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 # Of whole images of 64 x 64, real and imaginary part, 4 at once in validation.
@@ -106,7 +106,7 @@ def test_cross_entropy_is_probed_with_the_same_target(monkeypatch):
         losses.append(float(outcome.loss))
         return outcome
 
-    monkeypatch.setattr("profiler.training_probe.training_step", step)
+    monkeypatch.setattr("swinmr_profiling.profiler.training_probe.training_step", step)
     probe_training(built, config, CPU, 4, 3, CountedMemory())
     # Logits of 0 for 10 classes; against ten numbers of 0 as probabilities it would be 0.
     assert losses[0] == pytest.approx(math.log(10))

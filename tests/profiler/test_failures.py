@@ -6,8 +6,8 @@ import signal
 import pytest
 import torch
 
-from profiler import failures
-from profiler.failures import (
+from swinmr_profiling.profiler import failures
+from swinmr_profiling.profiler.failures import (
     Failure,
     FailureKind,
     cgroup_files,

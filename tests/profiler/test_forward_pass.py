@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from models.inputs import BuiltModel, InputSpec
-from profiler.devices import CpuDevice, MemoryPeak
-from profiler.forward_pass import (
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.profiler.devices import CpuDevice, MemoryPeak
+from swinmr_profiling.profiler.forward_pass import (
     first_nonfinite_module,
     is_finite,
     measure_forward,
     state_preserved,
     tensors_in,
 )
-from profiler.latency import LatencyPolicy
-from profiler.measurement_blocks import MIB, memory_block
+from swinmr_profiling.profiler.latency import LatencyPolicy
+from swinmr_profiling.profiler.measurement_blocks import MIB, memory_block
 
 CPU = torch.device("cpu")
 Pair = namedtuple("Pair", ["image", "mask"])

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from profiler.failures import Failure, FailureKind
-from profiler.gpu_check import check as check_module
-from profiler.gpu_check.check import GpuCheck
-from profiler.gpu_check.combinations import Combination, dry_combinations, gpu_combinations
-from profiler.gpu_check.machine import SIDE, workspace_row
-from profiler.gpu_check.measured import ratios, summary, table, training_figures
-from profiler.gpu_check.predictions import bytes_at, needed_bytes
-from profiler.gpu_check.subprocesses import PartFailedError
-from profiler.worker_process import WorkerError
+from swinmr_profiling.profiler.failures import Failure, FailureKind
+from swinmr_profiling.profiler.gpu_check import check as check_module
+from swinmr_profiling.profiler.gpu_check.check import GpuCheck
+from swinmr_profiling.profiler.gpu_check.combinations import Combination, dry_combinations, gpu_combinations
+from swinmr_profiling.profiler.gpu_check.machine import SIDE, workspace_row
+from swinmr_profiling.profiler.gpu_check.measured import ratios, summary, table, training_figures
+from swinmr_profiling.profiler.gpu_check.predictions import bytes_at, needed_bytes
+from swinmr_profiling.profiler.gpu_check.subprocesses import PartFailedError
+from swinmr_profiling.profiler.worker_process import WorkerError
 from tests.profiler.test_training_steps import GIB, measured
 
 MIB = 2**20

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from profiler.gpus import (
+from swinmr_profiling.profiler.gpus import (
     CARDS,
     MIB,
     GpuNameError,

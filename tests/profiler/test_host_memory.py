@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from profiler import failures
-from profiler.host_memory import available_bytes, cgroup_available_bytes
+from swinmr_profiling.profiler import failures
+from swinmr_profiling.profiler.host_memory import available_bytes, cgroup_available_bytes
 
 GIB = 2**30
 

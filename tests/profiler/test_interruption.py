@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.interruption import EXIT_SECOND_INTERRUPT, HANDLED, Interrupted, interruptible
+from swinmr_profiling.profiler.interruption import EXIT_SECOND_INTERRUPT, HANDLED, Interrupted, interruptible
 
 ROOT = Path(__file__).resolve().parents[2]
 

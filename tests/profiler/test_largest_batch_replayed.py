@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from configs import config_from_dict
-from models.registry import build_model
-from profiler.prediction.allocation_order import packed
-from profiler.prediction.predict import TraceFamily, size_entry
-from profiler.prediction.replay import live_peak, replay
-from profiler.prediction.traced_step import trace_training
-from profiler.training_budget import Budget
-from profiler.training_fit import largest_batch, needed_bytes
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.prediction.allocation_order import packed
+from swinmr_profiling.profiler.prediction.predict import TraceFamily, size_entry
+from swinmr_profiling.profiler.prediction.replay import live_peak, replay
+from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.training_budget import Budget
+from swinmr_profiling.profiler.training_fit import largest_batch, needed_bytes
 from tests.conftest import TINY_SWINIR
 from tests.profiler.test_batch_rule import by_its_words
 

@@ -5,7 +5,13 @@ import itertools
 import pytest
 import scipy.stats
 
-from profiler.latency import PROCESSES, LatencyPolicy, is_steady, late_warmup_runs, measure_latency
+from swinmr_profiling.profiler.latency import (
+    PROCESSES,
+    LatencyPolicy,
+    is_steady,
+    late_warmup_runs,
+    measure_latency,
+)
 
 
 class Script:

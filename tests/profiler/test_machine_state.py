@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from profiler import machine_state
-from profiler.machine_state import (
+from swinmr_profiling.profiler import machine_state
+from swinmr_profiling.profiler.machine_state import (
     THROTTLE_REASONS,
     StolenTime,
     governor_warning,

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from profiler.failures import Failure, FailureKind
-from profiler.measurement_blocks import (
+from swinmr_profiling.profiler.failures import Failure, FailureKind
+from swinmr_profiling.profiler.measurement_blocks import (
     MIB,
     TIMING_WORDS,
     batch_block,
@@ -14,7 +14,7 @@ from profiler.measurement_blocks import (
     memory_block,
     timing_block,
 )
-from profiler.timing_statistics import TimingWarning
+from swinmr_profiling.profiler.timing_statistics import TimingWarning
 
 
 def measurement(samples_ms=(10.0, 30.0, 20.0), batch_size=4, **changes):

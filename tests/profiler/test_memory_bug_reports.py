@@ -11,12 +11,12 @@ from fractions import Fraction
 import jsonschema
 import pytest
 
-from profiler.command_line import batch_sizes
-from profiler.console import Console
-from profiler.training_budget import Budget, reserved_by_others
-from profiler.training_console import print_training_recommendation
-from profiler.training_fit import BatchStatus, batch_status, largest_batch, needed_bytes
-from profiler.training_recommendation import needs_exit_3, recommend_training
+from swinmr_profiling.profiler.command_line import batch_sizes
+from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.training_budget import Budget, reserved_by_others
+from swinmr_profiling.profiler.training_console import print_training_recommendation
+from swinmr_profiling.profiler.training_fit import BatchStatus, batch_status, largest_batch, needed_bytes
+from swinmr_profiling.profiler.training_recommendation import needs_exit_3, recommend_training
 from tests.conftest import REPOSITORY
 from tests.training_profiles import (
     FP32,

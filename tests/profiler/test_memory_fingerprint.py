@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from configs import config_from_dict
-from models.registry import build_model
-from profiler.memory_fingerprint import memory_fingerprint
-from profiler.prediction.traced_step import trace_training
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.profiler.prediction.traced_step import trace_training
 
 BASE = {
     "experiment_name": "x",

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from profiler.parameters import MIB, describe_parameters
+from swinmr_profiling.profiler.parameters import MIB, describe_parameters
 
 
 def test_layers_by_hand():

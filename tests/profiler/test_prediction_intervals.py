@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.prediction_intervals import INTERVAL_SHARES, interval_bytes
+from swinmr_profiling.profiler.prediction_intervals import INTERVAL_SHARES, interval_bytes
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from profiler.failures import Failure, FailureKind
-from profiler.interruption import Interrupted
-from profiler.latency import LatencyPolicy
-from profiler.process_series import combine, measure_in_processes, shared_notes
-from profiler.worker_process import RequestRefusedError, WorkerError
+from swinmr_profiling.profiler.failures import Failure, FailureKind
+from swinmr_profiling.profiler.interruption import Interrupted
+from swinmr_profiling.profiler.latency import LatencyPolicy
+from swinmr_profiling.profiler.process_series import combine, measure_in_processes, shared_notes
+from swinmr_profiling.profiler.worker_process import RequestRefusedError, WorkerError
 
 POLICY = LatencyPolicy(time_budget_s=2, processes=3)
 KILLED = WorkerError(Failure(FailureKind.KILLED, "the measuring process ended by SIGKILL", True))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from profiler.process_statistics import (
+from swinmr_profiling.profiler.process_statistics import (
     STUDENT_T_95,
     median_interval_of_processes,
     process_warnings,
@@ -14,7 +14,7 @@ from profiler.process_statistics import (
     split_by_process,
     student_interval,
 )
-from profiler.timing_statistics import TimingWarning, median_interval
+from swinmr_profiling.profiler.timing_statistics import TimingWarning, median_interval
 
 SERIES = 3000
 

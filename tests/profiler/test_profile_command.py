@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from configs.atomic_files import OutputError
-from profiler import profile_command
-from profiler.command_line import parse_profile_arguments
-from profiler.reports.exports import Exports, distinct
-from profiler.result_file import ResultFile
+from swinmr_profiling.configs.atomic_files import OutputError
+from swinmr_profiling.profiler import profile_command
+from swinmr_profiling.profiler.command_line import parse_profile_arguments
+from swinmr_profiling.profiler.reports.exports import Exports, distinct
+from swinmr_profiling.profiler.result_file import ResultFile
 from tests.made_profiles import partial, profile
 
 

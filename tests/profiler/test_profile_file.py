@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from profiler.profile_fields import Fields, ProfileShapeError
-from profiler.profile_file import ProfileFileError, load_profile, parse_profile
-from profiler.profile_migrations import migrate, version_of
-from profiler.profile_record import SCHEMA_VERSION
-from profiler.reports.missing import what_is_missing
-from profiler.reports.view import view_of
-from profiler.resume import read_earlier
-from profiler.timing_statistics import LEAST_RUNS
+from swinmr_profiling.profiler.profile_fields import Fields, ProfileShapeError
+from swinmr_profiling.profiler.profile_file import ProfileFileError, load_profile, parse_profile
+from swinmr_profiling.profiler.profile_migrations import migrate, version_of
+from swinmr_profiling.profiler.profile_record import SCHEMA_VERSION
+from swinmr_profiling.profiler.reports.missing import what_is_missing
+from swinmr_profiling.profiler.reports.view import view_of
+from swinmr_profiling.profiler.resume import read_earlier
+from swinmr_profiling.profiler.timing_statistics import LEAST_RUNS
 from tests.made_profiles import MIB, ORIGINAL, partial, profile, ran, with_training
 
 

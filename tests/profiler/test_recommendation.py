@@ -2,7 +2,7 @@
 
 import json
 
-from profiler.recommendation import measured_sizes, recommend_inference
+from swinmr_profiling.profiler.recommendation import measured_sizes, recommend_inference
 
 
 def blocks(throughputs, failed=()):

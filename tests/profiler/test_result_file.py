@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from configs.atomic_files import OutputError, write_text
-from profiler.result_file import ResultFile, to_text
+from swinmr_profiling.configs.atomic_files import OutputError, write_text
+from swinmr_profiling.profiler.result_file import ResultFile, to_text
 
 OLD = '{"old": true}\n'
 CONTENT = {"latency_ms": 1.5, "name": "µ", "unknown": None}

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from configs import config_from_dict
-from profiler import prediction_steps
-from profiler.batch_steps import measure_batches, measure_perceptual_metric
-from profiler.console import Console
-from profiler.prediction_steps import predict_training
-from profiler.profile_record import Profile
-from profiler.result_file import ResultFile
-from profiler.resume import ResumeError, check_machine, read_earlier, take_over
-from profiler.run_context import RunContext, RunOptions, TrainingOptions
-from profiler.session import MeasureOptions
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.profiler import prediction_steps
+from swinmr_profiling.profiler.batch_steps import measure_batches, measure_perceptual_metric
+from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.prediction_steps import predict_training
+from swinmr_profiling.profiler.profile_record import Profile
+from swinmr_profiling.profiler.result_file import ResultFile
+from swinmr_profiling.profiler.resume import ResumeError, check_machine, read_earlier, take_over
+from swinmr_profiling.profiler.run_context import RunContext, RunOptions, TrainingOptions
+from swinmr_profiling.profiler.session import MeasureOptions
 from tests import made_profiles
 from tests.made_profiles import SAMPLES_1, failed, profile, ran, with_training
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from configs import load_config
-from profiler.single_step import predict_single_step_bytes
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.profiler.single_step import predict_single_step_bytes
 
 ONE_RUN = ["--batch-sizes", "1", "--num-runs", "1", "--warmup", "0", "--device", "cpu", "--output", "p.json"]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from profiler.failures import Failure, FailureKind
-from profiler.latency import LatencyPolicy
-from profiler.sweep import MIB, Expectation, Sweep, ascending, expect
-from profiler.worker_process import WorkerError
+from swinmr_profiling.profiler.failures import Failure, FailureKind
+from swinmr_profiling.profiler.latency import LatencyPolicy
+from swinmr_profiling.profiler.sweep import MIB, Expectation, Sweep, ascending, expect
+from swinmr_profiling.profiler.worker_process import WorkerError
 
 OOM = Failure(FailureKind.OOM, "CUDA out of memory", needs_new_process=True)
 KILLED = Failure(FailureKind.KILLED, "the measuring process ended by SIGKILL", needs_new_process=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from profiler.timing_statistics import (
+from swinmr_profiling.profiler.timing_statistics import (
     LEAST_RUNS,
     TimingWarning,
     half_width_share,

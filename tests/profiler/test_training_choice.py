@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
-from profiler.console import Console
-from profiler.failures import Failure, FailureKind
-from profiler.prediction.workspaces import KERNELS_BYTES, workspaces_for
-from profiler.profile_record import Profile
-from profiler.run_context import Card, RunContext, RunOptions, TrainingOptions
-from profiler.session import MeasureOptions
-from profiler.training_choice import choose_training_batch
-from profiler.training_probes import ProbeOptions, TrainingProbes
-from profiler.worker_process import WorkerError
+from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.failures import Failure, FailureKind
+from swinmr_profiling.profiler.prediction.workspaces import KERNELS_BYTES, workspaces_for
+from swinmr_profiling.profiler.profile_record import Profile
+from swinmr_profiling.profiler.run_context import Card, RunContext, RunOptions, TrainingOptions
+from swinmr_profiling.profiler.session import MeasureOptions
+from swinmr_profiling.profiler.training_choice import choose_training_batch
+from swinmr_profiling.profiler.training_probes import ProbeOptions, TrainingProbes
+from swinmr_profiling.profiler.worker_process import WorkerError
 from tests import training_profiles
 from tests.conftest import REPOSITORY
 from tests.training_profiles import MIB, memory_model, replayed

@@ -3,10 +3,10 @@
 import io
 from fractions import Fraction
 
-from profiler.console import Console
-from profiler.training_budget import Budget
-from profiler.training_console import print_training_recommendation
-from profiler.training_recommendation import recommend_training
+from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.training_budget import Budget
+from swinmr_profiling.profiler.training_console import print_training_recommendation
+from swinmr_profiling.profiler.training_recommendation import recommend_training
 from tests.training_profiles import FP32, MIB, batches, measured, memory_model, setting
 
 

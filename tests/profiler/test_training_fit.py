@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import pytest
 
-from profiler.gpus import find_gpu
-from profiler.training_budget import Budget, budget_of_card, has_bf16, reserved_by_others
-from profiler.training_fit import (
+from swinmr_profiling.profiler.gpus import find_gpu
+from swinmr_profiling.profiler.training_budget import Budget, budget_of_card, has_bf16, reserved_by_others
+from swinmr_profiling.profiler.training_fit import (
     BatchStatus,
     accumulation_bytes,
     batch_status,

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from configs import config_from_dict
-from models.inputs import BuiltModel, InputSpec
-from models.registry import build_model
-from profiler import training_memory, training_probe
-from profiler.example_data import ExampleData, output_shape
-from profiler.training_memory import (
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler import training_memory, training_probe
+from swinmr_profiling.profiler.example_data import ExampleData, output_shape
+from swinmr_profiling.profiler.training_memory import (
     AllocatorTroubles,
     CudaMemory,
     DeviceMemory,
@@ -20,11 +20,11 @@ from profiler.training_memory import (
     StepPeaks,
     open_training_memory,
 )
-from profiler.training_probe import NoStepError, probe_training
+from swinmr_profiling.profiler.training_probe import NoStepError, probe_training
+from swinmr_profiling.training import validation
+from swinmr_profiling.training.losses import build_loss
+from swinmr_profiling.training.step_memory import LiveBytes
 from tests.training.conftest import TINY_RUN, merged
-from training import validation
-from training.losses import build_loss
-from training.step_memory import LiveBytes
 
 CPU = torch.device("cpu")
 MIB = 2**20

@@ -2,11 +2,16 @@
 
 import pytest
 
-from profiler.failures import Failure, FailureKind
-from profiler.prediction.workspaces import KERNELS_BYTES
-from profiler.search_record import MemoryNow, MemoryReadError
-from profiler.training_probes import ProbeOptions, TrainingProbes, allocated_bytes, needed_bytes
-from profiler.worker_process import WorkerError
+from swinmr_profiling.profiler.failures import Failure, FailureKind
+from swinmr_profiling.profiler.prediction.workspaces import KERNELS_BYTES
+from swinmr_profiling.profiler.search_record import MemoryNow, MemoryReadError
+from swinmr_profiling.profiler.training_probes import (
+    ProbeOptions,
+    TrainingProbes,
+    allocated_bytes,
+    needed_bytes,
+)
+from swinmr_profiling.profiler.worker_process import WorkerError
 
 CONFIG = {"system": {"seed": 7, "threads": 2}}
 OOM = Failure(FailureKind.OOM, "OutOfMemoryError: CUDA out of memory", needs_new_process=True)

@@ -6,9 +6,13 @@ from fractions import Fraction
 import jsonschema
 import pytest
 
-from profiler.training_budget import Budget
-from profiler.training_recommendation import TargetBatchError, needs_exit_3, recommend_training
-from profiler.training_target import share_per_device, split_share
+from swinmr_profiling.profiler.training_budget import Budget
+from swinmr_profiling.profiler.training_recommendation import (
+    TargetBatchError,
+    needs_exit_3,
+    recommend_training,
+)
+from swinmr_profiling.profiler.training_target import share_per_device, split_share
 from tests.conftest import REPOSITORY
 from tests.training_profiles import (
     FP32,

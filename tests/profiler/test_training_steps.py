@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from profiler import training_steps
-from profiler.console import Console
-from profiler.failures import Failure, FailureKind
-from profiler.profile_record import Profile
-from profiler.training_blocks import failed_training_block, training_block
-from profiler.training_steps import failed_training, measure_training, wants_training
-from profiler.worker_process import WorkerError
+from swinmr_profiling.profiler import training_steps
+from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.failures import Failure, FailureKind
+from swinmr_profiling.profiler.profile_record import Profile
+from swinmr_profiling.profiler.training_blocks import failed_training_block, training_block
+from swinmr_profiling.profiler.training_steps import failed_training, measure_training, wants_training
+from swinmr_profiling.profiler.worker_process import WorkerError
 
 MIB, GIB = 2**20, 2**30
 OOM = Failure(FailureKind.OOM, "OutOfMemoryError: CUDA out of memory (in training: step 2 of 3)", True)

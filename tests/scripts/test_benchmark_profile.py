@@ -41,7 +41,7 @@ def test_repeats_compare_intervals(tiny_config, tmp_path):
 
 
 def test_overlap_of_intervals():
-    from scripts.benchmark_profile import overlap
+    from swinmr_profiling.scripts.benchmark_profile import overlap
 
     assert overlap([1.0, 2.0], [2.0, 3.0]) is True
     assert overlap([1.0, 2.0], [2.1, 3.0]) is False

@@ -13,7 +13,7 @@ SETTINGS = {"height": SIDE, "width": SIDE, "num_inference_steps": 2, "guidance_s
 
 @pytest.fixture(scope="module")
 def functions():
-    from scripts import generate_image
+    from swinmr_profiling.scripts import generate_image
 
     return generate_image
 
@@ -137,7 +137,7 @@ def test_bad_input_is_one_line(functions, tmp_path, monkeypatch, capsys, argumen
 
 
 def test_a_side_that_the_pipeline_refuses(functions, tiny_pipeline_folders, tmp_path):
-    from profiler.pipelines.errors import PipelineError
+    from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
     with pytest.raises(PipelineError, match="refuses"):
         functions.generate_image(

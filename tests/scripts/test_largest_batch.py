@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from configs import load_config
-from models.registry import build_model
-from profiler.prediction.predict import training_family
-from profiler.prediction.replay import live_peak, replay
-from scripts import profile_model, recommend_batch_size
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.prediction.predict import training_family
+from swinmr_profiling.profiler.prediction.replay import live_peak, replay
+from swinmr_profiling.scripts import profile_model, recommend_batch_size
 from tests.conftest import REPOSITORY, TINY_SWINIR
 from tests.profiler.test_batch_rule import by_its_words
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from configs import load_config
-from models.registry import build_model
-from profiler.counting import count_forward
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.counting import count_forward
 from tests.conftest import REPOSITORY
 
 # By the facts of the published network; counted independently below by torch's own counter on meta tensors.

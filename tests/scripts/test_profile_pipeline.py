@@ -18,7 +18,7 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 @pytest.fixture
 def profile_pipeline(tmp_path, monkeypatch, capsys):
     """The command's main in this process: importing torch and diffusers anew takes longer than most runs."""
-    from scripts.profile_pipeline import main
+    from swinmr_profiling.scripts.profile_pipeline import main
 
     def run(*arguments):
         monkeypatch.chdir(tmp_path)

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from configs import load_config
-from profiler.memory_fingerprint import memory_fingerprint
-from profiler.training_budget import Budget
-from profiler.training_recommendation import recommend_training
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.profiler.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.profiler.training_budget import Budget
+from swinmr_profiling.profiler.training_recommendation import recommend_training
 from tests.conftest import REPOSITORY, run_command
 from tests.training_profiles import (
     batches,
@@ -269,7 +269,9 @@ def test_list_of_gpus_and_help(tmp_path):
 
 
 def test_it_starts_without_torch(tmp_path):
-    code = "import sys; import scripts.recommend_batch_size; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; import swinmr_profiling.scripts.recommend_batch_size; sys.exit('torch' in sys.modules)"
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
     assert (
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, timeout=60).returncode

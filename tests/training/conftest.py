@@ -6,11 +6,11 @@ import json
 import pytest
 import torch
 
-from configs import config_from_dict
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.distributed import World
+from swinmr_profiling.training.loop import TrainingRun
+from swinmr_profiling.training.stopping import StopRequest
 from tests.training.resumed_runs import FOUR_STEPS, StopBefore
-from training.distributed import World
-from training.loop import TrainingRun
-from training.stopping import StopRequest
 
 TINY_RUN = {
     "experiment_name": "tiny",

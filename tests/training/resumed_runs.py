@@ -1,7 +1,7 @@
 """What the tests of resumed trainings share beside the fixtures."""
 
-from training.checkpoints import read_checkpoint, write_checkpoint
-from training.stopping import StopRequest
+from swinmr_profiling.training.checkpoints import read_checkpoint, write_checkpoint
+from swinmr_profiling.training.stopping import StopRequest
 
 # Dropped paths make a step depend on the random state, too.
 FOUR_STEPS = {"model.drop_path_rate": 0.5}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from training.bootstrap import FEW_VOLUMES, describe, volume_interval
+from swinmr_profiling.training.bootstrap import FEW_VOLUMES, describe, volume_interval
 
 
 def test_two_volumes_by_hand():

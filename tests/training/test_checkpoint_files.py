@@ -9,9 +9,9 @@ import zipfile
 import pytest
 import torch
 
-from models.checkpoints import load_weights
-from models.swinir import SwinIR
-from training.checkpoints import (
+from swinmr_profiling.models.checkpoints import load_weights
+from swinmr_profiling.models.swinir import SwinIR
+from swinmr_profiling.training.checkpoints import (
     BEST,
     LAST,
     CheckpointError,

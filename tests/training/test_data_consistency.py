@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from configs.data_sections import DegradationSection
-from training.data_consistency import consistent
-from training.dataset import ReconstructionDataset
-from training.fastmri_files import open_fastmri
-from training.image_files import open_npy
-from training.kspace import fft2c
-from training.phantom import PhantomVolume
+from swinmr_profiling.configs.data_sections import DegradationSection
+from swinmr_profiling.training.data_consistency import consistent
+from swinmr_profiling.training.dataset import ReconstructionDataset
+from swinmr_profiling.training.fastmri_files import open_fastmri
+from swinmr_profiling.training.image_files import open_npy
+from swinmr_profiling.training.kspace import fft2c
+from swinmr_profiling.training.phantom import PhantomVolume
 
 HALF = DegradationSection(mask="random1d", sampled_fraction=0.5, center_fraction=0.1)
 

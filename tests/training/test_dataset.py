@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from configs import config_from_dict
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.dataset import SampleKey, build_dataset, input_channels
+from swinmr_profiling.training.errors import DataError
 from tests.training.conftest import TINY_RUN, merged
-from training.dataset import SampleKey, build_dataset, input_channels
-from training.errors import DataError
 
 FULL = {"sampled_fraction": 1.0}
 

@@ -8,25 +8,25 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from configs import config_from_dict, load_config
-from tests.conftest import REPOSITORY
-from tests.training.conftest import TINY_RUN, merged
-from tests.training.test_loop import StopBefore, assert_same_bits
-from training.checkpoints import read_checkpoint
-from training.dataset import build_dataset
-from training.denoising import (
+from swinmr_profiling.configs import config_from_dict, load_config
+from swinmr_profiling.training.checkpoints import read_checkpoint
+from swinmr_profiling.training.dataset import build_dataset
+from swinmr_profiling.training.denoising import (
     build_denoising,
     build_preparation,
     from_network_range,
     to_network_range,
 )
-from training.distributed import World
-from training.errors import LossError
-from training.loop import TrainingRun
-from training.losses import DenoisingLoss, WeightedTarget, build_loss
-from training.step import training_step
-from training.step_memory import estimate_step
-from training.stopping import StopRequest
+from swinmr_profiling.training.distributed import World
+from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.loop import TrainingRun
+from swinmr_profiling.training.losses import DenoisingLoss, WeightedTarget, build_loss
+from swinmr_profiling.training.step import training_step
+from swinmr_profiling.training.step_memory import estimate_step
+from swinmr_profiling.training.stopping import StopRequest
+from tests.conftest import REPOSITORY
+from tests.training.conftest import TINY_RUN, merged
+from tests.training.test_loop import StopBefore, assert_same_bits
 
 TINY_UNET = {
     "model": {
@@ -199,7 +199,7 @@ def test_what_can_only_be_profiled_is_not_trained(model, said):
 
 
 def test_a_step_is_estimated_without_running_it():
-    from models.registry import build_model
+    from swinmr_profiling.models.registry import build_model
 
     config = config_of()
     estimate = estimate_step(build_model(config), config)

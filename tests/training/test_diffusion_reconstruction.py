@@ -8,17 +8,17 @@ import torch
 from torch import nn
 from torch.utils.data import default_collate
 
-from configs import config_from_dict
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.data_consistency import consistent, consistent_channels, sampled_error
+from swinmr_profiling.training.dataset import build_dataset
+from swinmr_profiling.training.denoising import to_network_range
+from swinmr_profiling.training.diffusion_reconstruction import build_sampler
+from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.evaluation import EvaluationOptions, evaluate
+from swinmr_profiling.training.loader import build_loader
+from swinmr_profiling.training.noise_schedule import prediction_target
 from tests.training.conftest import TINY_RUN, merged
 from tests.training.test_denoising import CPU, TINY_UNET
-from training.data_consistency import consistent, consistent_channels, sampled_error
-from training.dataset import build_dataset
-from training.denoising import to_network_range
-from training.diffusion_reconstruction import build_sampler
-from training.errors import LossError
-from training.evaluation import EvaluationOptions, evaluate
-from training.loader import build_loader
-from training.noise_schedule import prediction_target
 
 
 class Oracle(nn.Module):

@@ -8,13 +8,13 @@ import skimage.metrics
 import torch
 from torch import nn
 
-from configs import config_from_dict
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.dataset import build_dataset
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.evaluation import EvaluationOptions, ReconstructionError, evaluate
+from swinmr_profiling.training.evaluation_summary import summarise_evaluation, volume_table
+from swinmr_profiling.training.loader import build_loader
 from tests.training.conftest import TINY_RUN, merged
-from training.dataset import build_dataset
-from training.errors import DataError
-from training.evaluation import EvaluationOptions, ReconstructionError, evaluate
-from training.evaluation_summary import summarise_evaluation, volume_table
-from training.loader import build_loader
 
 CPU = torch.device("cpu")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.kspace import (
+from swinmr_profiling.training.kspace import (
     centre_crop,
     combine_coils,
     complex_noise,

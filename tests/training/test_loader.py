@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from configs import config_from_dict
-from training.dataset import SampleKey, build_dataset
-from training.errors import DataError
-from training.loader import EvaluationBatches, TrainingBatches, build_loader
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.dataset import SampleKey, build_dataset
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.loader import EvaluationBatches, TrainingBatches, build_loader
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -141,8 +141,8 @@ def test_a_bad_slice_in_a_worker_is_still_one_line(tmp_path):
 
 LOADING = """
 import os, signal, subprocess, sys, time
-from configs import config_from_dict
-from training.loader import build_loader
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.loader import build_loader
 
 data = {"num_workers": 2, "batch_size": 1, "phantom": {"slices": 50}}
 config = config_from_dict({"model": {"net_type": "swinir", "img_size": 16}, "data": data})

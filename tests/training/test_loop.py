@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from configs.training_sections import EarlyStoppingSection
+from swinmr_profiling.configs.training_sections import EarlyStoppingSection
+from swinmr_profiling.training.checkpoints import CheckpointError, read_checkpoint
+from swinmr_profiling.training.stopping import Progress
 from tests.training.resumed_runs import StopBefore
-from training.checkpoints import CheckpointError, read_checkpoint
-from training.stopping import Progress
 
 
 def tensors_of(content, prefix=""):

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torchvision.models import vgg19
 
-from configs import config_from_dict
-from training.errors import LossError
-from training.losses import (
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.losses import (
     CrossEntropyLoss,
     FrequencyLoss,
     SsimLoss,
@@ -20,8 +20,8 @@ from training.losses import (
     first_tensor,
     pixel_loss,
 )
-from training.perceptual_loss import IMAGENET_MEAN, IMAGENET_STD, PerceptualLoss
-from training.ssim import ssim
+from swinmr_profiling.training.perceptual_loss import IMAGENET_MEAN, IMAGENET_STD, PerceptualLoss
+from swinmr_profiling.training.ssim import ssim
 
 
 def config(components=None, loss_type="multi_component", **model):

@@ -5,8 +5,8 @@ import PIL.Image
 import pytest
 import scipy.io
 
-from training.errors import DataError
-from training.mask_files import read_mask
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.mask_files import read_mask
 
 
 def centred():

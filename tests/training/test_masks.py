@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.ndimage
 
-from training.masks import LINE_MASKS, PLANE_MASKS, central_lines, draw_mask
-from training.plane_masks import GOLDEN_ANGLE, _disc_growth
-from training.random_choice import round_at_random, weighted_choice
+from swinmr_profiling.training.masks import LINE_MASKS, PLANE_MASKS, central_lines, draw_mask
+from swinmr_profiling.training.plane_masks import GOLDEN_ANGLE, _disc_growth
+from swinmr_profiling.training.random_choice import round_at_random, weighted_choice
 
 KINDS = [*LINE_MASKS, *PLANE_MASKS]
 DRAWS = 1000

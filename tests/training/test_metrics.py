@@ -7,8 +7,8 @@ import pytest
 import skimage.metrics
 import torch
 
-from training.metrics import DEFINITIONS, MetricAccumulator, nmse, psnr, ssim, summarise
-from training.ssim import ssim as torch_ssim
+from swinmr_profiling.training.metrics import DEFINITIONS, MetricAccumulator, nmse, psnr, ssim, summarise
+from swinmr_profiling.training.ssim import ssim as torch_ssim
 
 
 def noisy_volume(seed=0, slices=4, side=40):

@@ -4,8 +4,13 @@ import pytest
 import torch
 from diffusers import DDPMScheduler
 
-from configs.diffusion_sections import DiffusionSection
-from training.noise_schedule import build_schedule, min_snr_weights, predicted_image, prediction_target
+from swinmr_profiling.configs.diffusion_sections import DiffusionSection
+from swinmr_profiling.training.noise_schedule import (
+    build_schedule,
+    min_snr_weights,
+    predicted_image,
+    prediction_target,
+)
 
 THEIR_NAMES = {"linear": "linear", "cosine": "squaredcos_cap_v2"}
 

@@ -6,11 +6,11 @@ import nibabel
 import numpy as np
 import pytest
 
-from configs import config_from_dict
-from training.dataset import build_dataset
-from training.errors import DataError
-from training.loader import build_loader
-from training.packaged import HEAD_POSITIONS, open_packaged
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.dataset import build_dataset
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.loader import build_loader
+from swinmr_profiling.training.packaged import HEAD_POSITIONS, open_packaged
 
 
 def test_packaged_data_is_split_by_position_with_guards():
@@ -68,6 +68,6 @@ def test_a_missing_package_is_said_before_training_starts(monkeypatch, package):
 
     monkeypatch.setattr(importlib, "import_module", without)
     for cached in ("_head", "_t1"):
-        getattr(importlib.import_module("training.packaged"), cached).cache_clear()
+        getattr(importlib.import_module("swinmr_profiling.training.packaged"), cached).cache_clear()
     with pytest.raises(DataError, match=f"the packaged data needs the package {package}"):
         build_dataset(config(patch_size=64), "train")

@@ -10,14 +10,14 @@ import pytest
 import torch
 import torchvision
 
-from training import perceptual_metric
-from training.perceptual_metric import (
+from swinmr_profiling.training import perceptual_metric
+from swinmr_profiling.training.perceptual_metric import (
     BACKBONE_NAME,
     PerceptualMetricError,
     choose_perceptual_metric,
     load_lpips,
 )
-from training.shift_tolerant_lpips import ShiftTolerantLpips, weights_file
+from swinmr_profiling.training.shift_tolerant_lpips import ShiftTolerantLpips, weights_file
 
 needs_stlpips = pytest.mark.skipif(weights_file() is None, reason="stlpips-pytorch is not installed")
 

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import skimage.data
 
-from training.phantom import PHASE_LIMIT, PhantomVolume, coil_sensitivities, shepp_logan, smooth_phase
+from swinmr_profiling.training.phantom import (
+    PHASE_LIMIT,
+    PhantomVolume,
+    coil_sensitivities,
+    shepp_logan,
+    smooth_phase,
+)
 
 
 def test_the_phantom_of_the_table_at_known_places():

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from swinmr_profiling.training.checkpoints import read_checkpoint, write_checkpoint
 from tests.training.resumed_runs import edited_lines
-from training.checkpoints import read_checkpoint, write_checkpoint
 
 
 def test_an_edited_rate_and_milestones_count_from_the_saved_step_on(stopped, go_on, logged):

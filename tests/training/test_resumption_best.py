@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from configs import config_from_dict
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.checkpoints import CheckpointError, CheckpointFolder, read_checkpoint
+from swinmr_profiling.training.resumption import compare_with_checkpoint
 from tests.training.conftest import TINY_RUN, merged
 from tests.training.resumed_runs import StopBefore, edited_lines
-from training.checkpoints import CheckpointError, CheckpointFolder, read_checkpoint
-from training.resumption import compare_with_checkpoint
 
 # What is edited, and whether the best so far can still be compared by PSNR and by the loss.
 BEST = {

@@ -2,12 +2,12 @@
 
 import pytest
 
-from configs import config_from_dict
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
+from swinmr_profiling.training.resumption import config_of, differences
 from tests.training.conftest import TINY_RUN, merged
 from tests.training.resumed_runs import edited_lines, without_config
 from tests.training.test_denoising import TINY_UNET
-from training.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
-from training.resumption import config_of, differences
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 import pytest
 
-from configs import config_from_dict
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.checkpoints import CheckpointError, CheckpointFolder, read_checkpoint
+from swinmr_profiling.training.resumption import with_recipe_of_checkpoint
 from tests.training.conftest import TINY_RUN, merged
 from tests.training.resumed_runs import FOUR_STEPS, StopBefore, edited_lines, without_config
 from tests.training.test_loop import assert_same_bits
-from training.checkpoints import CheckpointError, CheckpointFolder, read_checkpoint
-from training.resumption import with_recipe_of_checkpoint
 
 EDITS = {
     "training.optimizer": {"type": "sgd", "lr": 0.5},

@@ -4,9 +4,9 @@ import pytest
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler
 
-from configs.diffusion_sections import DiffusionSection
-from training.noise_schedule import build_schedule, predicted_image, prediction_target
-from training.sampling import guided, sample, sampling_timesteps, step_back
+from swinmr_profiling.configs.diffusion_sections import DiffusionSection
+from swinmr_profiling.training.noise_schedule import build_schedule, predicted_image, prediction_target
+from swinmr_profiling.training.sampling import guided, sample, sampling_timesteps, step_back
 
 THEIR_PREDICTIONS = {"epsilon": "epsilon", "v": "v_prediction", "x0": "sample"}
 THEIR_SCHEDULES = {"linear": "linear", "cosine": "squaredcos_cap_v2"}

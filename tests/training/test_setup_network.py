@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 
-from configs import load_config
-from models.registry import build_model
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.training import setup_network
+from swinmr_profiling.training.setup_checks import SetupContext
+from swinmr_profiling.training.single_step_process import StepReport
 from tests.training.conftest import TINY_RUN
-from training import setup_network
-from training.setup_checks import SetupContext
-from training.single_step_process import StepReport
 
 
 @pytest.mark.parametrize(("free_mib", "status"), [(999, "failed"), (1000, "ok")])
@@ -23,7 +23,9 @@ def test_of_a_gpu_the_step_is_predicted(tmp_path, monkeypatch, free_mib, status)
         memory_kind="CUDA caching allocator",
         sample="a phantom",
     )
-    monkeypatch.setattr("training.single_step_process.run_single_step", lambda *a, **k: report)
+    monkeypatch.setattr(
+        "swinmr_profiling.training.single_step_process.run_single_step", lambda *a, **k: report
+    )
     monkeypatch.setattr(setup_network, "_free_bytes", lambda context: free_mib * 2**20)
     context = SetupContext("tiny.json", lambda: 0, lambda context: 1000 * 2**20)
     file = tmp_path / "tiny.json"
@@ -40,7 +42,9 @@ def test_what_cannot_be_predicted_says_why_and_the_step_is_made_all_the_same(tmp
         raise RuntimeError("the predicting process died\nat some line")
 
     report = StepReport(0.5, 1.0, 900 * 2**20, "CUDA caching allocator", "a phantom")
-    monkeypatch.setattr("training.single_step_process.run_single_step", lambda *a, **k: report)
+    monkeypatch.setattr(
+        "swinmr_profiling.training.single_step_process.run_single_step", lambda *a, **k: report
+    )
     monkeypatch.setattr(setup_network, "_free_bytes", lambda context: 0)
     context = SetupContext("tiny.json", lambda: 0, predict)
     file = tmp_path / "tiny.json"

@@ -13,10 +13,10 @@ import pytest
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
-from configs import config_from_dict
-from training.errors import DataError
-from training.optional_packages import require
-from training.sources import has_split, open_folder, open_split
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.sources import has_split, open_folder, open_split
 
 
 def random(*shape, seed=0):

@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from configs import config_from_dict
-from configs.training_sections import OptimizerSection, SchedulerSection
-from tests.training.conftest import TINY_RUN, merged
-from training.losses import LossValue
-from training.optimisation import build_optimizer, learning_rate_factor
-from training.step import (
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.configs.training_sections import OptimizerSection, SchedulerSection
+from swinmr_profiling.training.losses import LossValue
+from swinmr_profiling.training.optimisation import build_optimizer, learning_rate_factor
+from swinmr_profiling.training.step import (
     MicroBatch,
     NonFiniteLossError,
     StepSettings,
@@ -19,6 +18,7 @@ from training.step import (
     build_state,
     training_step,
 )
+from tests.training.conftest import TINY_RUN, merged
 
 
 class SquaredDifference(nn.Module):

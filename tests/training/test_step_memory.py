@@ -2,10 +2,16 @@
 
 import torch
 
-from configs import config_from_dict
-from models.registry import build_model
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.training.step_memory import (
+    MARGIN,
+    PROCESS_BYTES,
+    LiveBytes,
+    StepEstimate,
+    estimate_step,
+)
 from tests.training.conftest import TINY_RUN, merged
-from training.step_memory import MARGIN, PROCESS_BYTES, LiveBytes, StepEstimate, estimate_step
 
 
 def test_live_bytes_by_hand():

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from profiler.comparing.cell_words import not_compared, other_differences
-from profiler.comparing.comparison import compare
-from profiler.comparing.console_table import console_lines
-from profiler.comparing.csv_file import csv_text
-from profiler.comparing.gate import slower_than
-from profiler.comparing.html_file import html_text
-from profiler.comparing.latency_difference import Verdict
-from profiler.comparing.markdown_file import markdown_text
-from profiler.profile_file import parse_profile
-from profiler.reports.view import view_of
+from swinmr_profiling.profiler.comparing.cell_words import not_compared, other_differences
+from swinmr_profiling.profiler.comparing.comparison import compare
+from swinmr_profiling.profiler.comparing.console_table import console_lines
+from swinmr_profiling.profiler.comparing.csv_file import csv_text
+from swinmr_profiling.profiler.comparing.gate import slower_than
+from swinmr_profiling.profiler.comparing.html_file import html_text
+from swinmr_profiling.profiler.comparing.latency_difference import Verdict
+from swinmr_profiling.profiler.comparing.markdown_file import markdown_text
+from swinmr_profiling.profiler.profile_file import parse_profile
+from swinmr_profiling.profiler.reports.view import view_of
 from tests.made_profiles import (
     ORIGINAL,
     SAMPLES_1,

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from profiler.comparing.console_table import console_lines
-from profiler.reports import words
+from swinmr_profiling.profiler.comparing.console_table import console_lines
+from swinmr_profiling.profiler.reports import words
 from tests.made_profiles import SAMPLES_1, architecture, predicted_training, ran, recommended, with_training
 from tests.made_profiles import profile as made_profile
 from tests.profiler.comparing.test_comparison import compared

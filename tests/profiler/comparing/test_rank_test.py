@@ -5,7 +5,7 @@ import random
 import pytest
 from scipy.stats import mannwhitneyu
 
-from profiler.comparing.rank_test import rank_test, smallest_p
+from swinmr_profiling.profiler.comparing.rank_test import rank_test, smallest_p
 
 
 def test_by_hand():

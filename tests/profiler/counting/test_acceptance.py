@@ -11,9 +11,9 @@ from spandrel.architectures.SwinIR import SwinIR
 from torch import nn
 from transformers import CLIPTextConfig, CLIPTextModel
 
-from configs import load_config
-from models.registry import build_model
-from profiler.counting import count_forward
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.counting import count_forward
 
 # Stable Diffusion 2.1-base and FLUX.1-dev, from their released configs.
 SD21_UNET = {

@@ -8,15 +8,15 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from profiler.counting import (
+from swinmr_profiling.profiler.counting import (
     count_forward,
     count_training_step,
     cross_check_module,
     forward_backward,
     register_formula,
 )
-from profiler.counting.operator_table import COUNTED
-from scripts.counter_modules import Call, inference_mode
+from swinmr_profiling.profiler.counting.operator_table import COUNTED
+from swinmr_profiling.scripts.counter_modules import Call, inference_mode
 
 C64 = torch.complex64
 # (2, 4, 3 x 3) over 16 x 16 places.

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from profiler.counting import count_forward
-from profiler.counting.meta_copy import copy_to
+from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.profiler.counting.meta_copy import copy_to
 
 X = torch.zeros(5, 8)
 

@@ -10,8 +10,14 @@ import torchvision
 from spandrel.architectures.SwinIR import SwinIR
 from torch import nn
 
-from profiler.counting import CrossCheck, count_forward, cross_check, cross_check_module, second_opinion
-from scripts.counter_cases import CASES
+from swinmr_profiling.profiler.counting import (
+    CrossCheck,
+    count_forward,
+    cross_check,
+    cross_check_module,
+    second_opinion,
+)
+from swinmr_profiling.scripts.counter_cases import CASES
 
 TINY_CONFIG = {
     "experiment_name": "tiny",

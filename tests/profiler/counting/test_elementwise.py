@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from profiler.counting import count_forward
-from scripts.counter_modules import Call
+from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.scripts.counter_modules import Call
 
 COMPLEX = torch.zeros(2, 8, 8, dtype=torch.complex64)
 

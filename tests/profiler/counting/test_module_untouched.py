@@ -10,7 +10,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules import module as module_globals
 
-from profiler.counting import count_forward, count_training_step, cross_check_module, forward_backward
+from swinmr_profiling.profiler.counting import (
+    count_forward,
+    count_training_step,
+    cross_check_module,
+    forward_backward,
+)
 
 
 class Network(nn.Module):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from profiler.counting import count_forward
-from profiler.counting.engine import CountingMode
-from profiler.counting.module_tree import ModuleTracker
-from scripts.counter_cases import CASES
+from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.scripts.counter_cases import CASES
 
 MODES = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from profiler.counting import count_forward
+from swinmr_profiling.profiler.counting import count_forward
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from profiler.counting import count_forward, count_training_step, forward_backward
-from profiler.counting.engine import CountingMode
-from profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.profiler.counting import count_forward, count_training_step, forward_backward
+from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 
 X = torch.zeros(5, 8)
 ONE = 5 * 8 * 8  # MACs of one Linear(8, 8) on X

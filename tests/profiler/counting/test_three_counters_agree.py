@@ -11,8 +11,8 @@ from spandrel.architectures.SwinIR import SwinIR
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from profiler.counting import count_forward
-from profiler.counting.fvcore_count import count_with_fvcore
+from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.profiler.counting.fvcore_count import count_with_fvcore
 
 SIDE = 224
 

@@ -5,7 +5,7 @@ import torch
 from torchvision import models
 from torchvision.models import regnet
 
-from profiler.counting import count_forward
+from swinmr_profiling.profiler.counting import count_forward
 
 TOLERANCE_GMACS = 0.0005  # the metadata have three decimals
 NAMES = [name for name in models.list_models(module=models) if not name.startswith("raft")]

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from configs import config_from_dict
-from models.registry import build_model
-from profiler.counting import count_forward, count_training_step, forward_backward
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.counting import count_forward, count_training_step, forward_backward
 
 
 def differentiable(*shape: int) -> torch.Tensor:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from profiler.counting import count_forward, register_formula
-from profiler.counting.free_operators import FREE
-from profiler.counting.operator_table import COUNTED
+from swinmr_profiling.profiler.counting import count_forward, register_formula
+from swinmr_profiling.profiler.counting.free_operators import FREE
+from swinmr_profiling.profiler.counting.operator_table import COUNTED
 
 
 @torch.library.custom_op("counting_tests::project", mutates_args=())

@@ -2,12 +2,12 @@
 
 import pytest
 
-from profiler.pipelines.component_counts import ComponentCounts
-from profiler.pipelines.cost import cost_pipeline
-from profiler.pipelines.cost_records import PipelineRequest
-from profiler.pipelines.definition import load_pipeline
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.schedule import (
+from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.cost_records import PipelineRequest
+from swinmr_profiling.profiler.pipelines.definition import load_pipeline
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.schedule import (
     count_timesteps,
     make_scheduler,
     replace_scheduler,

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from profiler.pipelines.definition import (
+from swinmr_profiling.profiler.pipelines.definition import (
     DEFINITIONS_DIR,
     TextEncoder,
     list_pipelines,
     load_pipeline,
     read_definition,
 )
-from profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 
 def test_all_24_are_there_and_say_where_from():

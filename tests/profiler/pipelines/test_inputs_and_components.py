@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from profiler.pipelines.components import build_on_meta
-from profiler.pipelines.definition import Component, load_pipeline
-from profiler.pipelines.errors import PipelineError
-from profiler.pipelines.fast_meta import FastElementwise
-from profiler.pipelines.fused_attention import FusedAttention
-from profiler.pipelines.inputs import DenoiserCall, denoiser_arguments
-from profiler.pipelines.libraries import find_class
-from profiler.pipelines.measure import measure_call
+from swinmr_profiling.profiler.pipelines.components import build_on_meta
+from swinmr_profiling.profiler.pipelines.definition import Component, load_pipeline
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.fast_meta import FastElementwise
+from swinmr_profiling.profiler.pipelines.fused_attention import FusedAttention
+from swinmr_profiling.profiler.pipelines.inputs import DenoiserCall, denoiser_arguments
+from swinmr_profiling.profiler.pipelines.libraries import find_class
+from swinmr_profiling.profiler.pipelines.measure import measure_call
 
 pytest.importorskip("diffusers")
 CALL = DenoiserCall(1, 8, 8, 5, 64, 64)

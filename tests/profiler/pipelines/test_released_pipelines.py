@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from profiler.pipelines.component_counts import ComponentCounts
-from profiler.pipelines.components import build_on_meta, parameter_count
-from profiler.pipelines.cost import cost_pipeline
-from profiler.pipelines.cost_records import PipelineRequest
-from profiler.pipelines.definition import list_pipelines, load_pipeline
+from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.components import build_on_meta, parameter_count
+from swinmr_profiling.profiler.pipelines.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.cost_records import PipelineRequest
+from swinmr_profiling.profiler.pipelines.definition import list_pipelines, load_pipeline
 
 pytest.importorskip("diffusers")
 

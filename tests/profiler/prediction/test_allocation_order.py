@@ -6,7 +6,12 @@ import zlib
 import numpy as np
 import pytest
 
-from profiler.prediction.allocation_order import AllocationOrder, AllocationOrderError, packed, unpacked
+from swinmr_profiling.profiler.prediction.allocation_order import (
+    AllocationOrder,
+    AllocationOrderError,
+    packed,
+    unpacked,
+)
 
 
 def order(events=(1, 2, -1, 3, -3, -2), fixed=(100, 7, 100), per_sample=(10, 0, 10)):

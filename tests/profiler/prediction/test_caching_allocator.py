@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from configs import load_config
-from models.registry import build_model
-from profiler.prediction.caching_allocator import CachingAllocator, SimulatedOutOfMemoryError
-from profiler.prediction.traced_step import trace_training
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.prediction.caching_allocator import CachingAllocator, SimulatedOutOfMemoryError
+from swinmr_profiling.profiler.prediction.traced_step import trace_training
 from tests.plain_allocator import PlainAllocator
 
 MIB = 2**20

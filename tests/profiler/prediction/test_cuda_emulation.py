@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.attention import attention_policy
-from profiler.prediction.cuda_emulation import attention_kernel, cuda_on_meta
+from swinmr_profiling.models.attention import attention_policy
+from swinmr_profiling.profiler.prediction.cuda_emulation import attention_kernel, cuda_on_meta
 
 
 def meta(*shape, dtype=torch.float32, **options):

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from configs import load_config
-from models.inputs import BuiltModel, InputSpec
-from models.registry import build_model
-from profiler.prediction import traced_step
-from profiler.prediction.replay import live_by_category, live_peak
-from profiler.prediction.storage_trace import PHASES, StorageTrace
-from profiler.prediction.traced_step import trace_training
-from training.losses import LossValue
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.prediction import traced_step
+from swinmr_profiling.profiler.prediction.replay import live_by_category, live_peak
+from swinmr_profiling.profiler.prediction.storage_trace import PHASES, StorageTrace
+from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.training.losses import LossValue
 
 MIB, KIB = 2**20, 2**10
 WIDE, NARROW = 1024, 64

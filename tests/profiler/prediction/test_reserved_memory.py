@@ -5,13 +5,13 @@ import random
 import numpy as np
 import pytest
 
-from configs import load_config
-from models.registry import build_model
-from profiler.prediction.affine_trace import align
-from profiler.prediction.allocation_order import AllocationOrder
-from profiler.prediction.replay import live_peak, replay
-from profiler.prediction.reserved_memory import ReservedMemory
-from profiler.prediction.traced_step import trace_training
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.prediction.affine_trace import align
+from swinmr_profiling.profiler.prediction.allocation_order import AllocationOrder
+from swinmr_profiling.profiler.prediction.replay import live_peak, replay
+from swinmr_profiling.profiler.prediction.reserved_memory import ReservedMemory
+from swinmr_profiling.profiler.prediction.traced_step import trace_training
 from tests.plain_allocator import PlainAllocator
 
 MIB = 2**20

@@ -11,14 +11,14 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from configs import load_config
-from models.inputs import BuiltModel, InputSpec
-from models.registry import build_model
-from profiler.prediction.affine_trace import align
-from profiler.prediction.replay import live_peak
-from profiler.prediction.traced_step import TRACED_STEPS, copy_with_data, trace_training
-from training.losses import build_loss
-from training.step import MicroBatch, build_settings, build_state, training_step
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.prediction.affine_trace import align
+from swinmr_profiling.profiler.prediction.replay import live_peak
+from swinmr_profiling.profiler.prediction.traced_step import TRACED_STEPS, copy_with_data, trace_training
+from swinmr_profiling.training.losses import build_loss
+from swinmr_profiling.training.step import MicroBatch, build_settings, build_state, training_step
 
 SWINMR = {
     "net_type": "swinmr",

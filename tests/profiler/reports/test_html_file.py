@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from profiler.profile_file import ProfileFileError, parse_profile
-from profiler.reports.charts import charts_of
-from profiler.reports.html_file import html_text
-from profiler.reports.palette import MARKED
-from profiler.reports.view import view_of
-from profiler.reports.words import milliseconds
+from swinmr_profiling.profiler.profile_file import ProfileFileError, parse_profile
+from swinmr_profiling.profiler.reports.charts import charts_of
+from swinmr_profiling.profiler.reports.html_file import html_text
+from swinmr_profiling.profiler.reports.palette import MARKED
+from swinmr_profiling.profiler.reports.view import view_of
+from swinmr_profiling.profiler.reports.words import milliseconds
 from tests.made_profiles import MIB, ORIGINAL, failed, gpu, partial, profile, ran, recommended, with_training
 from tests.training_profiles import replayed
 
@@ -286,7 +286,7 @@ def test_a_tree_of_many_modules_is_cut_and_says_so():
 
 
 def test_charts_as_files(tmp_path):
-    from profiler.reports.plot_files import write_plots
+    from swinmr_profiling.profiler.reports.plot_files import write_plots
 
     files = write_plots(view(with_training()), tmp_path / "charts")
     assert sorted(file.name for file in files) == sorted(

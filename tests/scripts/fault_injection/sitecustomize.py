@@ -17,10 +17,10 @@ faults = json.loads(os.environ.get("FAULTS", "{}"))
 
 if "vmstat" in faults:
     sys.path[:0] = [str(Path(faults["repository"], "src")), faults["repository"]]
-    import profiler.failures
+    import swinmr_profiling.profiler.failures
 
-    profiler.failures.VMSTAT = Path(faults["vmstat"])
-    profiler.failures.PROC_CGROUP = Path("/no/cgroup")
+    swinmr_profiling.profiler.failures.VMSTAT = Path(faults["vmstat"])
+    swinmr_profiling.profiler.failures.PROC_CGROUP = Path("/no/cgroup")
 
 if "full_disk_from" in faults:
     synchronise, calls = os.fsync, []

@@ -138,5 +138,6 @@ def _changed(theirs: dict, ours: dict) -> list[str]:
     return [
         f"{key} {theirs.get(key)!r} there, {value!r} here"
         for key, value in ours.items()
-        if theirs.get(key) != value
+        # A profile of another machine is of the same network.
+        if key != "target_folder" and theirs.get(key) != value
     ]

@@ -9,15 +9,9 @@ from pathlib import Path
 
 from swinmr_profiling import CHECKOUT
 
-
-def _own_folders() -> set[Path]:
-    file = getattr(sys.modules["__main__"], "__file__", None)
-    if file is None:
-        return set()
-    folder = Path(file).resolve().parent
-    # The checkout as well: a PYTHONPATH that names it must not bring it back.
-    return {folder, CHECKOUT} if CHECKOUT in (folder, folder.parent) else {folder}
-
-
-_OWN = _own_folders()
-sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in _OWN]
+if CHECKOUT is not None:
+    _COMMANDS = (CHECKOUT, CHECKOUT / "scripts")
+    _RUN = getattr(sys.modules["__main__"], "__file__", None)
+    if _RUN is not None and Path(_RUN).resolve().parent in _COMMANDS:
+        # Wherever it stands: a PYTHONPATH that names the checkout must not bring it back.
+        sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in _COMMANDS]

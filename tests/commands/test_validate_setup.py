@@ -332,6 +332,16 @@ def test_the_profile_of_another_network_is_stale(write_config, validate, tmp_pat
     assert found["profile"][0]["status"] == "warning"
     assert "embed_dim 16 there, 8 here" in found["profile"][0]["detail"]
     assert "scripts/profile_model.py --config" in found["profile"][0]["advice"]
+    # The same network, kept somewhere else: a profile that was made on another machine.
+    own = {"net_type": "custom", "target": "own:Net", "input_shapes": [[1, 8, 8]]}
+    config = write_config({"training.profile": "profile.json", "model": own})
+    resolved = {"model": {**own, "kwargs": {}, "target_folder": "/elsewhere"}}
+    unset = ("training_input_shapes", "cross_check_input_shapes", "input_dtypes")
+    resolved["model"].update(dict.fromkeys(unset))
+    content = {"schema_version": 1, "status": "complete", "config": {"resolved": resolved}}
+    (tmp_path / "profile.json").write_text(json.dumps(content))
+    _, found = validate("--config", config, *SLOW)
+    assert found["profile"][0]["status"] == "ok"
     (tmp_path / "profile.json").write_text("half a pro")
     _, found = validate("--config", config, *SLOW)
     assert "is no profile" in found["profile"][0]["detail"]

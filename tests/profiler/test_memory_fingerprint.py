@@ -95,6 +95,14 @@ def test_what_does_not_leaves_it(change):
     assert fingerprint(**change) == fingerprint()
 
 
+def test_the_same_network_kept_elsewhere_is_the_same():
+    def of(folder):
+        own = {"net_type": "custom", "target": "own:Net", "input_shapes": [[1, 8, 8]], **folder}
+        return memory_fingerprint(config_from_dict({"model": own}))
+
+    assert of({"target_folder": "/elsewhere"}) == of({})
+
+
 def test_true_is_bf16_and_three_accumulated_need_what_two_need():
     assert fingerprint(system__mixed_precision=True) == fingerprint(system__mixed_precision="bf16")
     assert fingerprint(training__accumulate=3) == fingerprint(training__accumulate=2)

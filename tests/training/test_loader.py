@@ -154,7 +154,7 @@ next(batches), next(batches)  # one of each process
 def run(code):
     """Runs code after two loader processes have started, in a process of its own that must end."""
     command = [sys.executable, "-c", LOADING + code]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
 

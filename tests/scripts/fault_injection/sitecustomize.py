@@ -16,7 +16,7 @@ from pathlib import Path
 faults = json.loads(os.environ.get("FAULTS", "{}"))
 
 if "vmstat" in faults:
-    sys.path[:0] = [str(Path(faults["repository"], "src")), faults["repository"]]
+    sys.path.insert(0, str(Path(faults["repository"], "src")))
     import swinmr_profiling.profiler.failures
 
     swinmr_profiling.profiler.failures.VMSTAT = Path(faults["vmstat"])

@@ -20,8 +20,8 @@ import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
-from swinmr_profiling.profiler.command_line import device, positive_int
-from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.run.command_line import device, positive_int
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -64,14 +64,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(message, file=sys.stderr)
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from swinmr_profiling.models.errors import ModelError
-    from swinmr_profiling.profiler.devices import DeviceError, resolve_device
-    from swinmr_profiling.training.checkpoints import CheckpointError
+    from swinmr_profiling.profiler.measure.devices import DeviceError, resolve_device
     from swinmr_profiling.training.errors import DataError, LossError
-    from swinmr_profiling.training.evaluation import ReconstructionError
-    from swinmr_profiling.training.evaluation_console import summary_lines
-    from swinmr_profiling.training.evaluation_run import EvaluationRequest, run_evaluation
-    from swinmr_profiling.training.perceptual_metric import PerceptualMetricError
-    from swinmr_profiling.training.stopping import stop_on_signals
+    from swinmr_profiling.training.evaluation.evaluation import ReconstructionError
+    from swinmr_profiling.training.evaluation.evaluation_console import summary_lines
+    from swinmr_profiling.training.evaluation.evaluation_run import EvaluationRequest, run_evaluation
+    from swinmr_profiling.training.evaluation.perceptual_metric import PerceptualMetricError
+    from swinmr_profiling.training.run.checkpoints import CheckpointError
+    from swinmr_profiling.training.run.stopping import stop_on_signals
 
     mistakes = (ModelError, DeviceError, CheckpointError, DataError, LossError, ReconstructionError)
     try:

@@ -21,7 +21,7 @@ import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
-from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -62,11 +62,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(message, file=sys.stderr)
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from swinmr_profiling.models.errors import ModelError
-    from swinmr_profiling.profiler.batch_size_choice import BatchSizeError
-    from swinmr_profiling.training.checkpoints import CheckpointError
+    from swinmr_profiling.profiler.batch_size.choice_for_training import BatchSizeError
     from swinmr_profiling.training.distributed import DistributedError
     from swinmr_profiling.training.errors import DataError, LossError
-    from swinmr_profiling.training.step import NonFiniteLossError
+    from swinmr_profiling.training.run.checkpoints import CheckpointError
+    from swinmr_profiling.training.step.training_step import NonFiniteLossError
 
     mistakes = (BatchSizeError, ModelError, DataError, LossError, CheckpointError, DistributedError)
     try:
@@ -83,9 +83,9 @@ def chosen_batch_size(config, parsed: argparse.Namespace, world):
     """What the profile recommends for this device. Raises BatchSizeError."""
     import torch
 
-    from swinmr_profiling.profiler.batch_size_choice import Device, choose_batch_size
-    from swinmr_profiling.profiler.host_memory import available_bytes
-    from swinmr_profiling.training.losses import build_loss
+    from swinmr_profiling.profiler.batch_size.choice_for_training import Device, choose_batch_size
+    from swinmr_profiling.profiler.measure.host_memory import available_bytes
+    from swinmr_profiling.training.step.losses import build_loss
 
     if world.device.type == "cuda":
         properties = torch.cuda.get_device_properties(world.device)
@@ -104,12 +104,12 @@ def chosen_batch_size(config, parsed: argparse.Namespace, world):
 
 def train(config, parsed: argparse.Namespace) -> int:
     """Trains, and prints how it went; returns the exit status."""
-    from swinmr_profiling.profiler.batch_size_choice import with_choice
+    from swinmr_profiling.profiler.batch_size.choice_for_training import with_choice
     from swinmr_profiling.training.distributed import open_world
-    from swinmr_profiling.training.loop import TrainingRun
-    from swinmr_profiling.training.resumption import with_recipe_of_checkpoint
-    from swinmr_profiling.training.run_folders import checkpoint_folder
-    from swinmr_profiling.training.stopping import stop_on_signals
+    from swinmr_profiling.training.run.loop import TrainingRun
+    from swinmr_profiling.training.run.resumption import with_recipe_of_checkpoint
+    from swinmr_profiling.training.run.run_folders import checkpoint_folder
+    from swinmr_profiling.training.run.stopping import stop_on_signals
 
     with open_world(parsed.device) as world, stop_on_signals() as stop:
         kept: list[str] = []

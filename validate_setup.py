@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
-from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
-from swinmr_profiling.training.setup_checks import Finding, SetupContext, overall, run_checks
-from swinmr_profiling.training.setup_suite import CHECKS
+from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, overall, run_checks
+from swinmr_profiling.training.setup.setup_suite import CHECKS
 
 EXIT_FAILED = 1  # a check failed
 
@@ -53,7 +53,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def available_bytes() -> int:
     """Host memory that can still be taken, under the cgroup's limit."""
-    from swinmr_profiling.profiler.host_memory import available_bytes as host_available_bytes
+    from swinmr_profiling.profiler.measure.host_memory import available_bytes as host_available_bytes
 
     return host_available_bytes()
 
@@ -62,7 +62,7 @@ def predict_step_bytes(context: SetupContext) -> int:
     """Device memory of one training step of one sample on the context's CUDA device."""
     import torch
 
-    from swinmr_profiling.profiler.single_step import predict_single_step_bytes
+    from swinmr_profiling.profiler.prediction.single_step import predict_single_step_bytes
 
     major, minor = torch.cuda.get_device_capability(context.device)
     return predict_single_step_bytes(

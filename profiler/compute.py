@@ -15,16 +15,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from swinmr_profiling.profiler.devices import PRECISIONS
-from swinmr_profiling.profiler.pipelines.anatomy import find_anatomy, live_definition
-from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
-from swinmr_profiling.profiler.pipelines.cost import cost_pipeline
-from swinmr_profiling.profiler.pipelines.cost_records import PipelineCost, PipelineRequest
-from swinmr_profiling.profiler.pipelines.definition import PipelineDefinition
+from swinmr_profiling.profiler.measure.devices import PRECISIONS
+from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineCost, PipelineRequest
+from swinmr_profiling.profiler.pipelines.defined.definition import PipelineDefinition
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
-from swinmr_profiling.profiler.pipelines.live_record import live_record
-from swinmr_profiling.profiler.pipelines.record import summary_record
-from swinmr_profiling.profiler.pipelines.recorder import RecordedRun, recording
+from swinmr_profiling.profiler.pipelines.live.anatomy import find_anatomy, live_definition
+from swinmr_profiling.profiler.pipelines.live.live_record import live_record
+from swinmr_profiling.profiler.pipelines.live.recorder import RecordedRun, recording
+from swinmr_profiling.profiler.pipelines.output.record import summary_record
 
 
 def create_profiler(enabled: bool = True) -> ComputeProfiler:

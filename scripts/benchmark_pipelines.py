@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
-from swinmr_profiling.profiler.pipelines.definition import list_pipelines
+from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines
 
 COMMAND = Path(__file__).resolve().parent / "profile_pipeline.py"
 SIDE_PX, ALL_SIDE_PX = 1024, 512

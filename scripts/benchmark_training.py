@@ -21,8 +21,8 @@ import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict, load_config
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.training.distributed import open_world
-from swinmr_profiling.training.loop import TrainingRun
-from swinmr_profiling.training.stopping import stop_on_signals
+from swinmr_profiling.training.run.loop import TrainingRun
+from swinmr_profiling.training.run.stopping import stop_on_signals
 
 
 def main() -> int:

@@ -20,14 +20,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
-from swinmr_profiling.profiler.command_line import OneLineParser, device, positive_seconds
-from swinmr_profiling.profiler.earlier_results import gpu_check_results
-from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.gpu_check.check import GpuCheck
 from swinmr_profiling.profiler.gpu_check.combinations import dry_combinations, gpu_combinations
 from swinmr_profiling.profiler.gpu_check.measured import table
-from swinmr_profiling.profiler.result_file import ResultFile
-from swinmr_profiling.profiler.worker_process import RequestRefusedError, WorkerError
+from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError
+from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.record.earlier_results import gpu_check_results
+from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.run.command_line import OneLineParser, device, positive_seconds
 
 DEFAULT_OUTPUT = "results/gpu_check.json"
 DEFAULT_TIME_BUDGET_S = 480.0

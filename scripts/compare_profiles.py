@@ -26,9 +26,14 @@ from swinmr_profiling.profiler.comparing.command import (
 )
 from swinmr_profiling.profiler.comparing.command_line import parse_compare_arguments
 from swinmr_profiling.profiler.comparing.gate import slower_than
-from swinmr_profiling.profiler.console import Console, terminal_columns
-from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_GATE_FAILED, EXIT_PARTIAL
-from swinmr_profiling.profiler.profile_file import ProfileFileError
+from swinmr_profiling.profiler.options.exit_codes import (
+    EXIT_BAD_INPUT,
+    EXIT_DONE,
+    EXIT_GATE_FAILED,
+    EXIT_PARTIAL,
+)
+from swinmr_profiling.profiler.record.reading import ProfileFileError
+from swinmr_profiling.profiler.reports.console.terminal import Console, terminal_columns
 from swinmr_profiling.profiler.reports.exports import distinct
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
 

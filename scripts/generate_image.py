@@ -19,19 +19,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
-from swinmr_profiling.profiler.command_line import OneLineParser, device, non_negative_int, positive_int
-from swinmr_profiling.profiler.console import Console
-from swinmr_profiling.profiler.devices import PRECISIONS
-from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.measure.devices import PRECISIONS
+from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.pipelines.command_line import finite_number
-from swinmr_profiling.profiler.pipelines.generation import (
+from swinmr_profiling.profiler.pipelines.live.generation import (
     CONFIG_NAME,
     DEFAULT_GUIDANCE_SCALE,
     DEFAULT_STEPS,
     generate_image,
     generate_images_sequential,
 )
-from swinmr_profiling.profiler.pipelines.generation_report import print_image_profile
+from swinmr_profiling.profiler.pipelines.output.generation_report import print_image_profile
+from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.run.command_line import OneLineParser, device, non_negative_int, positive_int
 
 __all__ = ["generate_image", "generate_images_sequential", "main"]
 

@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
-from swinmr_profiling.profiler.command_line import listed_models, parse_profile_arguments
-from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
-from swinmr_profiling.profiler.gpus import listed_gpus
-from swinmr_profiling.profiler.profile_command import USER_ERRORS, profile_one, profile_several
+from swinmr_profiling.profiler.batch_size.gpus import listed_gpus
+from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from swinmr_profiling.profiler.run.command_line import listed_models, parse_profile_arguments
+from swinmr_profiling.profiler.run.profile_command import USER_ERRORS, profile_one, profile_several
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -19,26 +19,31 @@ import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError
 from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
-from swinmr_profiling.profiler.console import Console
-from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_NOTHING_FITS, EXIT_PARTIAL
-from swinmr_profiling.profiler.gpus import listed_gpus
-from swinmr_profiling.profiler.profile_file import ProfileFileError
-from swinmr_profiling.profiler.recommendation_command_line import (
-    NoBudgetError,
-    RecommendationArguments,
-    parse_recommendation_arguments,
-)
-from swinmr_profiling.profiler.recommendation_writing import (
+from swinmr_profiling.profiler.batch_size.config_writing import (
     RecommendationWritingError,
     check_config_matches,
     write_recommendation,
 )
-from swinmr_profiling.profiler.training_console import print_training_recommendation
-from swinmr_profiling.profiler.training_profile_file import read_training_profile
-from swinmr_profiling.profiler.training_recommendation import (
+from swinmr_profiling.profiler.batch_size.gpus import listed_gpus
+from swinmr_profiling.profiler.batch_size.training_profile import read_training_profile
+from swinmr_profiling.profiler.batch_size.training_recommendation import (
     TargetBatchError,
     needs_exit_3,
     recommend_training,
+)
+from swinmr_profiling.profiler.options.exit_codes import (
+    EXIT_BAD_INPUT,
+    EXIT_DONE,
+    EXIT_NOTHING_FITS,
+    EXIT_PARTIAL,
+)
+from swinmr_profiling.profiler.record.reading import ProfileFileError
+from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
+from swinmr_profiling.profiler.run.recommendation_command_line import (
+    NoBudgetError,
+    RecommendationArguments,
+    parse_recommendation_arguments,
 )
 
 

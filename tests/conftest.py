@@ -130,7 +130,7 @@ def custom_config(tmp_path):
 @pytest.fixture(scope="session")
 def profile_schema():
     """Validator of the committed schema."""
-    schema = json.loads((REPOSITORY / "profiler/profile.schema.json").read_text())
+    schema = json.loads((REPOSITORY / "profiler/record/profile.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
@@ -170,7 +170,10 @@ def load_tiny_pipeline(tiny_pipeline_folders):
     """Loads one of them from its folder."""
 
     def load(kind):
-        from swinmr_profiling.profiler.pipelines.generation import GenerationSettings, load_pipeline_object
+        from swinmr_profiling.profiler.pipelines.live.generation import (
+            GenerationSettings,
+            load_pipeline_object,
+        )
 
         pipe = load_pipeline_object(str(tiny_pipeline_folders[kind]), GenerationSettings("", device="cpu"))
         pipe.set_progress_bar_config(disable=True)

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 
-from swinmr_profiling.profiler.prediction.allocation_order import AllocationOrder, packed
+from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder, packed
 from tests import made_profiles
 
 MIB = 2**20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from swinmr_profiling.profiler.comparing.comparison import Cell, Comparison, Row
-from swinmr_profiling.profiler.reports import words
+from swinmr_profiling.profiler.reports.views import words
 
 FORMATS: dict[str, Callable] = {
     "count": words.count,

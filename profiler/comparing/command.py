@@ -10,10 +10,10 @@ from swinmr_profiling.profiler.comparing.console_table import console_lines
 from swinmr_profiling.profiler.comparing.csv_file import csv_text
 from swinmr_profiling.profiler.comparing.html_file import html_text
 from swinmr_profiling.profiler.comparing.markdown_file import markdown_text
-from swinmr_profiling.profiler.console import Console
-from swinmr_profiling.profiler.profile_file import load_profile
+from swinmr_profiling.profiler.record.reading import load_profile
+from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.exports import write_report
-from swinmr_profiling.profiler.reports.view import view_of
+from swinmr_profiling.profiler.reports.views.view import view_of
 
 HTML_PACKAGES = ("jinja2",)
 

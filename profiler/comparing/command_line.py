@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from swinmr_profiling.profiler.option_types import OneLineParser
+from swinmr_profiling.profiler.options.option_types import OneLineParser
 
 
 def share(text: str) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swinmr_profiling.profiler.reports import words
-from swinmr_profiling.profiler.reports.size_view import SizeView
-from swinmr_profiling.profiler.reports.training_view import Recommendation, TrainingSize
-from swinmr_profiling.profiler.reports.view import ProfileView
+from swinmr_profiling.profiler.reports.views import words
+from swinmr_profiling.profiler.reports.views.size_view import SizeView
+from swinmr_profiling.profiler.reports.views.training_view import Recommendation, TrainingSize
+from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 Reasons = tuple[str, ...]
 

@@ -17,8 +17,8 @@ from swinmr_profiling.profiler.comparing.comparability import (
     warned,
 )
 from swinmr_profiling.profiler.comparing.latency_difference import LatencyDifference, compare_latency
-from swinmr_profiling.profiler.reports.training_view import Recommendation
-from swinmr_profiling.profiler.reports.view import ProfileView
+from swinmr_profiling.profiler.reports.views.training_view import Recommendation
+from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 LATENCY = "latency"
 

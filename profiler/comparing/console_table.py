@@ -21,8 +21,8 @@ from swinmr_profiling.profiler.comparing.cell_words import (
     verdict_text,
 )
 from swinmr_profiling.profiler.comparing.comparison import LATENCY, Cell, Comparison, Row
-from swinmr_profiling.profiler.console import WIDTH
-from swinmr_profiling.profiler.reports.words import shortened
+from swinmr_profiling.profiler.reports.console.terminal import WIDTH
+from swinmr_profiling.profiler.reports.views.words import shortened
 
 SIDE_BY_SIDE = 3
 LABEL_COLUMNS = 26

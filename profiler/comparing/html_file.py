@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swinmr_profiling.profiler.comparing import cell_words
 from swinmr_profiling.profiler.comparing.comparison import Comparison
-from swinmr_profiling.profiler.reports.page import render
+from swinmr_profiling.profiler.reports.html.page import render
 
 
 def html_text(comparison: Comparison) -> str:

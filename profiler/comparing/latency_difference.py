@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from swinmr_profiling.profiler.comparing.rank_test import rank_test, smallest_p
-from swinmr_profiling.profiler.process_statistics import split_by_process
-from swinmr_profiling.profiler.reports.size_view import SizeView
+from swinmr_profiling.profiler.measure.process_statistics import split_by_process
+from swinmr_profiling.profiler.reports.views.size_view import SizeView
 
 SIGNIFICANCE = 0.05
 # Two-sided 95 % points of Student's t by degrees of freedom: processes of both sides, less one each.

@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
-from swinmr_profiling.profiler.batch_search import search_batch
-from swinmr_profiling.profiler.failures import FailureKind
+from swinmr_profiling.profiler.batch_size.search import search_batch
 from swinmr_profiling.profiler.gpu_check.combinations import ALLOCATOR_VARIABLES, Combination
 from swinmr_profiling.profiler.gpu_check.machine import workspace_row
 from swinmr_profiling.profiler.gpu_check.measured import inference_figures, ratios, summary, training_figures
 from swinmr_profiling.profiler.gpu_check.predictions import TABLE_SIZES, bytes_at, needed_bytes
 from swinmr_profiling.profiler.gpu_check.subprocesses import PartFailedError, ask_module
-from swinmr_profiling.profiler.latency import LatencyPolicy
-from swinmr_profiling.profiler.training_probes import ProbeOptions, TrainingProbes
-from swinmr_profiling.profiler.worker_process import RequestRefusedError, WorkerError, WorkerProcess
+from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, TrainingProbes
+from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError, WorkerProcess
+from swinmr_profiling.profiler.measure.latency import LatencyPolicy
+from swinmr_profiling.profiler.record.failures import FailureKind
 
 # Of the free memory: what a combination may be predicted to take, so that a wrong prediction still runs.
 SAFE_SHARE = 0.85

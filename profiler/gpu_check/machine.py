@@ -18,7 +18,7 @@ def main() -> None:
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """{"context_bytes", "products": {name: bytes}} for an order of first uses: "plain_first" or "bias_first"."""
-    from swinmr_profiling.profiler.machine_state import nvml_used_bytes
+    from swinmr_profiling.profiler.measure.machine_state import nvml_used_bytes
 
     used_before = nvml_used_bytes(request["gpu_uuid"])
     import torch

@@ -26,7 +26,7 @@ def compare(request: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from swinmr_profiling.models.swinir import SwinIR
-    from swinmr_profiling.profiler.devices import open_device
+    from swinmr_profiling.profiler.measure.devices import open_device
 
     device = torch.device(request["device"])
     groups = request["groups"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from swinmr_profiling.profiler.gpus import known_gpus
+from swinmr_profiling.profiler.batch_size.gpus import known_gpus
 
 RATE_FIELDS = {torch.bfloat16: "bf16_tensor_tflops", torch.float16: "fp16_tensor_tflops"}
 

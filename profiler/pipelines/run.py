@@ -10,22 +10,26 @@ from typing import Any
 from tqdm import tqdm
 
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, reason, write_text
-from swinmr_profiling.profiler.console import Console
-from swinmr_profiling.profiler.devices import PRECISIONS
-from swinmr_profiling.profiler.earlier_results import pipeline_results
-from swinmr_profiling.profiler.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.pipelines.chart import write_chart
+from swinmr_profiling.profiler.measure.devices import PRECISIONS
+from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.pipelines.command_line import PipelineArguments
-from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
-from swinmr_profiling.profiler.pipelines.console_report import print_comparison, print_cost
-from swinmr_profiling.profiler.pipelines.cost import cost_pipeline
-from swinmr_profiling.profiler.pipelines.csv_file import csv_text
-from swinmr_profiling.profiler.pipelines.definition import PipelineDefinition, list_pipelines, load_pipeline
+from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.defined.definition import (
+    PipelineDefinition,
+    list_pipelines,
+    load_pipeline,
+)
+from swinmr_profiling.profiler.pipelines.defined.folder import read_pipeline_folder
+from swinmr_profiling.profiler.pipelines.defined.scaling import resolution_scaling, step_scaling
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
-from swinmr_profiling.profiler.pipelines.folder import read_pipeline_folder
-from swinmr_profiling.profiler.pipelines.record import cost_record, failed_record, results_record
-from swinmr_profiling.profiler.pipelines.scaling import resolution_scaling, step_scaling
-from swinmr_profiling.profiler.result_file import STANDARD_OUTPUT, ResultFile
+from swinmr_profiling.profiler.pipelines.output.chart import write_chart
+from swinmr_profiling.profiler.pipelines.output.console_report import print_comparison, print_cost
+from swinmr_profiling.profiler.pipelines.output.csv_file import csv_text
+from swinmr_profiling.profiler.pipelines.output.record import cost_record, failed_record, results_record
+from swinmr_profiling.profiler.record.earlier_results import pipeline_results
+from swinmr_profiling.profiler.record.result_file import STANDARD_OUTPUT, ResultFile
+from swinmr_profiling.profiler.reports.console.terminal import Console
 
 
 def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
@@ -89,7 +93,7 @@ def _record(
         record["step_scaling"] = step_scaling(definition, request, counts)
         record["resolution_scaling"] = resolution_scaling(definition, request, counts)
     if parsed.measure:
-        from swinmr_profiling.profiler.pipelines.measured_run import measured_run
+        from swinmr_profiling.profiler.pipelines.live.measured_run import measured_run
 
         record["measured"] = measured_run(Path(parsed.pipeline_dir), request, record)
     counts.release()

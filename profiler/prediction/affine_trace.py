@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from swinmr_profiling.profiler.prediction.allocation_order import AllocationOrder
+from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder
 from swinmr_profiling.profiler.prediction.storage_trace import Trace
 
 

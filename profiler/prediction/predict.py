@@ -10,16 +10,16 @@ import numpy as np
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.batch_limits import MAX_BATCH_SIZE
-from swinmr_profiling.profiler.example_data import validation_shape
-from swinmr_profiling.profiler.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.profiler.allocator.allocation_order import packed
+from swinmr_profiling.profiler.measure.example_data import validation_shape
 from swinmr_profiling.profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
-from swinmr_profiling.profiler.prediction.allocation_order import packed
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, Setting
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace_cache import cached, trace_key
 from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
+from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
 TABLE_END_BYTES = 288 * 10**9

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from swinmr_profiling.profiler.prediction.caching_allocator import (
+from swinmr_profiling.profiler.allocator.caching_allocator import (
     MIN_BLOCK_BYTES,
     CachingAllocator,
     SimulatedOutOfMemoryError,

@@ -1,4 +1,4 @@
-"""The process that traces and predicts, one request at a time (the protocol of profiler/worker.py).
+"""The process that traces and predicts, one request at a time (the protocol of profiler/isolation/worker.py).
 
 A process of its own, because emulating CUDA changes how torch dispatches in the whole process, and because a network
 that cannot be traced may do anything.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from swinmr_profiling.profiler import worker
+from swinmr_profiling.profiler.isolation import worker
 
 # Networks that are code of this project alone, which the names of traces on disk hold a hash of.
 OWN_NETWORKS = ("swinir", "swinmr", "unet_denoiser")
@@ -27,7 +27,7 @@ class PredictionWorker:
         import torch
 
         from swinmr_profiling.configs import config_from_dict
-        from swinmr_profiling.training.losses import build_loss
+        from swinmr_profiling.training.step.losses import build_loss
 
         torch.set_num_threads(1)  # nothing is computed
         self.config = config_from_dict(request["config"])

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from swinmr_profiling.configs.atomic_files import replacing
-from swinmr_profiling.profiler.memory_fingerprint import canonical
 from swinmr_profiling.profiler.prediction.storage_trace import Trace
+from swinmr_profiling.profiler.record.memory_fingerprint import canonical
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # What a trace runs through: another version of these files may allocate otherwise.
@@ -29,7 +29,7 @@ TRACED_ROOMS = (
     "training",
     "profiler/prediction",
     "profiler/counting/meta_copy.py",
-    "profiler/example_data.py",
+    "profiler/measure/example_data.py",
 )
 ARRAYS = ("sizes", "phases", "categories", "operators", "events", "event_phases")
 # Some 200 KB each; the oldest make way.

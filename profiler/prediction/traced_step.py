@@ -14,11 +14,11 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.models.windows import clear_cache
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
-from swinmr_profiling.profiler.example_data import ExampleData
+from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
-from swinmr_profiling.training.losses import build_loss
-from swinmr_profiling.training.step import (
+from swinmr_profiling.training.step.losses import build_loss
+from swinmr_profiling.training.step.training_step import (
     MicroBatch,
     StepSettings,
     TrainingState,
@@ -187,7 +187,7 @@ def _set_up(
     loss: nn.Module,
     settings: StepSettings,
 ) -> TrainingState:
-    # In the order of training/loop.py: the loss is on the device before the network.
+    # In the order of training/run/loop.py: the loss is on the device before the network.
     for category, part in (("loss_networks", loss), ("parameters", module)):
         trace.category = category
         for tensor in tensors_in_moving_order(part):
@@ -217,7 +217,7 @@ def _announced(trace: StorageTrace, batches: Iterator[MicroBatch]) -> MicroBatch
 
 
 def _validate(state: TrainingState, validate: Callable[[nn.Module], object]) -> None:
-    """One batch of training/validation.py: the averaged weights on whole images."""
+    """One batch of training/validation/validation.py: the averaged weights on whole images."""
     network = state.module if state.ema is None else state.ema.module
     network.eval()
     # Not in inference mode, in which operators made of others reach the trace as one, without what they make inside.

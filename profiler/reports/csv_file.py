@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from swinmr_profiling.profiler.reports.size_view import SizeView
-from swinmr_profiling.profiler.reports.view import ProfileView
+from swinmr_profiling.profiler.reports.views.size_view import SizeView
+from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 MODEL_COLUMNS = (
     "profile", "config_file", "model", "device", "hardware", "precision", "status", "total_parameters", "macs",

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, reason, write_text
-from swinmr_profiling.profiler.profile_file import LoadedProfile
-from swinmr_profiling.profiler.profile_record import SCHEMA_VERSION
+from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
+from swinmr_profiling.profiler.record.reading import LoadedProfile
+from swinmr_profiling.profiler.reports.charts.plot_files import check_plots, write_plots
 from swinmr_profiling.profiler.reports.optional import require
-from swinmr_profiling.profiler.reports.plot_files import check_plots, write_plots
-from swinmr_profiling.profiler.reports.view import view_of
+from swinmr_profiling.profiler.reports.views.view import view_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Exports:
         """Writes everything from a profile's JSON; returns the files. Raises OutputError."""
         # Imported when they are needed: matplotlib takes a second.
         from swinmr_profiling.profiler.reports.csv_file import csv_text
-        from swinmr_profiling.profiler.reports.html_file import html_text
+        from swinmr_profiling.profiler.reports.html.html_file import html_text
         from swinmr_profiling.profiler.reports.markdown_file import markdown_text
 
         view = view_of(LoadedProfile(name, content, SCHEMA_VERSION))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from swinmr_profiling.profiler.reports import words
-from swinmr_profiling.profiler.reports.cards import cards_of
-from swinmr_profiling.profiler.reports.chart_texts import activations, interval, runs, training_table
-from swinmr_profiling.profiler.reports.missing import what_is_missing
-from swinmr_profiling.profiler.reports.view import ProfileView
+from swinmr_profiling.profiler.reports.charts.chart_texts import activations, interval, runs, training_table
+from swinmr_profiling.profiler.reports.views import words
+from swinmr_profiling.profiler.reports.views.cards import cards_of
+from swinmr_profiling.profiler.reports.views.missing import what_is_missing
+from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 # What Markdown or the HTML in it would take for more than a letter.
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!$@])")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands.test_test import command_of, read_summary
 from tests.training.conftest import TINY_RUN, merged
-from tests.training.test_denoising import TINY_UNET
+from tests.training.denoising.test_denoising_step import TINY_UNET
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_the_step_of_one_sample_is_a_denoisers_step(write_config):
     import torch
 
     from swinmr_profiling.configs import load_config
-    from swinmr_profiling.training.single_step_process import make_step
+    from swinmr_profiling.training.setup.single_step_process import make_step
 
     config = load_config(write_config()).config.model_dump(mode="json")
     threads = torch.get_num_threads()
@@ -128,7 +128,7 @@ def test_the_step_of_one_sample_is_the_runs_own(write_config, monkeypatch):
 
     from swinmr_profiling.configs import load_config
     from swinmr_profiling.training.errors import LossError
-    from swinmr_profiling.training.single_step_process import make_step
+    from swinmr_profiling.training.setup.single_step_process import make_step
 
     told = []
     monkeypatch.setattr(torch, "compile", lambda network: told.append("compiled") or network)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from swinmr_profiling.profiler.console import Console
+from swinmr_profiling.profiler.reports.console.terminal import Console
 from tests.commands.test_test import command_of
 from tests.commands.test_written_files import folder, run, write_weights  # noqa: F401 (a fixture)
 from tests.conftest import REPOSITORY, TINY_SWINIR, run_command

@@ -14,10 +14,10 @@ from pydicom.uid import generate_uid
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.training.checkpoints import write_checkpoint
+from swinmr_profiling.training.run.checkpoints import write_checkpoint
 from tests.conftest import REPOSITORY, run_command
 from tests.training.conftest import TINY_RUN, merged
-from tests.training.test_sources import write_dicom, write_fastmri
+from tests.training.data.test_sources import write_dicom, write_fastmri
 
 FAULT_INJECTION = REPOSITORY / "tests/scripts/fault_injection"
 
@@ -185,7 +185,7 @@ def test_data_that_differs_from_the_training_is_told(write_config, run_test):
 
 
 def test_an_interruption_keeps_what_was_measured(write_config, run_test, tmp_path, monkeypatch):
-    import swinmr_profiling.training.evaluation_run as evaluation_run
+    import swinmr_profiling.training.evaluation.evaluation_run as evaluation_run
 
     original = evaluation_run.evaluate
 
@@ -206,7 +206,7 @@ def test_an_interruption_keeps_what_was_measured(write_config, run_test, tmp_pat
 def test_an_interruption_before_the_first_slice_leaves_the_earlier_evaluation(
     write_config, run_test, tmp_path, monkeypatch
 ):
-    import swinmr_profiling.training.evaluation_run as evaluation_run
+    import swinmr_profiling.training.evaluation.evaluation_run as evaluation_run
 
     config = write_config({"evaluation.num_samples_to_save": 1})
     assert run_test("--config", config)[0] == 0
@@ -273,7 +273,7 @@ def test_offline_without_any_weights_lpips_is_null_and_says_why(write_config, tm
 
 def test_st_lpips_where_it_is_installed(write_config, run_test, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch_home"))
-    from swinmr_profiling.training.shift_tolerant_lpips import weights_file
+    from swinmr_profiling.training.evaluation.shift_tolerant_lpips import weights_file
 
     if weights_file() is None:
         pytest.skip("stlpips-pytorch is not installed")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from swinmr_profiling.training.checkpoints import read_checkpoint
+from swinmr_profiling.training.run.checkpoints import read_checkpoint
 from tests.conftest import REPOSITORY, run_command
 from tests.training.conftest import TINY_RUN, merged
 

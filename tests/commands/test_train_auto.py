@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from swinmr_profiling.training.checkpoints import read_checkpoint
+from swinmr_profiling.training.run.checkpoints import read_checkpoint
 from tests.conftest import run_command
 from tests.training.conftest import TINY_RUN, merged
 

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from swinmr_profiling.training.checkpoints import read_checkpoint
+from swinmr_profiling.training.run.checkpoints import read_checkpoint
 from tests.commands.test_test import command_of
 from tests.training.conftest import TINY_RUN, merged
-from tests.training.resumed_runs import without_config
+from tests.training.run.resumed_runs import without_config
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import torch
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.training import setup_network, setup_software
-from swinmr_profiling.training.checkpoints import write_checkpoint
-from swinmr_profiling.training.setup_checks import Check, Finding, failed, ok, overall, run_checks
+from swinmr_profiling.training.run.checkpoints import write_checkpoint
+from swinmr_profiling.training.setup import setup_network, setup_software
+from swinmr_profiling.training.setup.setup_checks import Check, Finding, failed, ok, overall, run_checks
 from tests.conftest import REPOSITORY, run_command
 from tests.training.conftest import TINY_RUN, merged
 
@@ -282,7 +282,7 @@ def test_a_full_disk(write_config, validate, monkeypatch):
 def test_a_step_that_does_not_fit_is_not_begun(write_config, validate, monkeypatch):
     monkeypatch.setattr(setup_network, "_free_bytes", lambda context: 2**20)
     monkeypatch.setattr(
-        "swinmr_profiling.training.single_step_process.run_single_step",
+        "swinmr_profiling.training.setup.single_step_process.run_single_step",
         lambda *a, **k: pytest.fail("the step was begun"),
     )
     status, found = validate("--config", write_config(), *skipping("distributed", "more packages"))

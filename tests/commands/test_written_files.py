@@ -40,10 +40,10 @@ PIPELINES = (
     "swinmr_profiling.scripts.profile_pipeline",
     "swinmr_profiling.profiler.pipelines.run.cost_pipeline",
 )
-MODEL = ("swinmr_profiling.scripts.profile_model", "swinmr_profiling.profiler.profile_command.run_profile")
+MODEL = ("swinmr_profiling.scripts.profile_model", "swinmr_profiling.profiler.run.profile_command.run_profile")
 IMAGES = (
     "swinmr_profiling.scripts.generate_image",
-    "swinmr_profiling.profiler.pipelines.generation.load_pipeline_object",
+    "swinmr_profiling.profiler.pipelines.live.generation.load_pipeline_object",
 )
 RECOMMEND = (
     "swinmr_profiling.scripts.recommend_batch_size",
@@ -51,8 +51,8 @@ RECOMMEND = (
 )
 GPU = ("swinmr_profiling.scripts.check_on_gpu", "swinmr_profiling.scripts.check_on_gpu.GpuCheck")
 SWINMR = ("swinmr_profiling.scripts.benchmark_swinmr", "swinmr_profiling.scripts.benchmark_swinmr.rows")
-TRAIN = ("train", "training.loop.training_step")
-TEST = ("test", "training.evaluation_run.evaluate")
+TRAIN = ("train", "training.run.loop.training_step")
+TEST = ("test", "training.evaluation.evaluation_run.evaluate")
 CASES = {
     **{f"compare {o}": (*COMPARE, ("a.json", o, "{}"), "out/c") for o in ("--html", "--markdown", "--csv")},
     **{f"pipeline {o}": (*PIPELINES, (*PIPELINE, o, "{}"), "out/p") for o in ("--csv", "--chart")},
@@ -142,7 +142,7 @@ def test_what_is_no_file_is_refused_before_any_work(folder, monkeypatch, capsys,
 def write_weights(file):
     from swinmr_profiling.configs import config_from_dict
     from swinmr_profiling.models.registry import build_model
-    from swinmr_profiling.training.checkpoints import write_checkpoint
+    from swinmr_profiling.training.run.checkpoints import write_checkpoint
 
     config = config_from_dict(TINY_RUN)
     content = {"params": build_model(config).module.state_dict(), "params_ema": None, "step": 7}
@@ -204,7 +204,7 @@ def test_a_comparison_is_written_through_links(folder, monkeypatch, capsys, name
 
 def test_a_batch_size_is_written_through_a_link(folder, monkeypatch, capsys):
     from swinmr_profiling.configs import load_config
-    from swinmr_profiling.profiler.memory_fingerprint import memory_fingerprint
+    from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 
     text = json.dumps({"model": TINY_SWINIR, "data": {"batch_size": 1, "patch_size": 32}})
     (folder / "real.json").write_text("// kept\n" + text)
@@ -258,7 +258,7 @@ def test_an_image_is_written_through_links(folder, tiny_pipeline_folders, monkey
 
 
 def test_a_training_writes_its_best_checkpoint_and_its_log_through_links(folder, monkeypatch, capsys):
-    from swinmr_profiling.training.checkpoints import read_checkpoint
+    from swinmr_profiling.training.run.checkpoints import read_checkpoint
 
     best = folder / "store/best.pth"
     best.parent.mkdir()
@@ -306,7 +306,7 @@ def test_a_profile_is_written_through_links(folder, monkeypatch, capsys):
 
 
 def test_every_chart_that_is_drawn_is_one_that_was_checked():
-    from swinmr_profiling.profiler.reports.charts import CHART_NAMES, charts_of
+    from swinmr_profiling.profiler.reports.charts.drawing import CHART_NAMES, charts_of
     from tests.made_profiles import with_training
     from tests.profiler.comparing.test_comparison import view
 

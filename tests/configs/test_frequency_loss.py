@@ -7,7 +7,7 @@ import torch
 
 from swinmr_profiling.configs import load_config
 from swinmr_profiling.configs.frequency_loss import times_weaker
-from swinmr_profiling.training.losses import FrequencyLoss, charbonnier
+from swinmr_profiling.training.step.losses import FrequencyLoss, charbonnier
 
 EPS = 1e-9
 
@@ -137,7 +137,7 @@ def test_fft_mse_is_told_too(tmp_path):
 
 def test_a_command_prints_it(tmp_path, capsys, monkeypatch):
     import validate_setup
-    from swinmr_profiling.training.setup_suite import CHECKS
+    from swinmr_profiling.training.setup.setup_suite import CHECKS
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "swinmr.json").write_text(json.dumps(swinmr_file(BETA)))

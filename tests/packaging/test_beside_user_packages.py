@@ -144,7 +144,7 @@ def test_profiled_and_trained(request, repository, tmp_path, kind, regular, conf
     assert profile["architecture"]["macs"] == 32 * 32 * 9
     assert profile["architecture"]["total_parameters"] == 10
     assert profile["memory_model"]["settings"]
-    parts = ("profiler.worker", "prediction.server", "cross_check_process")
+    parts = ("profiler.isolation.worker", "prediction.server", "cross_check_process")
     check_notes(tmp_path, folder, installation, *parts)
 
     run = installation.run(
@@ -195,7 +195,7 @@ def test_the_checkout_named_on_pythonpath_shadows_nothing(checkout, repository, 
         PYTHONPATH=REPOSITORY,
     )
     assert run.returncode == 0, run.stderr
-    check_notes(tmp_path, folder, checkout, "profiler.worker")
+    check_notes(tmp_path, folder, checkout, "profiler.isolation.worker")
 
 
 def loaded_from(folder):

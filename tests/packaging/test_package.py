@@ -47,9 +47,9 @@ def test_the_wheel_has_every_file_of_the_rooms_and_no_other_top_level_name(wheel
     own = {name.removeprefix("src/") for name in tracked_files() if name.startswith("src/")}
     assert held == expected | own
     assert {
-        "swinmr_profiling/profiler/gpus.json",
+        "swinmr_profiling/profiler/batch_size/gpus.json",
         "swinmr_profiling/configs/pipelines/sd15.json",
-        "swinmr_profiling/profiler/reports/templates/report.html.j2",
+        "swinmr_profiling/profiler/reports/html/templates/report.html.j2",
     } <= held
 
 
@@ -64,12 +64,12 @@ def test_a_short_name_in_a_checkout_is_the_same_module(tmp_path):
 import sys
 sys.path.insert(0, {str(REPOSITORY)!r})
 from configs.errors import ConfigError
-import configs, profiler.exit_codes
-import swinmr_profiling.configs, swinmr_profiling.configs.errors, swinmr_profiling.profiler.exit_codes as long
+import configs, profiler.options.exit_codes
+import swinmr_profiling.configs, swinmr_profiling.configs.errors, swinmr_profiling.profiler.options.exit_codes as long
 assert configs is swinmr_profiling.configs
 assert ConfigError is swinmr_profiling.configs.ConfigError
-assert profiler.exit_codes is long
-assert long.__spec__.name == long.__name__ == "swinmr_profiling.profiler.exit_codes"
+assert profiler.options.exit_codes is long
+assert long.__spec__.name == long.__name__ == "swinmr_profiling.profiler.options.exit_codes"
 try:
     import profiler.no_such_module
 except ModuleNotFoundError as error:
@@ -133,8 +133,8 @@ def test_a_script_that_imports_a_command_keeps_its_path(tmp_path):
 def test_what_is_read_from_the_checkout_is_known_without_it(installed, tmp_path):
     """The least versions come from the distribution's metadata; there is no commit, whatever repository is around."""
     code = (
-        "from swinmr_profiling.training.setup_software import minimum_versions\n"
-        "from swinmr_profiling.profiler.environment import git_state\n"
+        "from swinmr_profiling.training.setup.setup_software import minimum_versions\n"
+        "from swinmr_profiling.profiler.measure.environment import git_state\n"
         "print(minimum_versions()['torch'], minimum_versions()['h5py'], git_state())"
     )
     run = installed.run("-c", code, cwd=tmp_path)

@@ -10,7 +10,7 @@ from swinmr_profiling.profiler.prediction.predict import training_family
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay
 from swinmr_profiling.scripts import profile_model, recommend_batch_size
 from tests.conftest import REPOSITORY, TINY_SWINIR
-from tests.profiler.test_batch_rule import by_its_words
+from tests.profiler.batch_size.test_rule import by_its_words
 
 OFF = ("--device", "cpu", "--cross-check", "off", "--predict-only")
 SWINMR = {

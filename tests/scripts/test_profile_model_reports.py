@@ -110,7 +110,7 @@ def test_a_network_that_raises_loses_no_other(
 
 
 def test_two_configs_of_one_name_keep_two_profiles(tmp_path):
-    from swinmr_profiling.profiler.profile_command import profile_files
+    from swinmr_profiling.profiler.run.profile_command import profile_files
 
     files = profile_files(["a/x.json", "b/x.json", "x_2.json"], tmp_path)
     assert [file.name for _, file in files] == ["profile_x.json", "profile_x_2.json", "profile_x_2_2.json"]

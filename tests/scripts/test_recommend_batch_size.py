@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from swinmr_profiling.configs import load_config
-from swinmr_profiling.profiler.memory_fingerprint import memory_fingerprint
-from swinmr_profiling.profiler.training_budget import Budget
-from swinmr_profiling.profiler.training_recommendation import recommend_training
+from swinmr_profiling.profiler.batch_size.budget import Budget
+from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
+from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from tests.conftest import REPOSITORY, run_command
 from tests.training_profiles import (
     batches,

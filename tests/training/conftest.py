@@ -8,9 +8,9 @@ import torch
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.training.distributed import World
-from swinmr_profiling.training.loop import TrainingRun
-from swinmr_profiling.training.stopping import StopRequest
-from tests.training.resumed_runs import FOUR_STEPS, StopBefore
+from swinmr_profiling.training.run.loop import TrainingRun
+from swinmr_profiling.training.run.stopping import StopRequest
+from tests.training.run.resumed_runs import FOUR_STEPS, StopBefore
 
 TINY_RUN = {
     "experiment_name": "tiny",

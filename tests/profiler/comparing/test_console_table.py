@@ -6,7 +6,7 @@ import re
 import pytest
 
 from swinmr_profiling.profiler.comparing.console_table import console_lines
-from swinmr_profiling.profiler.reports import words
+from swinmr_profiling.profiler.reports.views import words
 from tests.made_profiles import SAMPLES_1, architecture, predicted_training, ran, recommended, with_training
 from tests.made_profiles import profile as made_profile
 from tests.profiler.comparing.test_comparison import compared

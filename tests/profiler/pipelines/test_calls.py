@@ -2,17 +2,17 @@
 
 import pytest
 
-from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
-from swinmr_profiling.profiler.pipelines.cost import cost_pipeline
-from swinmr_profiling.profiler.pipelines.cost_records import PipelineRequest
-from swinmr_profiling.profiler.pipelines.definition import load_pipeline
-from swinmr_profiling.profiler.pipelines.errors import PipelineError
-from swinmr_profiling.profiler.pipelines.schedule import (
+from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
+from swinmr_profiling.profiler.pipelines.defined.definition import load_pipeline
+from swinmr_profiling.profiler.pipelines.defined.schedule import (
     count_timesteps,
     make_scheduler,
     replace_scheduler,
     scheduler_class_name,
 )
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 pytest.importorskip("diffusers")
 SMALL = {"height": 64, "width": 64}

@@ -9,13 +9,13 @@ import pytest
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
-from swinmr_profiling.profiler.pipelines.components import build_on_meta
-from swinmr_profiling.profiler.pipelines.cost import cost_pipeline
-from swinmr_profiling.profiler.pipelines.cost_records import PipelineRequest
-from swinmr_profiling.profiler.pipelines.definition import load_pipeline
-from swinmr_profiling.profiler.pipelines.inputs import DenoiserCall, denoiser_arguments
-from swinmr_profiling.profiler.pipelines.measure import measure_call
+from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.defined.components import build_on_meta
+from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
+from swinmr_profiling.profiler.pipelines.defined.definition import load_pipeline
+from swinmr_profiling.profiler.pipelines.defined.inputs import DenoiserCall, denoiser_arguments
+from swinmr_profiling.profiler.pipelines.defined.measure import measure_call
 
 pytest.importorskip("diffusers")
 

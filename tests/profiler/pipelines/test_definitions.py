@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from swinmr_profiling.profiler.pipelines.definition import (
+from swinmr_profiling.profiler.pipelines.defined.definition import (
     DEFINITIONS_DIR,
     TextEncoder,
     list_pipelines,

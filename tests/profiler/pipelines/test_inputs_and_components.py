@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from swinmr_profiling.profiler.pipelines.components import build_on_meta
-from swinmr_profiling.profiler.pipelines.definition import Component, load_pipeline
+from swinmr_profiling.profiler.pipelines.defined.components import build_on_meta
+from swinmr_profiling.profiler.pipelines.defined.definition import Component, load_pipeline
+from swinmr_profiling.profiler.pipelines.defined.fast_meta import FastElementwise
+from swinmr_profiling.profiler.pipelines.defined.fused_attention import FusedAttention
+from swinmr_profiling.profiler.pipelines.defined.inputs import DenoiserCall, denoiser_arguments
+from swinmr_profiling.profiler.pipelines.defined.libraries import find_class
+from swinmr_profiling.profiler.pipelines.defined.measure import measure_call
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
-from swinmr_profiling.profiler.pipelines.fast_meta import FastElementwise
-from swinmr_profiling.profiler.pipelines.fused_attention import FusedAttention
-from swinmr_profiling.profiler.pipelines.inputs import DenoiserCall, denoiser_arguments
-from swinmr_profiling.profiler.pipelines.libraries import find_class
-from swinmr_profiling.profiler.pipelines.measure import measure_call
 
 pytest.importorskip("diffusers")
 CALL = DenoiserCall(1, 8, 8, 5, 64, 64)

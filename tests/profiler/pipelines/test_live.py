@@ -6,7 +6,7 @@ from torch import nn
 
 from swinmr_profiling.profiler.compute import create_profiler
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.profiler.pipelines.schedule import replace_scheduler
+from swinmr_profiling.profiler.pipelines.defined.schedule import replace_scheduler
 from tests.tiny_pipelines import SIDE, TOKENS, VAE_FACTOR
 
 pytest.importorskip("diffusers")
@@ -237,7 +237,7 @@ def test_watching_never_stops_a_generation(load_tiny_pipeline, monkeypatch):
     def fail(arguments):
         raise RuntimeError("no shape")
 
-    monkeypatch.setattr("swinmr_profiling.profiler.pipelines.recorder._signature", fail)
+    monkeypatch.setattr("swinmr_profiling.profiler.pipelines.live.recorder._signature", fail)
     pipe = load_tiny_pipeline("unet")
     profiler = create_profiler()
     with profiler.watch(pipe):

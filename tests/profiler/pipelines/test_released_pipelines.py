@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from swinmr_profiling.profiler.pipelines.component_counts import ComponentCounts
-from swinmr_profiling.profiler.pipelines.components import build_on_meta, parameter_count
-from swinmr_profiling.profiler.pipelines.cost import cost_pipeline
-from swinmr_profiling.profiler.pipelines.cost_records import PipelineRequest
-from swinmr_profiling.profiler.pipelines.definition import list_pipelines, load_pipeline
+from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.defined.components import build_on_meta, parameter_count
+from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
+from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines, load_pipeline
 
 pytest.importorskip("diffusers")
 

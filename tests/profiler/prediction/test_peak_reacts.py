@@ -18,7 +18,7 @@ from swinmr_profiling.profiler.prediction import traced_step
 from swinmr_profiling.profiler.prediction.replay import live_by_category, live_peak
 from swinmr_profiling.profiler.prediction.storage_trace import PHASES, StorageTrace
 from swinmr_profiling.profiler.prediction.traced_step import trace_training
-from swinmr_profiling.training.losses import LossValue
+from swinmr_profiling.training.step.losses import LossValue
 
 MIB, KIB = 2**20, 2**10
 WIDE, NARROW = 1024, 64

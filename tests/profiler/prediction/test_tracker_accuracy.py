@@ -17,8 +17,13 @@ from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.prediction.affine_trace import align
 from swinmr_profiling.profiler.prediction.replay import live_peak
 from swinmr_profiling.profiler.prediction.traced_step import TRACED_STEPS, copy_with_data, trace_training
-from swinmr_profiling.training.losses import build_loss
-from swinmr_profiling.training.step import MicroBatch, build_settings, build_state, training_step
+from swinmr_profiling.training.step.losses import build_loss
+from swinmr_profiling.training.step.training_step import (
+    MicroBatch,
+    build_settings,
+    build_state,
+    training_step,
+)
 
 SWINMR = {
     "net_type": "swinmr",

@@ -7,9 +7,9 @@ import pytest
 
 from swinmr_profiling.profiler.comparing.comparison import compare
 from swinmr_profiling.profiler.comparing.html_file import html_text as comparison_text
-from swinmr_profiling.profiler.profile_file import parse_profile
-from swinmr_profiling.profiler.reports.html_file import html_text
-from swinmr_profiling.profiler.reports.view import view_of
+from swinmr_profiling.profiler.record.reading import parse_profile
+from swinmr_profiling.profiler.reports.html.html_file import html_text
+from swinmr_profiling.profiler.reports.views.view import view_of
 from tests.headless_chromium import chromium, opened
 from tests.made_profiles import ORIGINAL, partial, profile, with_training
 

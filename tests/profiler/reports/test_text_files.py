@@ -7,15 +7,15 @@ import re
 
 import pytest
 
-from swinmr_profiling.profiler.console import Console, print_batch
-from swinmr_profiling.profiler.profile_file import parse_profile
-from swinmr_profiling.profiler.reports.charts import charts_of
-from swinmr_profiling.profiler.reports.console_details import print_details
+from swinmr_profiling.profiler.record.reading import parse_profile
+from swinmr_profiling.profiler.reports.charts.drawing import charts_of
+from swinmr_profiling.profiler.reports.console.details import print_details
+from swinmr_profiling.profiler.reports.console.terminal import Console, print_batch
 from swinmr_profiling.profiler.reports.csv_file import csv_text
-from swinmr_profiling.profiler.reports.html_file import html_text
+from swinmr_profiling.profiler.reports.html.html_file import html_text
 from swinmr_profiling.profiler.reports.markdown_file import escaped, markdown_text
-from swinmr_profiling.profiler.reports.view import view_of
-from swinmr_profiling.profiler.reports.words import giga, milliseconds, per_second, ratio, shortened
+from swinmr_profiling.profiler.reports.views.view import view_of
+from swinmr_profiling.profiler.reports.views.words import giga, milliseconds, per_second, ratio, shortened
 from tests.made_profiles import MIB, ORIGINAL, failed, partial, profile, ran, with_training
 
 

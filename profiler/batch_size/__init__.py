@@ -1,0 +1,1 @@
+"""From memory to a batch size: GPUs, budgets, what fits, the search, the recommendation and its reasons."""

@@ -1,0 +1,142 @@
+"""What the allocator reserves for the training step of one setting at any batch: replayed, or else interpolated.
+
+All sizes are Python integers: a batch of three billion is computed right, and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrderError, unpacked
+from swinmr_profiling.profiler.allocator.reserved_memory import ReservedMemory
+
+# The settings of a few profiles: a replay is worth keeping from one budget to the next.
+KEPT_RUNS = 64
+NOTHING_KEPT = "the profile keeps no allocations to replay; run scripts/profile_model.py again"
+
+
+class Reserved(Protocol):
+    """Of one setting. source: "predicted" where every batch is replayed, else "extrapolated"."""
+
+    source: str
+
+    def reserved_bytes(self, batch_size: int) -> int:
+        """Bytes of the allocator, workspaces and context apart. Raises ValueError below batch 1."""
+
+    def fits(self, batch_size: int, limit_bytes: int) -> bool:
+        """Whether no more than the limit is reserved."""
+
+    def last_possible(self, limit_bytes: int, largest: int) -> int:
+        """A batch, at most `largest`, beyond which none fits; 0 where none does at all."""
+
+
+def reserved_of(setting: Mapping[str, Any]) -> Replayed | Interpolated:
+    """Of a setting of a memory model. Raises AllocationOrderError where what it keeps is damaged."""
+    kept = setting.get("allocations")
+    if kept is None:
+        return Interpolated(setting)
+    texts = [kept.get(key) for key in ("sizes", "order")] if isinstance(kept, Mapping) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise AllocationOrderError("allocations: two texts are expected, sizes and order")
+    return Replayed(setting, _memory(*texts))
+
+
+@lru_cache(maxsize=KEPT_RUNS)
+def _memory(sizes: str, order: str) -> ReservedMemory:
+    return ReservedMemory(unpacked({"sizes": sizes, "order": order}))
+
+
+def table_sizes(setting: Mapping[str, Any]) -> list[int]:
+    """Batch sizes that were predicted, ascending."""
+    return sorted(int(size) for size in setting["sizes"])
+
+
+class Replayed:
+    """Every batch by its own replay; the first few, whose allocations may be others, as they were traced."""
+
+    source = "predicted"
+
+    def __init__(self, setting: Mapping[str, Any], memory: ReservedMemory) -> None:
+        rows = setting["sizes"]
+        self._memory = memory
+        self._traced = {
+            batch: rows[str(batch)]["reserved_bytes"] for batch in range(1, setting["affine_from_batch"])
+        }
+
+    def reserved_bytes(self, batch_size: int) -> int:
+        _check(batch_size)
+        traced = self._traced.get(batch_size)
+        return self._memory.reserved_bytes(batch_size) if traced is None else traced
+
+    def fits(self, batch_size: int, limit_bytes: int) -> bool:
+        traced = self._traced.get(batch_size)
+        return self._memory.fits(batch_size, limit_bytes) if traced is None else traced <= limit_bytes
+
+    def last_possible(self, limit_bytes: int, largest: int) -> int:
+        return max(self._memory.last_possible(limit_bytes, largest), len(self._traced))
+
+
+class Interpolated:
+    """From a table of sizes alone: exact at its sizes, and between and beyond them a guess that can be a few off."""
+
+    source = "extrapolated"
+
+    def __init__(self, setting: Mapping[str, Any]) -> None:
+        self._rows = {int(size): row for size, row in setting["sizes"].items()}
+        self._sizes = table_sizes(setting)
+        self.why = setting.get("not_aligned_because") or NOTHING_KEPT
+
+    def reserved_bytes(self, batch_size: int) -> int:
+        """At a size of the table its figure.
+
+        Between two: live bytes on the straight line, which lies above them where they are a maximum of functions
+        affine in the batch, and the larger of the neighbours' (reserved - live). Beyond the table the last slope goes
+        on, with the larger of the last two reserved / live. Below it its smallest size stands in.
+        """
+        _check(batch_size)
+        exact = self._rows.get(batch_size)
+        if exact is not None:
+            return exact["reserved_bytes"]
+        if batch_size < self._sizes[0]:
+            return self._rows[self._sizes[0]]["reserved_bytes"]
+        if batch_size > self._sizes[-1]:
+            return self._beyond(batch_size)
+        place = next(place for place, size in enumerate(self._sizes) if size > batch_size)
+        below, above = self._sizes[place - 1 : place + 1]
+        low, high = self._rows[below], self._rows[above]
+        rise = (high["live_bytes"] - low["live_bytes"]) * (batch_size - below)
+        live = low["live_bytes"] + _ceiling(rise, above - below)
+        return live + max(row["reserved_bytes"] - row["live_bytes"] for row in (low, high))
+
+    def fits(self, batch_size: int, limit_bytes: int) -> bool:
+        return self.reserved_bytes(batch_size) <= limit_bytes
+
+    def last_possible(self, limit_bytes: int, largest: int) -> int:
+        # Inside the table a size may fit though the line just below it does not; beyond it the line only rises.
+        below, above = self._sizes[-1], largest + 1
+        if below >= largest:
+            return largest
+        while above - below > 1:
+            middle = (below + above) // 2
+            below, above = (middle, above) if self.fits(middle, limit_bytes) else (below, middle)
+        return below
+
+    def _beyond(self, batch_size: int) -> int:
+        last = self._rows[self._sizes[-1]]
+        if len(self._sizes) == 1:
+            return _ceiling(last["reserved_bytes"] * batch_size, self._sizes[-1])
+        before = self._rows[self._sizes[-2]]
+        rise = max(last["live_bytes"] - before["live_bytes"], 0) * (batch_size - self._sizes[-1])
+        live = last["live_bytes"] + _ceiling(rise, self._sizes[-1] - self._sizes[-2])
+        return max(_ceiling(live * row["reserved_bytes"], row["live_bytes"]) for row in (before, last))
+
+
+def _check(batch_size: int) -> None:
+    if batch_size < 1:
+        raise ValueError(f"batch {batch_size}: at least 1")
+
+
+def _ceiling(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)

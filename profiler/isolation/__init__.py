@@ -1,0 +1,1 @@
+"""Running something in a process of its own, and noticing how it ends."""

@@ -1,0 +1,144 @@
+"""The measuring process over a whole run: started once, replaced when it died or can no longer be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from swinmr_profiling.profiler.isolation.worker_process import WorkerError, WorkerProcess
+from swinmr_profiling.profiler.measure.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
+
+# A size that takes ten times what its smaller neighbour promised hangs; half an hour is for the first size,
+# of which nothing is known, and for slow machines.
+TIMEOUT_FLOOR_S = 1800.0
+TIMEOUT_FACTOR = 10.0
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """How the network is run: what `--device`, `--precision` and their like say."""
+
+    device: str = "auto"
+    precision: str = "fp32"
+    channels_last: bool = False
+    compile: bool = False
+    num_runs: int | None = None
+    warmup: int | None = None
+    time_budget_s: float = DEFAULT_TIME_BUDGET_S
+    timeout_s: float | None = None
+    seed: int = 0
+    threads: int | None = None
+    trust_config: bool = False
+
+
+class MeasuringSession:
+    """Asks the measuring process, and starts a new one with the same network when that is needed."""
+
+    def __init__(self, options: MeasureOptions, config: dict[str, Any]) -> None:
+        self.options = options
+        self.config = config
+        self.process: WorkerProcess | None = None
+        self._placed = False
+
+    def open(self) -> dict[str, Any]:
+        """Starts the process; answers {"device", "environment"}. Raises RequestRefusedError, WorkerError."""
+        self.close()
+        self.process = WorkerProcess()
+        self._placed = False
+        options = self.options
+        return self.process.ask(
+            "open", device=options.device, precision=options.precision, threads=options.threads
+        )
+
+    def build(self) -> dict[str, Any]:
+        """Builds the network; answers {"net_type", "parameters", "input_shape"}."""
+        return self._require().ask(
+            "build", config=self.config, trust_config=self.options.trust_config, seed=self.options.seed
+        )
+
+    def count(self) -> dict[str, Any]:
+        """Counts the forward pass of one image."""
+        return self._require().ask("count", timeout_s=self.timeout_s(None))
+
+    def cross_check(self, size: str, counters: list[str]) -> list[dict[str, Any]]:
+        """What other counters say, each asked in a process of its own."""
+        return self._require().ask(
+            "cross_check",
+            config=self.config,
+            trust_config=self.options.trust_config,
+            size=size,
+            counters=counters,
+        )
+
+    def measure(
+        self,
+        batch_size: int,
+        policy: LatencyPolicy,
+        expected_ms: float | None,
+        on_event: Callable[[dict[str, Any]], None],
+    ) -> dict[str, Any]:
+        """Measures one batch size, in a new process if the last one is gone. Raises WorkerError."""
+        try:
+            self._revive()
+            if not self._placed:
+                options = self.options
+                self._require().ask("place", channels_last=options.channels_last, compile=options.compile)
+                self._placed = True
+            return self._require().ask(
+                "measure",
+                timeout_s=self.timeout_s(expected_ms),
+                on_event=on_event,
+                batch_size=batch_size,
+                policy=asdict(policy),
+                expected_ms=expected_ms,
+            )
+        except WorkerError as failed:
+            if failed.failure.needs_new_process:
+                self.close()
+            raise
+
+    def lpips(self, image_hw: list[int], policy: LatencyPolicy) -> dict[str, Any]:
+        """Measures one LPIPS comparison of two images."""
+        self._revive()
+        return self._require().ask(
+            "lpips", timeout_s=self.timeout_s(None), image_hw=image_hw, policy=asdict(policy)
+        )
+
+    def renew(self) -> None:
+        """Ends the measuring process, so that the next measurement is made in a new one."""
+        self.close()
+
+    def _revive(self) -> None:
+        if self.process is None or not self.process.alive:
+            self.open()
+            self.build()
+
+    def timeout_s(self, expected_ms: float | None) -> float:
+        """Seconds after which a size counts as hung."""
+        if self.options.timeout_s is not None:
+            return self.options.timeout_s
+        runs = (self.options.num_runs or 1) + (self.options.warmup or 0)
+        expected_s = self.options.time_budget_s + runs * (expected_ms or 0.0) / 1000
+        return max(TIMEOUT_FLOOR_S, TIMEOUT_FACTOR * expected_s)
+
+    def _require(self) -> WorkerProcess:
+        assert self.process is not None, "open() comes first"
+        return self.process
+
+    def kill(self) -> None:
+        """Ends the measuring process at once, from a signal handler: no waiting, no closing."""
+        if self.process is not None:
+            self.process.kill()
+
+    def close(self) -> None:
+        """Ends the measuring process; the next measurement starts another."""
+        if self.process is not None:
+            self.process.close()
+            self.process = None
+
+    def __enter__(self) -> MeasuringSession:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

@@ -1,0 +1,169 @@
+"""The command's side of the measuring process: start it, ask it, notice how it ends.
+
+Imports no torch: the command stays small, and never opens a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from swinmr_profiling.process import python_command
+from swinmr_profiling.profiler.record.failures import Failure, FailureKind, classify_death, kernel_kills
+
+# The kernel reaps a killed process in milliseconds, but may take seconds to free 20 GB first.
+REAPING_S = 30.0
+READ_BYTES = 65536
+
+
+class WorkerError(Exception):
+    """A request brought no result; `failure` says why, `traceback` is the worker's where there is one."""
+
+    def __init__(self, failure: Failure, traceback: str | None = None) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+        self.traceback = traceback
+
+
+class RequestRefusedError(Exception):
+    """The request cannot be met as the user asked it (no such device, no such network): one line."""
+
+
+class WorkerProcess:
+    """One measuring process. Use as a context manager: leaving it leaves no process behind."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str | None] | None = None,
+        module: str = "swinmr_profiling.profiler.isolation.worker",
+    ) -> None:
+        """module: whose `main` is the process.
+
+        environment: variables beside this process's own, there before torch is imported; None takes one away.
+        """
+        variables = {**os.environ, **(environment or {})}
+        self._kills_before = kernel_kills()
+        request_read, self._request_write = os.pipe()
+        self._answer_read, answer_write = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                python_command(module, str(request_read), str(answer_write)),
+                stdin=subprocess.DEVNULL,
+                # What a network prints must not mix with a JSON on standard output.
+                stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
+                pass_fds=(request_read, answer_write),
+                env={name: value for name, value in variables.items() if value is not None},
+                # A session of its own: the terminal's Ctrl-C reaches the command alone, and one killpg ends
+                # whatever the network started.
+                start_new_session=True,
+            )
+        finally:
+            os.close(request_read)
+            os.close(answer_write)
+        self._buffer = b""
+
+    def ask(
+        self,
+        do: str,
+        timeout_s: float | None = None,
+        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        **arguments: Any,
+    ) -> dict[str, Any]:
+        """Sends one request and waits for its result.
+
+        timeout_s: seconds before the process is killed; None waits for ever.
+        Raises WorkerError (also when the process dies or is killed) and RequestRefusedError.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        line = json.dumps({"do": do, **arguments}) + "\n"
+        try:
+            self._write(line.encode())
+            while True:
+                message = self._read_message(deadline)
+                if message["event"] == "done":
+                    return message["result"]
+                if message["event"] == "refused":
+                    raise RequestRefusedError(message["message"])
+                if message["event"] == "failed":
+                    fields = message["failure"]
+                    failure = Failure(**{**fields, "error": FailureKind(fields["error"])})
+                    raise WorkerError(failure, message["traceback"])
+                on_event(message)
+        except (EOFError, BrokenPipeError):
+            raise WorkerError(self._cause_of_death()) from None
+        except TimeoutError:
+            self.kill()
+            detail = f"no result within {timeout_s:g} s (--timeout); the measuring process was killed"
+            raise WorkerError(Failure(FailureKind.KILLED, detail, True)) from None
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._request_write, data) :]
+
+    def _read_message(self, deadline: float | None) -> dict[str, Any]:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._answer_read, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                left = None if deadline is None else deadline - time.monotonic()
+                if (left is not None and left <= 0) or not selector.select(left):
+                    raise TimeoutError
+                data = os.read(self._answer_read, READ_BYTES)
+                if not data:
+                    raise EOFError
+                self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return json.loads(line)
+
+    def _cause_of_death(self) -> Failure:
+        try:
+            returncode = self.process.wait(REAPING_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return Failure(FailureKind.CRASHED, "the measuring process closed its answers and hung", True)
+        self._kill_group()
+        return classify_death(returncode, kernel_kills() > self._kills_before)
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # nobody of the group is left
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Ends the process and all it started, at once."""
+        self._kill_group()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(REAPING_S)
+
+    def close(self) -> None:
+        """Ends the process and closes the pipes; a second call does nothing."""
+        self.kill()
+        for name in ("_request_write", "_answer_read"):
+            descriptor = getattr(self, name)
+            if descriptor is not None:
+                os.close(descriptor)
+                setattr(self, name, None)
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _has_descriptor(stream: Any) -> bool:
+    try:
+        stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        return False
+    return True

@@ -1,0 +1,121 @@
+"""What stands for a run's data where its training is predicted or probed: batches that go the loop's own way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import torch
+from torch import nn
+
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import BuiltModel, Purpose
+from swinmr_profiling.profiler.counting.meta_copy import copy_to
+from swinmr_profiling.profiler.measure.forward_pass import state_preserved
+from swinmr_profiling.profiler.record.memory_fingerprint import SAMPLING_STEPS_THAT_DIFFER
+from swinmr_profiling.training.denoising.denoising_step import Preparation, build_preparation
+from swinmr_profiling.training.denoising.denoising_validation import denoising_result, largest_call
+from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.step.example_batches import ExampleSlices, example_batch, target_for
+from swinmr_profiling.training.step.losses import first_tensor
+from swinmr_profiling.training.step.training_step import MicroBatch, StepSettings
+from swinmr_profiling.training.validation.validation import direct_result, to_device
+
+
+def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[int, ...]:
+    """Shape of the network's first result, found without touching the device that is measured.
+
+    Without data where the network allows it, else by one sample on the CPU, with the network's state as it was.
+    """
+    try:
+        module = copy_to(built.module, ())[0].eval()
+        with torch.no_grad():
+            return tuple(first_tensor(module(*built.example_inputs(batch_size, "meta", which=which))).shape)
+    except Exception:  # whatever a network raises that asks its tensors for values
+        with state_preserved(built.module), torch.no_grad():
+            built.module.eval()
+            one = first_tensor(built.module(*built.example_inputs(1, which=which))).shape
+        return (batch_size * one[0], *one[1:]) if one else ()
+
+
+def denoiser_preparation(built: BuiltModel, config: ExperimentConfig) -> Preparation | None:
+    """The loop's own making of micro-batches; None for other networks, and for denoisers that can only be profiled."""
+    inputs = built.inputs["training"]
+    if not config.is_denoiser or len(inputs) != 2 or config.model.in_chans is None:
+        return None
+    image = (1, config.model.in_chans, *inputs[0].shape[1:])
+    try:
+        return build_preparation(config) if output_shape(built, 1, "training") == image else None
+    except LossError:
+        return None
+
+
+def validation_shape(built: BuiltModel, config: ExperimentConfig) -> list[int]:
+    """Shape of the first input in the network's largest call of a validation batch."""
+    samples = denoiser_preparation(built, config) is not None
+    return built.input_shape(largest_call(config) if samples else config.data.val_batch_size)
+
+
+class ExampleData:
+    """Micro-batches and a validation batch of a config's shapes, for a loss on its way to or on the device.
+
+    A denoiser's go through the preparation of `train.py`, as does the one image of other networks; a network that can
+    only be profiled has its further inputs beside that image, and a target that its loss takes.
+    """
+
+    def __init__(
+        self, built: BuiltModel, config: ExperimentConfig, loss: nn.Module, device: torch.device
+    ) -> None:
+        self.built, self.config, self.loss, self.device = built, config, loss, device
+        self.preparation = denoiser_preparation(built, config)
+
+    def micro_batches(self, batch_size: int) -> Iterator[MicroBatch]:
+        """As training/run/batch_stream.py hands them over: made when asked for, held by nobody else."""
+        make = self._maker(batch_size, "training")
+        # On a CPU the batch itself is what a step holds: each step gets a new one.
+        kept = None if self.device.type == "cpu" else make()
+        return (self._prepare(kept or make(), self.device, 0, number) for number in count())
+
+    def validation(self, settings: StepSettings) -> Callable[[nn.Module], object]:
+        """One batch of `training.validation.validation.validate`, to be called with the network in evaluation mode."""
+        batch = self._maker(self.config.data.val_batch_size, "inference")()
+        if self.preparation is None:
+            result = direct_result(self.loss, settings, self.device, self._prepare)
+        else:
+            slices = ExampleSlices(self.config, tuple(batch["input"].shape[-2:]))
+            result = denoising_result(_in_few_steps(self.config), self.loss, slices, settings, self.device)
+        return lambda network: result(network, batch)
+
+    def _maker(self, batch_size: int, which: Purpose) -> Callable[[], dict[str, Any]]:
+        """What makes the same batch again and again; the output's shape is looked up here and now."""
+        shape = None if self.preparation is not None else output_shape(self.built, batch_size, which)
+        channels = None if self.preparation is None else self.config.model.in_chans
+        options = {"channels": channels, "with_values": self.device.type != "meta"}
+
+        def make() -> dict[str, Any]:
+            batch = example_batch(self.built, batch_size, which, **options)
+            if shape is not None:
+                batch["target"] = target_for(self.loss, batch["input"], shape)
+            return batch
+
+        return make
+
+    def _prepare(
+        self, batch: dict[str, Any], device: torch.device, epoch: int = 0, number: int = 0
+    ) -> MicroBatch:
+        if self.preparation is not None:
+            return self.preparation(batch, device, epoch, number)
+        micro_batch = to_device(batch, device)
+        further = tuple(x.to(device) for x in batch["further_inputs"])
+        return replace(micro_batch, inputs=(*micro_batch.inputs, *further))
+
+
+def _in_few_steps(config: ExperimentConfig) -> ExperimentConfig:
+    """The config with no more sampling steps in validation than differ in memory."""
+    sampling = config.evaluation.sampling
+    steps = min(sampling.validation_steps, SAMPLING_STEPS_THAT_DIFFER)
+    few = sampling.model_copy(update={"validation_steps": steps})
+    evaluation = config.evaluation.model_copy(update={"sampling": few})
+    return config.model_copy(update={"evaluation": evaluation})

@@ -1,0 +1,223 @@
+"""One batch size, measured: the forward pass as inference runs it, its latency and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.profiler.measure.devices import MeasuredDevice
+from swinmr_profiling.profiler.measure.latency import LatencyPolicy, LatencySamples, measure_latency
+
+
+@dataclass(frozen=True)
+class BatchMeasurement:
+    """Raw figures of one batch size, before any statistics. Memory in bytes, times in milliseconds."""
+
+    batch_size: int
+    input_shape: list[int]
+    latency: LatencySamples
+    before_bytes: int
+    after_bytes: int
+    peak_bytes: int
+    cold_peak_bytes: int
+    warm_peak_bytes: int
+    reserved_peak_bytes: int | None
+    memory_kind: str
+    memory_is_exact: bool
+    first_nonfinite_module: str | None
+    attention: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+# The settings of TF32 and its like, each with an `fp32_precision`; torch's older names for them
+# (`float32_matmul_precision`, `allow_tf32`) cannot be read once a network has set these.
+PRECISION_SETTINGS = (
+    torch.backends.cuda.matmul,
+    torch.backends.cudnn.conv,
+    torch.backends.cudnn.rnn,
+    torch.backends.mkldnn.matmul,
+    torch.backends.mkldnn.conv,
+)
+
+
+def _older_names() -> list[Any]:
+    found: list[Any] = []
+    for read in (torch.get_float32_matmul_precision, lambda: torch.backends.cudnn.allow_tf32):
+        try:
+            found.append(read())
+        except RuntimeError:
+            found.append(None)  # set under the newer names alone
+    return found
+
+
+@contextmanager
+def state_preserved(module: nn.Module) -> Iterator[None]:
+    """Gives back what measuring changes: each submodule's training flag, and torch's global settings."""
+    modes = [(part, part.training) for part in module.modules()]
+    rng = torch.get_rng_state()
+    cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    default_dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    matmul_precision, allow_tf32 = _older_names()
+    precisions = [setting.fp32_precision for setting in PRECISION_SETTINGS]
+    cudnn = torch.backends.cudnn
+    flags = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic)
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+        torch.set_rng_state(rng)
+        if cuda_rng is not None:
+            torch.cuda.set_rng_state_all(cuda_rng)
+        if torch.get_default_dtype() != default_dtype:
+            torch.set_default_dtype(default_dtype)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        matmul_precision_now, allow_tf32_now = _older_names()
+        if matmul_precision not in (None, matmul_precision_now):
+            torch.set_float32_matmul_precision(matmul_precision)
+        if allow_tf32 not in (None, allow_tf32_now):
+            cudnn.allow_tf32 = allow_tf32
+        for setting, precision in zip(PRECISION_SETTINGS, precisions, strict=True):
+            if setting.fp32_precision != precision:
+                setting.fp32_precision = precision
+        cudnn.enabled, cudnn.benchmark, cudnn.deterministic = flags
+
+
+def tensors_in(output: Any) -> Iterator[Tensor]:
+    """Every tensor of a forward's output: a tensor, or tuples, lists, dicts and dataclasses of them."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, dict):
+        for value in output.values():
+            yield from tensors_in(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from tensors_in(value)
+    elif is_dataclass(output) and not isinstance(output, type):
+        for field in fields(output):
+            yield from tensors_in(getattr(output, field.name))
+
+
+def is_finite(output: Any) -> bool:
+    """Whether no floating-point tensor of the output holds a NaN or an infinity."""
+    return all(
+        bool(torch.isfinite(tensor).all())
+        for tensor in tensors_in(output)
+        if tensor.is_floating_point() or tensor.is_complex()
+    )
+
+
+def first_nonfinite_module(module: nn.Module, run: Callable[[], Any]) -> str | None:
+    """Name of the module whose output is the first, in execution order, to hold a NaN or an infinity.
+
+    Runs one forward pass with hooks, which are removed again. None where no module's output holds one.
+    """
+    found: list[str] = []
+
+    def hook(name: str) -> Callable:
+        def check(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            if not found and not is_finite(output):
+                found.append(name)
+
+        return check
+
+    handles = [
+        part.register_forward_hook(hook(name or "(the network)")) for name, part in module.named_modules()
+    ]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else None
+
+
+def measure_forward(
+    built: BuiltModel,
+    forward: Callable[..., Any],
+    device: MeasuredDevice,
+    torch_device: torch.device,
+    dtype: torch.dtype,
+    batch_size: int,
+    policy: LatencyPolicy,
+    *,
+    expected_ms: float | None = None,
+    channels_last: bool = False,
+    on_run: Callable[[], None] = lambda: None,
+) -> BatchMeasurement:
+    """Measures forward passes of one batch size in evaluation mode under inference_mode.
+
+    forward: what is called with the inputs, `built.module` itself or its compiled form.
+    dtype: fp32 runs as it is; bf16 and fp16 run under autocast, as training does: weights stay fp32.
+    Raises whatever the network raises.
+    """
+    # Under autocast the inputs arrive in fp32 and the operators choose.
+    inputs = built.example_inputs(batch_size, torch_device, torch.float32)
+    if channels_last:
+        inputs = tuple(x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs)
+    last_output: list[Any] = [None]
+
+    def run() -> None:
+        # The previous output is freed first: a loop that reads its results would not keep two.
+        last_output[0] = None
+        last_output[0] = forward(*inputs)
+
+    def run_ms() -> float:
+        elapsed = device.time_ms(run)
+        on_run()
+        return elapsed
+
+    # High-water mark of the warm-up; stays 0 where there is none, and the first timed run is the cold one.
+    cold_peak = 0
+
+    def on_warm() -> None:
+        nonlocal cold_peak
+        if last_output[0] is not None:
+            cold_peak = device.peak().peak_bytes
+        last_output[0] = None
+        device.reset_peak()
+
+    autocast = torch.autocast(torch_device.type, dtype, enabled=dtype != torch.float32)
+    with state_preserved(built.module), torch.inference_mode(), autocast:
+        built.module.eval()
+        # SwinIR says which way its attention goes here (models/attention.py): figures depend on it.
+        policy_of = getattr(built.module, "attention_policy", None)
+        compiled = forward is not built.module
+        attention = policy_of(torch_device.type, trains=False, traced=compiled) if policy_of else None
+        device.release_cached()
+        device.reset_peak()
+        before = device.current_bytes()
+        latency = measure_latency(run_ms, policy, expected_ms=expected_ms, on_warm=on_warm)
+        peak = device.peak()
+        finite = is_finite(last_output[0])
+        last_output[0] = None
+        device.release_cached()
+        after = device.current_bytes()
+        culprit = None
+        if not finite:
+            culprit = first_nonfinite_module(built.module, lambda: built.module(*inputs)) or "(the network)"
+    return BatchMeasurement(
+        batch_size=batch_size,
+        input_shape=[int(n) for n in inputs[0].shape],
+        latency=latency,
+        before_bytes=before,
+        after_bytes=after,
+        # Whatever was read is at most the peak, also what was read after it.
+        peak_bytes=max(cold_peak, peak.peak_bytes, before, after),
+        cold_peak_bytes=max(cold_peak or peak.peak_bytes, before),
+        warm_peak_bytes=max(peak.peak_bytes, after),
+        reserved_peak_bytes=peak.reserved_bytes,
+        memory_kind=device.memory_kind,
+        memory_is_exact=device.memory_is_exact,
+        first_nonfinite_module=culprit,
+        attention=attention,
+    )

@@ -1,0 +1,227 @@
+"""One batch size of training, measured: the step of `training/` as `train.py` runs it, then one validation batch.
+
+Belongs into a process of its own: an out-of-memory error leaves fragments, and libraries keep their workspaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.profiler.counting.meta_copy import copy_to
+from swinmr_profiling.profiler.measure.example_data import ExampleData, validation_shape
+from swinmr_profiling.profiler.measure.forward_pass import state_preserved
+from swinmr_profiling.profiler.measure.training_memory import StepPeaks, TrainingMemory
+from swinmr_profiling.training.step.losses import build_loss
+from swinmr_profiling.training.step.training_step import (
+    MicroBatch,
+    StepSettings,
+    TrainingState,
+    build_settings,
+    build_state,
+    is_finite,
+    training_step,
+)
+
+# The optimizer's state appears in the first step, and only the third is like all that follow.
+MIN_STEPS = 3
+# fp16 starts with a loss scale that overflows, and each such step leaves the optimizer out; the scale halves each
+# time, so that from 65536 this many steps take it to 1.
+MAX_OVERFLOWING_STEPS = 16
+PRECISION_NAMES = {None: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+class NoStepError(RuntimeError):
+    """The optimizer never made a step: what was measured is no training."""
+
+
+@dataclass(frozen=True)
+class TrainingMeasurement:
+    """Raw figures of one batch size. Bytes, milliseconds.
+
+    Attributes:
+        batch_size: samples of one micro-batch, per device. accumulate: micro-batches of a step.
+        steps_run: steps in which the optimizer changed the weights. step_ms: all steps, overflowing ones included.
+        before_bytes: in use before the first step (weights, loss networks, moving average).
+        cold, warm: peaks of the first step and of the later ones. validation: of one batch of whole images.
+        device_used_bytes: of all processes, None where the device is not asked.
+        finite: whether every loss was a number (random inputs through random weights need not give one).
+    """
+
+    batch_size: int
+    accumulate: int
+    input_shape: list[int]
+    validation_shape: list[int]
+    precision: str
+    checkpointing: str
+    patch_size: list[int] | None
+    loss: str
+    memory_kind: str
+    steps_run: int
+    step_ms: list[float]
+    before_bytes: int
+    cold: StepPeaks
+    warm: StepPeaks
+    validation: StepPeaks
+    retries: int
+    out_of_memory: int
+    process_bytes: int | None
+    device_used_bytes: int
+    device_total_bytes: int
+    reserved_at_end_bytes: int | None
+    expandable_segments: bool | None
+    finite: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@contextmanager
+def _as_training_sets(config: ExperimentConfig) -> Iterator[None]:
+    """What `training/run/loop.py` sets for the process, and what it was again afterwards."""
+    was, warn_only = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    if config.system.threads is not None:
+        torch.set_num_threads(config.system.threads)
+    torch.use_deterministic_algorithms(config.system.deterministic)
+    torch.manual_seed(config.system.seed)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was, warn_only=warn_only)
+
+
+def probe_training(
+    built: BuiltModel,
+    config: ExperimentConfig,
+    device: torch.device,
+    batch_size: int,
+    steps: int,
+    memory: TrainingMemory,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> TrainingMeasurement:
+    """Trains a copy of the network on example inputs for `steps` optimizer steps, then validates one batch.
+
+    The network itself, torch's settings and random numbers stay as they are.
+    on_stage: told what begins ("step 2 of 3"), so that a process that dies there has said where.
+    Raises whatever the network, the loss or the device raises; NoStepError when no step changed the weights.
+    """
+    if steps < MIN_STEPS:
+        raise ValueError(f"{steps} steps: the memory of training shows from {MIN_STEPS} on")
+    if batch_size < 1:
+        raise ValueError(f"a batch of {batch_size}: a step needs at least one sample")
+    with state_preserved(built.module), _as_training_sets(config):
+        on_stage("setting up")
+        # In the order of training/run/loop.py: where a tensor comes to lie depends on it.
+        loss = build_loss(config).to(device)
+        settings = build_settings(config, device.type)
+        data = ExampleData(built, config, loss, device)
+        stream, validate = data.micro_batches(batch_size), data.validation(settings)
+        module = copy_to(built.module, (), device=None)[0].to(device)
+        if config.system.channels_last:
+            module.to(memory_format=torch.channels_last)
+        wrap = torch.compile if config.system.compile else lambda network: network
+        state = build_state(config, module, loss, steps, wrap=wrap)
+        memory.reset_peaks()
+        before_bytes, troubles = memory.current_bytes(), memory.troubles()
+        made = _train(state, settings, stream, steps, memory, on_stage)
+        warm = memory.peaks()
+        memory.reset_peaks()
+        on_stage("validation")
+        _validate(state, validate)
+        validation = memory.peaks()
+        now, since = memory.device_memory(), memory.troubles()
+        return TrainingMeasurement(
+            batch_size=batch_size,
+            accumulate=config.training.accumulate,
+            input_shape=built.input_shape(batch_size, "training"),
+            validation_shape=validation_shape(built, config),
+            precision=PRECISION_NAMES[settings.autocast_dtype],
+            checkpointing=config.training.gradient_checkpointing,
+            patch_size=None if config.training_patch_hw is None else list(config.training_patch_hw),
+            loss=loss.label,
+            memory_kind=memory.memory_kind,
+            steps_run=made.steps_run,
+            step_ms=made.step_ms,
+            before_bytes=before_bytes,
+            cold=made.cold,
+            warm=warm,
+            validation=validation,
+            retries=since.retries - troubles.retries,
+            out_of_memory=since.out_of_memory - troubles.out_of_memory,
+            process_bytes=memory.process_bytes(),
+            device_used_bytes=now.total_bytes - now.free_bytes,
+            device_total_bytes=now.total_bytes,
+            reserved_at_end_bytes=memory.reserved_bytes(),
+            expandable_segments=memory.expandable_segments(),
+            finite=made.finite,
+        )
+
+
+@dataclass(frozen=True)
+class _Trained:
+    steps_run: int
+    step_ms: list[float]
+    cold: StepPeaks
+    finite: bool
+
+
+def _train(
+    state: TrainingState,
+    settings: StepSettings,
+    stream: Iterator[MicroBatch],
+    steps: int,
+    memory: TrainingMemory,
+    on_stage: Callable[[str], None],
+) -> _Trained:
+    step_ms: list[float] = []
+    cold: StepPeaks | None = None
+    finite, steps_run, outcome = True, 0, None
+
+    def check(value: Tensor) -> bool:
+        # Waits for the device as training does, and goes on: memory does not depend on the value.
+        nonlocal finite
+        finite = is_finite(value) and finite
+        return True
+
+    def count(*_: Any) -> None:
+        nonlocal steps_run
+        steps_run += 1
+
+    def step() -> None:
+        nonlocal outcome
+        outcome = training_step(state, settings, stream, check)
+
+    hook = state.optimizer.register_step_post_hook(count)
+    try:
+        while steps_run < steps and len(step_ms) < steps + MAX_OVERFLOWING_STEPS:
+            on_stage(f"step {len(step_ms) + 1} of {steps}")
+            step_ms.append(memory.time_ms(step))
+            if cold is None:
+                cold = memory.peaks()
+                memory.reset_peaks()
+    finally:
+        hook.remove()
+    del outcome
+    if not steps_run:
+        raise NoStepError(
+            f"no step of {len(step_ms)} changed the weights (the gradients overflow): nothing was measured"
+        )
+    assert cold is not None
+    return _Trained(steps_run, step_ms, cold, finite)
+
+
+def _validate(state: TrainingState, validate: Callable[[nn.Module], object]) -> None:
+    network: nn.Module = state.module if state.ema is None else state.ema.module
+    network.eval()
+    with torch.inference_mode():
+        validate(network)

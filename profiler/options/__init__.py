@@ -1,0 +1,1 @@
+"""What the options and exit statuses of all commands share."""

@@ -1,0 +1,73 @@
+"""The options that describe GPUs and what is to be trained on them, shared by every command that recommends."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from fractions import Fraction
+
+from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
+from swinmr_profiling.profiler.batch_size.gpus import (
+    MEMORY_HELP,
+    Gpu,
+    GpuNameError,
+    MemorySizeError,
+    find_gpu,
+    parse_bytes,
+)
+from swinmr_profiling.profiler.options.option_types import positive_int
+
+
+def gpu_name(text: str) -> Gpu:
+    """A card by name; for `type=`."""
+    try:
+        return find_gpu(text)
+    except GpuNameError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def memory_size(text: str) -> int:
+    """Bytes of "24GiB"; for `type=`."""
+    try:
+        return parse_bytes(text)
+    except MemorySizeError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def gpu_memory(text: str) -> tuple[str, int]:
+    """("24GiB", its bytes), above zero; for `type=`."""
+    size = memory_size(text)
+    if not size:
+        raise argparse.ArgumentTypeError(f'"{text}": a GPU has memory')
+    return text.strip(), size
+
+
+def headroom(text: str) -> Fraction:
+    """Share of "10%" or "0.1", exact; for `type=`."""
+    match = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,9})?)\s*(%?)\s*", text)
+    share = Fraction(match.group(1)) / (100 if match.group(2) else 1) if match else Fraction(1)
+    if not share < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a share below 100 %, such as 10% or 0.1")
+    return share
+
+
+def add_budget_options(parser: argparse.ArgumentParser) -> None:
+    """The options that describe GPUs; shared by every command that recommends for one."""
+    add = parser.add_argument
+    add("--gpu", type=gpu_name, action="append", default=[], metavar="NAME", help=(
+        'a GPU by name, such as "RTX 3090"; may be repeated (--list-gpus lists them)'
+    ))  # fmt: skip
+    add("--gpu-memory", type=gpu_memory, action="append", default=[], metavar="SIZE", help=(
+        f"a GPU by its memory as CUDA reports it, such as 24GiB ({MEMORY_HELP}); may be repeated"
+    ))  # fmt: skip
+    add("--reserved", type=memory_size, metavar="SIZE", help=(
+        f"memory of it that others take, such as 1GiB for a desktop ({MEMORY_HELP}; default: what others hold of this "
+        "machine's GPU, and of another nothing)"
+    ))  # fmt: skip
+    add("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
+        f"share of the rest that stays free (default {float(DEFAULT_HEADROOM):.0%}%)"
+    ))  # fmt: skip
+    add("--target-batch", type=positive_int, metavar="N", help=(
+        "global batch of one optimizer step, reached by accumulation (default: the config's accumulation)"
+    ))  # fmt: skip
+    add("--devices", type=positive_int, default=1, metavar="N", help="GPUs that train together (default 1)")

@@ -1,0 +1,1 @@
+"""Diffusion pipelines by their definition: components on meta tensors, calls per image, cost."""

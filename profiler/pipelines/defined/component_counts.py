@@ -1,0 +1,138 @@
+"""Counts of single components, each made once: pipelines share text encoders and VAEs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from swinmr_profiling.profiler.pipelines.defined.components import build_on_meta
+from swinmr_profiling.profiler.pipelines.defined.definition import Component
+from swinmr_profiling.profiler.pipelines.defined.geometry import decode, latent_shape, vae_scale_factor
+from swinmr_profiling.profiler.pipelines.defined.inputs import DenoiserCall, denoiser_arguments, is_packed
+from swinmr_profiling.profiler.pipelines.defined.measure import MeasuredCall, measure_call
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+
+
+class ComponentCounts:
+    """Builds components on the meta device and counts single calls of them.
+
+    Results are kept; networks only until `release`, since those of one pipeline are seldom those of the next.
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype = torch.bfloat16,
+        build: Callable[[Component, torch.dtype], nn.Module] = build_on_meta,
+    ) -> None:
+        self.dtype = dtype
+        self._build = build
+        self._results: dict[tuple, Any] = {}
+        self._modules: dict[str, nn.Module] = {}
+
+    def release(self) -> None:
+        """Drops the networks."""
+        self._modules.clear()
+
+    def denoiser(self, component: Component, call: DenoiserCall, *, memory: bool = True) -> MeasuredCall:
+        """One call of a denoiser or a prior; without `memory` in two thirds of the time."""
+
+        def measure_with(module: nn.Module, mask_device: str) -> MeasuredCall:
+            arguments = denoiser_arguments(module, replace(call, dtype=self.dtype, mask_device=mask_device))
+            return measure_call(module, lambda network: network(**arguments), arguments, memory=memory)
+
+        def measure(module: nn.Module) -> MeasuredCall:
+            try:
+                return measure_with(module, "meta")
+            except PipelineError:
+                return measure_with(module, "cpu")
+
+        return self._once(component, ("denoiser", call, memory), measure)
+
+    def latent_patch(self, component: Component) -> int:
+        """Latent pixels per token and side: 2 where the pipeline packs 2 x 2, else the network's own patches."""
+
+        def measure(module: nn.Module) -> int:
+            return 2 if is_packed(module) else getattr(module.config, "patch_size", None) or 1
+
+        return self._once(component, ("patch",), measure)
+
+    def vae_scale_factor(self, component: Component) -> int:
+        """Pixels per latent pixel and side."""
+        return self._once(component, ("factor",), vae_scale_factor)
+
+    def decode(self, component: Component, batch: int, latent_height: int, latent_width: int) -> MeasuredCall:
+        """One `vae.decode` of a latent of so many latent pixels."""
+
+        def measure(module: nn.Module) -> MeasuredCall:
+            shape = latent_shape(module, batch, latent_height, latent_width)
+            latent = torch.empty(shape, dtype=self.dtype, device="meta")
+            return measure_call(module, lambda vae: decode(vae, latent), latent)
+
+        return self._once(component, ("decode", batch, latent_height, latent_width), measure)
+
+    def encode(self, component: Component, batch: int, height: int, width: int) -> MeasuredCall:
+        """One `vae.encode` of an image of so many pixels."""
+
+        def measure(module: nn.Module) -> MeasuredCall:
+            image = torch.empty(batch, 3, height, width, dtype=self.dtype, device="meta")
+            return measure_call(module, lambda vae: vae.encode(image), image)
+
+        return self._once(component, ("encode", batch, height, width), measure)
+
+    def text(self, component: Component, batch: int, tokens: int) -> MeasuredCall:
+        """One call of a text encoder with so many tokens."""
+
+        def measure(module: nn.Module) -> MeasuredCall:
+            arguments = text_arguments(module, batch, tokens)
+            return measure_call(module, lambda network: network(**arguments), arguments)
+
+        return self._once(component, ("text", batch, tokens), measure)
+
+    def image(self, component: Component, batch: int) -> MeasuredCall:
+        """One call of a vision network, or of a safety checker, with images of the size it was made for."""
+
+        def measure(module: nn.Module) -> MeasuredCall:
+            settings = getattr(module.config, "vision_config", module.config)
+            shape = (batch, settings.num_channels, settings.image_size, settings.image_size)
+            pixels = torch.empty(shape, dtype=self.dtype, device="meta")
+            call = (
+                _check_safety if hasattr(module, "concept_embeds") else lambda network, image: network(image)
+            )
+            return measure_call(module, lambda network: call(network, pixels), pixels)
+
+        return self._once(component, ("image", batch), measure)
+
+    def _once(self, component: Component, what: tuple, measure: Callable[[nn.Module], Any]) -> Any:
+        identity = json.dumps([component.class_path, component.config], sort_keys=True, default=str)
+        key = (identity, *what)
+        if key not in self._results:
+            if identity not in self._modules:
+                self._modules[identity] = self._build(component, self.dtype)
+            self._results[key] = measure(self._modules[identity])
+        return self._results[key]
+
+
+def text_arguments(module: nn.Module, batch: int, tokens: int) -> dict[str, Any]:
+    """What a text encoder is called with.
+
+    CLIP and T5 read a mask's values to choose a kernel, which meta tensors do not have, and run without; language
+    models want one, and no cache of keys and values.
+    """
+    arguments = {"input_ids": torch.zeros(batch, tokens, dtype=torch.int64, device="meta")}
+    settings = getattr(module.config, "text_config", module.config)
+    if hasattr(settings, "num_key_value_heads"):
+        mask = torch.ones(batch, tokens, dtype=torch.int64, device="meta")
+        arguments |= {"attention_mask": mask, "use_cache": False}
+    return arguments
+
+
+def _check_safety(module: nn.Module, pixels: torch.Tensor) -> None:
+    """The products of StableDiffusionSafetyChecker's forward, which goes on with numbers that meta does not have."""
+    embedding = module.visual_projection(module.vision_model(pixels)[1])
+    for concepts in (module.special_care_embeds, module.concept_embeds):
+        torch.mm(nn.functional.normalize(embedding), nn.functional.normalize(concepts).t())

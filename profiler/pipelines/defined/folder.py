@@ -1,0 +1,188 @@
+"""A definition read from a local pipeline folder of the diffusers layout; the weights in it are not opened.
+
+`model_index.json` names a class for every component; each has a folder with its config. What those files do not
+say (how often text encoders run, how guidance reaches the denoiser, how resolutions are rounded) is taken from the
+definition of the same pipeline class that comes with the project.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from swinmr_profiling.profiler.pipelines.defined.definition import (
+    Component,
+    PipelineDefinition,
+    Prior,
+    TextEncoder,
+    list_pipelines,
+    load_pipeline,
+)
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+
+DENOISERS = ("transformer", "unet")
+DECODERS = ("vae", "movq")
+DEFAULT_SIDE_PX = 512
+# A tokenizer that knows no limit says so with a number like 1e30.
+LONGEST_FIXED_PROMPT = 512
+UNKNOWN_ENCODER_TOKENS = 256
+
+
+def read_pipeline_folder(folder: Path) -> PipelineDefinition:
+    """The definition of a pipeline folder.
+
+    Raises PipelineError where it is no such folder, or a component that its index names is missing or broken.
+    """
+    if not folder.is_dir():
+        raise PipelineError(f"{folder}: no such folder")
+    index = _read_json(folder / "model_index.json", "a pipeline folder has one")
+    pipeline_class = index.get("_class_name")
+    if not isinstance(pipeline_class, str):
+        raise PipelineError(f"{folder / 'model_index.json'}: _class_name does not name a pipeline class")
+    components = {
+        name: tuple(entry)
+        for name, entry in index.items()
+        if isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)
+    }
+    template = template_for(pipeline_class)
+    denoiser = _one_of(folder, components, DENOISERS, "denoiser")
+    vae = _one_of(folder, components, DECODERS, "decoder")
+    if "scheduler" not in components:
+        raise PipelineError(f"{folder}: its model_index.json names no scheduler")
+    scheduler = _read_json(folder / "scheduler" / "scheduler_config.json", "component scheduler is missing")
+    encoders, extra_context = _text_encoders(folder, components, template)
+    factor = template.vae_scale_factor if template else None
+    side = denoiser.config.get("sample_size")
+    native = side * (factor or 8) if isinstance(side, int) else DEFAULT_SIDE_PX
+    base = template or generic_definition(pipeline_class)
+    return replace(
+        base,
+        name=folder.resolve().name,
+        title=f"{pipeline_class} in {folder.resolve().name}",
+        checkpoint=str(folder),
+        source="local folder",
+        pipeline_class=pipeline_class,
+        scheduler=components["scheduler"][1],
+        scheduler_config={key: value for key, value in scheduler.items() if not key.startswith("_")},
+        native_resolution=native,
+        denoiser=denoiser,
+        vae=vae,
+        text_encoders=encoders,
+        extra_context_tokens=extra_context,
+        prior=_prior(folder, components, template),
+        image_encoder=_optional(folder, components, "prior_image_encoder"),
+        safety_checker=_optional(folder, components, "safety_checker"),
+        vae_scale_factor=None,
+        notes=()
+        if template
+        else (f"{pipeline_class} is not known here: guidance is taken as twice the batch",),
+    )
+
+
+def template_for(pipeline_class: str) -> PipelineDefinition | None:
+    """The project's definition of a pipeline class, for what a folder does not say."""
+    for name in list_pipelines():
+        definition = load_pipeline(name)
+        if definition.pipeline_class == pipeline_class:
+            return definition
+    return None
+
+
+def generic_definition(pipeline_class: str) -> PipelineDefinition:
+    """What is assumed of a pipeline class that nobody knows."""
+    nothing = Component("", {})
+    return PipelineDefinition(
+        *(pipeline_class, pipeline_class, "", "", pipeline_class, "", {}, 50, 7.5, "doubled_batch"),
+        *(DEFAULT_SIDE_PX, nothing, nothing, ()),
+    )
+
+
+def _read_json(file: Path, otherwise: str) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PipelineError(f"{file}: not there: {otherwise}") from None
+    except (OSError, ValueError) as error:
+        raise PipelineError(f"{file}: cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise PipelineError(f"{file}: expected a JSON object")
+    return content
+
+
+def _component(folder: Path, components: dict[str, tuple[str, str]], name: str) -> Component:
+    library, class_name = components[name]
+    raw = _read_json(folder / name / "config.json", f"component {name} of model_index.json is missing")
+    if library not in ("diffusers", "transformers"):
+        # The safety checker is listed under the pipeline's own module.
+        library = f"diffusers.pipelines.{library}"
+        if class_name == "StableDiffusionSafetyChecker":
+            library += ".safety_checker"
+    return Component(f"{library}.{class_name}", raw)
+
+
+def _one_of(folder: Path, components: dict, names: tuple[str, ...], what: str) -> Component:
+    for name in names:
+        if name in components:
+            return _component(folder, components, name)
+    raise PipelineError(f"{folder}: its model_index.json names no {what} ({' or '.join(names)})")
+
+
+def _optional(folder: Path, components: dict, name: str) -> Component | None:
+    return _component(folder, components, name) if name in components else None
+
+
+def _prior(folder: Path, components: dict, template: PipelineDefinition | None) -> Prior | None:
+    name = next((name for name in ("prior_prior", "prior") if name in components), None)
+    if name is None or template is None or template.prior is None:
+        return None
+    found = _component(folder, components, name)
+    return replace(template.prior, class_path=found.class_path, config=found.config, parameters=None)
+
+
+def _text_encoders(
+    folder: Path, components: dict, template: PipelineDefinition | None
+) -> tuple[tuple[TextEncoder, ...], int]:
+    found = {}
+    for name in sorted(n for n in components if "text_encoder" in n):
+        component = _component(folder, components, name)
+        file = folder / name.replace("text_encoder", "tokenizer") / "tokenizer_config.json"
+        limit = _read_json(file, "").get("model_max_length") if file.is_file() else None
+        found[name] = (component, limit)
+    return match_text_encoders(found, template)
+
+
+def match_text_encoders(
+    found: dict[str, tuple[Component, Any]], template: PipelineDefinition | None
+) -> tuple[tuple[TextEncoder, ...], int]:
+    """Text encoders with the calls and lengths of the template's of the same class.
+
+    Args:
+        found: for each name the network, and its tokenizer's limit (None where it has none).
+
+    Returns:
+        the encoders, and the tokens that those of the template that are left out would have handed on.
+    """
+    known = list(template.text_encoders) if template else []
+    encoders: list[TextEncoder] = []
+    for name, (component, limit) in found.items():
+        same = next((encoder for encoder in known if encoder.class_name == component.class_name), None)
+        tokens = _tokens(component, limit)
+        if same is not None:
+            known.remove(same)
+        else:
+            same = TextEncoder("", {}, tokens=tokens, context_tokens=0 if encoders else tokens)
+        if same.padding == "fixed" and tokens != same.tokens:
+            same = replace(same, tokens=tokens, context_tokens=tokens if same.context_tokens else 0)
+        network = dict(class_path=component.class_path, config=component.config, parameters=None)
+        encoders.append(replace(same, name=name, note=None, **network))
+    return tuple(encoders), sum(encoder.context_tokens for encoder in known)
+
+
+def _tokens(encoder: Component, tokenizer_limit: Any) -> int:
+    """What prompts are padded to: the tokenizer's limit, or the positions the encoder has."""
+    for tokens in (tokenizer_limit, encoder.config.get("max_position_embeddings")):
+        if isinstance(tokens, int) and 0 < tokens <= LONGEST_FIXED_PROMPT:
+            return tokens
+    return UNKNOWN_ENCODER_TOKENS

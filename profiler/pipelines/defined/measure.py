@@ -1,0 +1,66 @@
+"""One call of one component, counted exactly, and the memory its activations take at their peak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from swinmr_profiling.profiler.counting import CountReport
+from swinmr_profiling.profiler.counting.count import report_fields
+from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.profiler.pipelines.defined.fast_meta import FastElementwise
+from swinmr_profiling.profiler.pipelines.defined.fused_attention import FusedAttention
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.training.step.step_memory import LiveBytes
+
+
+@dataclass(frozen=True)
+class MeasuredCall:
+    """A count, and the high-water mark of what the call's operators made, bytes (its inputs and weights excluded)."""
+
+    count: CountReport
+    activation_peak_bytes: int
+
+
+def measure_call(
+    module: nn.Module, call: Callable[[nn.Module], object], inputs: object = (), *, memory: bool = True
+) -> MeasuredCall:
+    """Runs `call(module)` on meta under the exact counter, without gradients.
+
+    Args:
+        module: on the meta device; used as it is, so it should be one made for this.
+        call: runs the part that is to be counted.
+        inputs: what `call` passes, for the report's shapes.
+        memory: follow the live storages too; else the peak is 0.
+
+    Raises PipelineError where the network does not run on meta, or runs an operator nobody has a formula for.
+    """
+    mode, live = CountingMode(ModuleTracker(module)), LiveBytes()
+    try:
+        with (
+            torch.no_grad(),
+            FusedAttention(),
+            FastElementwise(),
+            live if memory else nullcontext(),
+            mode.tracker,
+            mode,
+        ):
+            call(module)
+        mode.raise_from_threads()
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise PipelineError(
+            f"{type(module).__name__} does not run on meta tensors: {type(error).__name__}: {reason}"
+        ) from error
+    count = CountReport(**report_fields(mode, inputs, {}, "meta", None))
+    if count.uncounted_operators:
+        names = ", ".join(count.uncounted_operators)
+        raise PipelineError(
+            f"{type(module).__name__} runs {names}, for which there is no formula: register_formula teaches one"
+        )
+    return MeasuredCall(count, live.peak_bytes)

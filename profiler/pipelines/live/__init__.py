@@ -1,0 +1,1 @@
+"""Diffusion pipelines as objects: what a call really ran."""

@@ -1,0 +1,116 @@
+"""The command's side of prediction: as many processes as there are cores for, each with settings to trace."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError, WorkerProcess
+from swinmr_profiling.profiler.prediction.settings import Setting, traced_batches
+from swinmr_profiling.profiler.record.failures import Failure, FailureKind
+
+# A process that traces the largest network of the configs takes 0.9 GB: two of them stay under two.
+MAX_PROCESSES = 2
+
+
+class PredictionSession:
+    """Predicts settings. Use as a context manager: leaving it leaves no process behind."""
+
+    def __init__(self, config: dict[str, Any], *, trust_config: bool, timeout_s: float | None = None) -> None:
+        self.config, self.trust_config, self.timeout_s = config, trust_config, timeout_s
+        self.opened: dict[str, Any] | None = None
+        # Traces of code that is not this project's are shared within this run only: it may change unseen.
+        self._run = uuid.uuid4().hex
+        self._processes: list[WorkerProcess] = []
+
+    def predict(
+        self, settings: Sequence[Setting], batch_sizes: Sequence[int], processes: int = 1
+    ) -> list[dict[str, Any]]:
+        """Entries of `memory_model.settings`, in the order of the settings. Raises WorkerError, RequestRefusedError.
+
+        A setting other than the first that cannot be predicted is left out.
+        """
+        # Traces first, one at a time and kept on disk, so that two processes share even a single setting.
+        traces = [
+            ("trace", {"setting": setting.to_json(), "batch_size": batch})
+            for setting in settings
+            for batch in traced_batches(setting.is_config)
+        ]
+        entries = [
+            ("predict", {"setting": setting.to_json(), "batch_sizes": list(batch_sizes)})
+            for setting in settings
+        ]
+        self._share(traces, processes)
+        answers = self._share(entries, processes)
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return [answer for answer in answers if not isinstance(answer, Exception)]
+
+    def _share(self, requests: Sequence[tuple[str, dict[str, Any]]], processes: int) -> list[Any]:
+        """Answers to the requests, by as many processes; an error stands in the place of its answer."""
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in range(len(requests)):
+            waiting.put(number)
+        answers: list[Any] = [None] * len(requests)
+
+        def work(process: WorkerProcess) -> None:
+            with suppress(queue.Empty):
+                while True:
+                    number = waiting.get_nowait()
+                    do, arguments = requests[number]
+                    try:
+                        answers[number] = process.ask(do, timeout_s=self.timeout_s, **arguments)
+                    except (WorkerError, RequestRefusedError, OSError) as error:
+                        answers[number] = error
+                        if not process.alive:
+                            return
+
+        threads = [
+            threading.Thread(target=work, args=(process,), daemon=True)
+            for process in self._running(max(1, min(processes, len(requests), MAX_PROCESSES)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():  # a join without a timeout would keep signals waiting
+                thread.join(0.1)
+        for number, answer in enumerate(answers):
+            if answer is None:  # every process died before it came to this one
+                failed = Failure(FailureKind.CRASHED, "the predicting process died", True)
+                answers[number] = next((a for a in answers if isinstance(a, Exception)), WorkerError(failed))
+        return answers
+
+    def predict_inference(self, precision: str, batch_sizes: Sequence[int]) -> dict[str, Any]:
+        """`memory_model.inference`."""
+        [process] = self._running(1)
+        return process.ask(
+            "predict_inference", timeout_s=self.timeout_s, precision=precision, batch_sizes=list(batch_sizes)
+        )
+
+    def _running(self, count: int) -> list[WorkerProcess]:
+        """That many live processes. Started by the main thread: each dies with the thread that started it."""
+        alive = [process for process in self._processes if process.alive]
+        module = "swinmr_profiling.profiler.prediction.server"
+        started = [WorkerProcess(module=module) for _ in range(count - len(alive))]
+        self._processes += started
+        for process in started:
+            self.opened = process.ask(
+                "open", config=self.config, trust_config=self.trust_config, run=self._run
+            )
+        return (alive + started)[:count]
+
+    def kill(self) -> None:
+        """Ends all processes at once, from a signal handler."""
+        for process in self._processes:
+            process.kill()
+
+    def __enter__(self) -> PredictionSession:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for process in self._processes:
+            process.close()

@@ -1,0 +1,69 @@
+"""What an earlier run left in the file of `--output`: a run that has nothing new leaves it as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from swinmr_profiling.profiler.record.failures import FailureKind
+
+# What of a content would be missed, by name; raises for a content of another kind.
+ResultsOf = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
+class EarlierResults:
+    """The results in a file that was there before the run, until the run has replaced them."""
+
+    def __init__(self, results_of: ResultsOf) -> None:
+        self.results_of = results_of
+        self._found: Mapping[str, Any] | None = None
+
+    def read(self, file: Path) -> None:
+        """Takes what the file holds. Whatever is no content of this kind counts as something. Raises OSError."""
+        if not file.exists() or not file.stat().st_size:
+            self._found = None
+            return
+        try:
+            self._found = self.results_of(json.loads(file.read_text(encoding="utf-8"))) or None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._found = {}
+
+    def outweigh(self, content: dict[str, Any]) -> bool:
+        """Whether the file holds something and the content no result that is not in it."""
+        if self._found is None:
+            return False
+        return all(self._found.get(name) == result for name, result in self.results_of(content).items())
+
+    def are_replaced(self) -> None:
+        """The file is this run's own by now."""
+        self._found = None
+
+
+def profile_results(content: dict[str, Any], *, failures: bool = False) -> dict[str, Any]:
+    """What of a profile was measured or predicted, out of memory included.
+
+    The counts of the architecture are none of it: they are made again in seconds. failures: with the sizes that
+    failed otherwise, for a resumed run, which has all of the earlier one's results and adds to them.
+    """
+    found = {name: content.get(name) for name in ("single_image", "memory_model", "perceptual_metric")}
+    found |= {f"batch {size}": block for size, block in content["batch_profiling"].items()}
+    return {name: block for name, block in found.items() if block and (failures or _is_result(block))}
+
+
+def _is_result(block: dict[str, Any]) -> bool:
+    training = block.get("training") or {}
+    measured_training = training.get("source") == "measured" and "error" not in training
+    return block.get("error") in (None, FailureKind.OOM.value) or measured_training
+
+
+def pipeline_results(content: dict[str, Any]) -> dict[str, Any]:
+    """The pipelines that could be costed."""
+    return {record["pipeline"]: record for record in content["pipelines"] if record["enabled"]}
+
+
+def gpu_check_results(content: dict[str, Any]) -> dict[str, Any]:
+    """The combinations of a check on a GPU that were measured, or out of memory as they should be."""
+    rows = content["combinations"]
+    return {row["name"]: row for row in rows if row["status"] == "measured" or row.get("as_expected")}

@@ -1,0 +1,141 @@
+"""What a search for a batch size knows: trials, the memory they found, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+from swinmr_profiling.profiler.batch_size.budget import reserved_by_others
+from swinmr_profiling.profiler.record.failures import Failure
+
+MIB = 2**20
+# A larger batch may take a little less: cuDNN chooses other algorithms. More than this less is no measurement.
+MONOTONE_SHARE, MONOTONE_BYTES = 0.02, 40 * MIB
+
+
+@dataclass(frozen=True)
+class MemoryNow:
+    """Of the device, bytes: free, cached by the process that will run (its own to use), total, and its context."""
+
+    free_bytes: int
+    cached_bytes: int = 0
+    total_bytes: int | None = None
+    context_bytes: int = 0
+
+    @property
+    def unused_bytes(self) -> int:
+        """What is free and what the process holds unused, each once."""
+        return self.free_bytes + self.cached_bytes
+
+    @property
+    def available_bytes(self) -> int:
+        """What the process may hold in all, its context included: the device without what others hold."""
+        return self.unused_bytes + self.context_bytes
+
+    def held_by_others(self, total_bytes: int) -> int:
+        """Bytes that other processes hold. total_bytes: of a device that had no room for a process to tell."""
+        own = self.cached_bytes + self.context_bytes
+        return reserved_by_others(self.total_bytes or total_bytes, self.free_bytes, own)
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """One trial. peak_bytes: what it took from the device (None where it failed). measurement: the whole record.
+
+    allocated_bytes: what its tensors took, which must grow with the batch; what is reserved for them need not.
+    """
+
+    batch_size: int
+    peak_bytes: int | None
+    steps_run: int
+    retries: int = 0
+    allocated_bytes: int | None = None
+    failure: Failure | None = None
+    measurement: dict[str, Any] | None = field(default=None, compare=False, repr=False)
+
+
+class Outcome(str, Enum):
+    """How a search ended."""
+
+    FOUND = "found"
+    NOTHING_FITS = "nothing_fits"
+    NO_FREE_MEMORY = "no_free_memory"
+    FAILED = "failed"
+
+
+@dataclass
+class Trial:
+    """One trial beside what was available and expected then. verdict: "fits", "too_large", or the kind of failure."""
+
+    batch_size: int
+    available_bytes: int
+    usable_bytes: int
+    expected_bytes: int | None
+    peak_bytes: int | None
+    steps_run: int
+    retries: int
+    verdict: str
+    detail: str | None
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """batch_size: the choice, which has run and fits what is usable now; None where there is none.
+
+    memory: as last read, None where it could not be.
+    failure: what ended a failed search. reductions: every step down from a batch that did not fit, with its reason.
+    unsupported: {"batch_size", "largest_that_works", "detail"} where kernels refused a batch whatever the memory.
+    """
+
+    outcome: Outcome
+    batch_size: int | None
+    reason: str
+    requested: int | None
+    largest_that_ran: int | None
+    headroom_share: Fraction
+    memory: MemoryNow | None
+    available_bytes: int
+    usable_bytes: int
+    trials: list[Trial]
+    steps_run: int
+    reductions: list[dict[str, Any]]
+    budget_changes: list[dict[str, int]]
+    unsupported: dict[str, Any] | None
+    failure: Failure | None
+    measurements: dict[int, dict[str, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the measurements, which have blocks of their own."""
+        content = {**asdict(self), "outcome": self.outcome.value, "source": "measured"}
+        del content["measurements"], content["memory"]
+        content["headroom_share"] = float(self.headroom_share)
+        if self.failure is not None:
+            content["failure"] = {"error": self.failure.error.value, "detail": self.failure.detail}
+        return content
+
+
+class MemoryReadError(Exception):
+    """Free memory could not be read; `failure` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+
+
+def falling_memory(allocated_bytes: dict[int, int]) -> str | None:
+    """Says where memory falls as the batch grows, by more than chance; None where it never does.
+
+    allocated_bytes: batch -> what tensors took. What is reserved for them may well fall: no measure of this.
+    """
+    sizes = sorted(allocated_bytes)
+    for small, large in pairwise(sizes):
+        before, after = allocated_bytes[small], allocated_bytes[large]
+        if after < before - max(before * MONOTONE_SHARE, MONOTONE_BYTES):
+            return (
+                f"memory falls from {before / MIB:,.0f} MiB at batch {small} to {after / MIB:,.0f} MiB at "
+                f"batch {large}"
+            )
+    return None

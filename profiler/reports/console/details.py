@@ -1,0 +1,52 @@
+"""What `--verbose` adds to the terminal: percentiles and intervals, the memory of training, the environment."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from swinmr_profiling.profiler.measure.timing_statistics import least_runs
+from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
+from swinmr_profiling.profiler.record.reading import LoadedProfile
+from swinmr_profiling.profiler.reports.console.terminal import WIDTH, Console
+from swinmr_profiling.profiler.reports.views import words
+from swinmr_profiling.profiler.reports.views.view import view_of
+
+NAME_COLUMNS = 26
+
+
+def print_details(console: Console, content: dict[str, Any]) -> None:
+    """Prints the details of a profile's JSON."""
+    view = view_of(LoadedProfile("the profile", content, SCHEMA_VERSION))
+    if view.ran:
+        console.line()
+        console.line("Latency in detail (ms):")
+        console.line(
+            f"  {'batch':>5} {'min':>10} {'median':>10} {'p90':>10} {'p95':>10} {'p99':>10} {'max':>10}"
+        )
+        for size in view.ran:
+            figures = (size.min_ms, size.median_ms, size.p90_ms, size.p95_ms, size.p99_ms, size.max_ms)
+            cells = "".join(f" {_short(value):>10}" for value in figures)
+            console.line(f"  {size.batch_size:>5}{cells}")
+        if any(None in (size.p90_ms, size.p95_ms, size.p99_ms) for size in view.ran):
+            needed = ", ".join(f"p{p} {least_runs(p)}" for p in (90, 95, 99))
+            console.line(f"  - is not known: runs needed: {needed}")
+        console.line("  95 % interval of the median:")
+        for size in view.ran:
+            low, high = size.ci95_median_ms or (None, None)
+            text = "none: too few runs" if low is None else f"{_short(low)} to {_short(high)}"
+            console.line(f"  {size.batch_size:>5} {text}")
+    if view.environment:
+        console.line()
+        console.line("Environment:")
+        for name, value in (*view.environment, *view.options):
+            margin = " " * (NAME_COLUMNS + 2)
+            start = f"  {words.shortened(name, NAME_COLUMNS - 1):<{NAME_COLUMNS}}"
+            lines = textwrap.wrap(value, WIDTH - len(margin), break_on_hyphens=False) or [""]
+            console.line(start + lines[0])
+            for line in lines[1:]:
+                console.line(margin + line)
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"

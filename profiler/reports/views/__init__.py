@@ -1,0 +1,1 @@
+"""What a reader sees of a profile, as data: no format yet."""

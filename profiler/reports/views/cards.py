@@ -1,0 +1,109 @@
+"""The headline figures of a profile, each with what it is and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from swinmr_profiling.profiler.reports.views import words
+from swinmr_profiling.profiler.reports.views.view import OURS, ProfileView
+
+COUNTED = "counted"
+
+
+@dataclass(frozen=True)
+class Card:
+    """label: what; value: for people; exact: to the unit, or ""; source: measured, predicted, ...; detail: of what."""
+
+    label: str
+    value: str
+    exact: str
+    source: str
+    detail: str
+
+
+def cards_of(view: ProfileView) -> list[Card]:
+    """What is known, in the order it is asked for: how big, how costly, how fast, which batch."""
+    return [*_architecture_cards(view), *_latency_cards(view), *_training_cards(view)]
+
+
+def _architecture_cards(view: ProfileView) -> list[Card]:
+    one = view.architecture
+    if one is None:
+        return []
+    size = words.mebibytes(one.parameter_bytes)
+    found = [Card("Parameters", _millions(one.parameters), words.count(one.parameters), one.source, size)]
+    if one.macs is None:
+        return found
+    what = f"one forward pass of {words.shape(one.input_shape)}"
+    if one.macs_convention == OURS:
+        found.append(
+            Card("MACs", words.giga(one.macs), words.count(one.macs), one.source, f"multiply-adds, {what}")
+        )
+    else:
+        detail = f"by {one.macs_convention}'s convention, with norms; {what}"
+        found.append(Card("MACs", words.giga(one.macs), words.count(one.macs), "imported", detail))
+    if one.flops is not None:
+        found.append(Card("FLOPs", words.giga(one.flops), words.count(one.flops), one.source, "2 x MACs"))
+    if one.reconstruction is not None:
+        sample = one.reconstruction
+        detail = (
+            f"{sample.sampler}: {words.count(sample.calls)} calls, {words.milliseconds(sample.latency_ms)}"
+        )
+        macs = f"{words.giga(sample.macs)} MACs"
+        found.append(Card("One sampled image", macs, words.count(sample.macs), sample.source, detail))
+    return found
+
+
+def _millions(value: int | None) -> str:
+    return words.count(value) if value is None or value < 100_000 else f"{value / 1e6:,.2f} M"
+
+
+def _latency_cards(view: ProfileView) -> list[Card]:
+    found = []
+    single = view.size(1)
+    if single is not None and single.ran:
+        interval = single.ci95_median_ms
+        detail = (
+            "no interval: too few runs"
+            if interval is None
+            else f"95 % interval {interval[0]:,.2f} to {interval[1]:,.2f} ms"
+        )
+        found.append(
+            Card(
+                "Latency, batch 1",
+                words.milliseconds(single.median_ms),
+                "",
+                single.source,
+                f"median; {detail}",
+            )
+        )
+    timed = [size for size in view.ran if size.images_per_second is not None]
+    if timed:
+        best = max(timed, key=lambda size: size.images_per_second)
+        found.append(
+            Card(
+                "Best throughput",
+                words.per_second(best.images_per_second),
+                "",
+                best.source,
+                f"at batch {best.batch_size}",
+            )
+        )
+    if view.advice is not None:
+        found.append(
+            Card(
+                "Batch for inference", str(view.advice.batch_size), "", view.advice.source, view.advice.reason
+            )
+        )
+    return found
+
+
+def _training_cards(view: ProfileView) -> list[Card]:
+    found = []
+    for one in view.recommendations:
+        value = "none fits" if one.batch_size is None else str(one.batch_size)
+        source = one.source if one.batch_size is None or one.verified else f"{one.source}, not verified"
+        needed, usable = words.gibibytes(one.needed_bytes), words.gibibytes(one.usable_bytes)
+        detail = f"{one.setting}; needs {needed} of {usable} usable"
+        found.append(Card(f"Batch for training, {one.name}", value, "", source, detail))
+    return found

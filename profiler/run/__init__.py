@@ -1,0 +1,1 @@
+"""The main job: options, steps, resume, interruption."""

@@ -1,0 +1,101 @@
+"""What the steps of a run share: the process that measures, the profile so far, and where it is told and saved."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
+from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions, MeasuringSession
+from swinmr_profiling.profiler.isolation.training_probes import DEFAULT_TRAINING_STEPS
+from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.record.warnings import ProfileWarning
+from swinmr_profiling.profiler.reports.console.terminal import Console
+
+
+class Card(NamedTuple):
+    """A GPU that may be elsewhere: its name or size as given, its memory as CUDA reports it, its generation."""
+
+    name: str
+    total_bytes: int
+    compute_capability: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """What the command line says about training memory.
+
+    enabled: False with --no-training. predict_only: stop before latency is measured. cards: to answer for, () for
+    the machine's own or the usual ones. levers: predict the other settings too. headroom: share of a card's memory
+    that is left free. reserved_bytes: what a desktop or other programs hold. measure: None, on a GPU alone. steps: of
+    each measured training.
+    """
+
+    enabled: bool = True
+    predict_only: bool = False
+    cards: Sequence[Card] = ()
+    levers: bool = False
+    headroom: Fraction = DEFAULT_HEADROOM
+    reserved_bytes: int = 0
+    target_batch: int | None = None
+    devices: int = 1
+    measure: bool | None = None
+    steps: int = DEFAULT_TRAINING_STEPS
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line says. batch_sizes None: the default sweep.
+
+    cross_check: "off", "small" or "full", the input size at which other counters are asked.
+    flops_counter: "fvcore" or "thop", whose own figure is to be quoted, or None.
+    measure_training: None for "where there is a GPU", else whether to. training_steps: optimizer steps of each size.
+    depth: levels of the module tree to print, 0 for none.
+    """
+
+    measure: MeasureOptions
+    batch_sizes: Sequence[int] | None = None
+    cross_check: str = "small"
+    flops_counter: str | None = None
+    depth: int = 0
+    strict_flops: bool = False
+    resume: bool = False
+    with_lpips: bool = False
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    command_line: Sequence[str] = ()
+
+
+@dataclass
+class RunContext:
+    """Handed from step to step."""
+
+    options: RunOptions
+    session: MeasuringSession
+    profile: Profile
+    console: Console
+    result: ResultFile
+    input_shape: list[int] = field(default_factory=list)
+    training_input_shape: list[int] = field(default_factory=list)
+    _disk_failed: bool = False
+
+    @property
+    def device_kind(self) -> str:
+        """ "cpu" or "cuda", once the session is open."""
+        return self.profile.config["device"].partition(":")[0]
+
+    def warn(self, warning: ProfileWarning | None) -> None:
+        """Records and prints a warning, once."""
+        if warning is not None and self.profile.warn(warning):
+            self.console.warning(warning)
+
+    def save(self) -> None:
+        """Writes what is known; a disk that refuses is mentioned once and tried again at the next step."""
+        if self.result.save(self.profile.to_json()) or self._disk_failed:
+            return
+        self._disk_failed = True
+        reason = self.result.last_error.strerror or self.result.last_error
+        print(f"warning: {self.result.name} cannot be written now: {reason}", file=sys.stderr)

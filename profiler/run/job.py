@@ -1,0 +1,172 @@
+"""The main job from config to profile: five steps, each saved as soon as it is known."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from swinmr_profiling.configs import LoadedConfig
+from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3
+from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
+from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.measure.machine_state import governor_warning, load_warning
+from swinmr_profiling.profiler.options.exit_codes import (
+    EXIT_DONE,
+    EXIT_GATE_FAILED,
+    EXIT_NOTHING_FITS,
+    EXIT_PARTIAL,
+)
+from swinmr_profiling.profiler.prediction.prediction_session import PredictionSession
+from swinmr_profiling.profiler.record.failures import FailureKind
+from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.reports.console.terminal import Console, print_configuration, print_summary
+from swinmr_profiling.profiler.run.architecture_steps import analyse_architecture, counting_gate_failed
+from swinmr_profiling.profiler.run.batch_steps import (
+    failed_sizes,
+    measure_batches,
+    measure_perceptual_metric,
+    warn_about_gpu,
+)
+from swinmr_profiling.profiler.run.context import RunContext, RunOptions
+from swinmr_profiling.profiler.run.interruption import Interrupted, interruptible
+from swinmr_profiling.profiler.run.prediction_steps import config_of_training, predict_training
+from swinmr_profiling.profiler.run.resume import check_machine, read_earlier, take_over
+from swinmr_profiling.profiler.run.sweep import DEFAULT_BATCH_SIZES, ascending
+from swinmr_profiling.profiler.run.training_choice import choose_training_batch
+from swinmr_profiling.profiler.run.training_steps import failed_training, measure_training, wants_training
+
+
+def config_block(loaded: LoadedConfig, options: RunOptions, sizes: list[int]) -> dict[str, Any]:
+    """The `config` block: the names users know, every option that changes a figure, the resolved config."""
+    config = loaded.config
+    return {
+        "model": config.model.net_type,
+        "image_size": getattr(config.model, "img_size", None),
+        "device": options.measure.device,
+        "config_file": str(loaded.file),
+        "config_sha256": loaded.sha256,
+        "experiment_name": config.experiment_name,
+        "batch_sizes": sizes,
+        **asdict(options.measure),
+        "resolved": config.model_dump(mode="json"),
+    }
+
+
+def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, result: ResultFile) -> int:
+    """Profiles the network of a config; returns the exit code.
+
+    Whatever ends the run, what was measured is in the result. Raises RequestRefusedError and ResumeError for
+    what the user must change.
+    """
+    sizes = ascending(DEFAULT_BATCH_SIZES if options.batch_sizes is None else options.batch_sizes)
+    profile = Profile(config=config_block(loaded, options, sizes))
+    # Before anything is started: whatever ends the run, it has what the earlier one had.
+    earlier = read_earlier(result.path) if options.resume else None
+    taken_over = [] if earlier is None else take_over(profile, earlier)
+    session = MeasuringSession(options.measure, profile.config["resolved"])
+    context = RunContext(options, session, profile, console, result)
+    prediction = PredictionSession(
+        config_of_training(profile, options).model_dump(mode="json"),
+        trust_config=options.measure.trust_config,
+    )
+
+    def end_at_once() -> None:
+        session.kill()
+        prediction.kill()
+
+    with interruptible(before_sudden_end=end_at_once) as only_saving_is_left:
+        try:
+            with session:
+                _open(context, earlier, taken_over)
+                analyse_architecture(context)
+                if options.training.enabled:
+                    with prediction:
+                        predict_training(context, prediction, sizes)
+                if not options.training.predict_only:
+                    measure_batches(context, sizes)
+                    if wants_training(context):
+                        measure_training(context, sizes)
+                        if context.device_kind == "cuda":
+                            choose_training_batch(context)
+                    if options.with_lpips:
+                        measure_perceptual_metric(context)
+            reason = _what_failed(profile, options)
+            only_saving_is_left()
+        except Interrupted as interrupted:
+            reason = str(interrupted)
+        except WorkerError as error:
+            console.bad(f"{error.failure.error.value}: {error.failure.detail}")
+            if error.traceback is not None and error.failure.error is FailureKind.EXCEPTION:
+                print(error.traceback, file=sys.stderr, end="")
+            reason = error.failure.detail
+        return _finish(context, reason)
+
+
+def _open(context: RunContext, earlier: dict[str, Any] | None, taken_over: list[str]) -> None:
+    opened = context.session.open()
+    profile = context.profile
+    profile.config["device"] = opened["device"]
+    profile.environment = {
+        **opened["environment"],
+        "command_line": shlex.join(context.options.command_line),
+    }
+    if earlier is not None:
+        check_machine(profile, earlier)
+    print_configuration(context.console, profile.config)
+    if context.options.resume:
+        context.console.line(
+            f"  - Resumed: {'batch ' + ', '.join(taken_over) if taken_over else 'nothing yet'}"
+        )
+    context.warn(load_warning(profile.environment["cpu"]["usable_cores"]))
+    if context.device_kind == "cpu":
+        context.warn(governor_warning())
+    warn_about_gpu(context)
+    context.save()
+
+
+def _what_failed(profile: Profile, options: RunOptions) -> str | None:
+    """What a run that reached its end still lacks, or None."""
+    failed = [f"batch {size}" for size in failed_sizes(profile.batch_profiling)]
+    failed += [f"training at batch {size}" for size in failed_training(profile.batch_profiling)]
+    if profile.architecture is not None and "count_error" in profile.architecture:
+        failed.insert(0, "the count of MACs")
+    if options.training.predict_only and profile.memory_model is None:
+        failed.append("the prediction, and nothing else was asked for")
+    return f"failed: {', '.join(failed)}" if failed else None
+
+
+def _finish(context: RunContext, partial_reason: str | None) -> int:
+    profile, console, result = context.profile, context.console, context.result
+    profile.status = "complete" if partial_reason is None else "partial"
+    profile.status_reason = partial_reason
+    content = profile.to_json()
+    print_summary(console, content)
+    elsewhere = result.finish(content, replace=partial_reason is None)
+    console.line()
+    if elsewhere is not None:
+        print(f"error: {elsewhere}", file=sys.stderr)
+        return EXIT_PARTIAL
+    if result.kept_earlier:
+        console.bad(f"Nothing new was measured ({partial_reason}): {result.name} stays as it was", indent=0)
+        return EXIT_PARTIAL
+    if partial_reason is not None:
+        console.bad(f"Partial results ({partial_reason}) saved to: {result.name}", indent=0)
+        return EXIT_PARTIAL
+    console.good(f"Results saved to: {result.name}", indent=0)
+    if context.options.strict_flops and counting_gate_failed(profile.architecture):
+        print("error: --strict-flops: not every operator was counted (see the warning)", file=sys.stderr)
+        return EXIT_GATE_FAILED
+    training = [] if profile.recommendation is None else profile.recommendation["training"]
+    if context.options.training.cards and needs_exit_3(training):
+        print("error: training fits none of these cards as the config has it (see above)", file=sys.stderr)
+        return EXIT_NOTHING_FITS
+    if context.options.training.predict_only:
+        return EXIT_DONE
+    if not any("timing" in block for block in profile.batch_profiling.values()):
+        first = next(iter(profile.batch_profiling.values()))
+        print(f"error: no requested batch size ran: {first['error']}, {first['detail']}", file=sys.stderr)
+        return EXIT_NOTHING_FITS
+    return EXIT_DONE

@@ -1,0 +1,203 @@
+"""Between steps 3 and 4: the memory of training, predicted without running it, and what batch size that allows."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from swinmr_profiling.configs import ExperimentConfig, config_from_dict
+from swinmr_profiling.profiler.batch_size.budget import Budget
+from swinmr_profiling.profiler.batch_size.gpus import find_gpu
+from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
+from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError
+from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
+from swinmr_profiling.profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
+from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
+from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, shares_as_json
+from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.record.warnings import ProfileWarning
+from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
+from swinmr_profiling.profiler.run.card_budgets import (
+    budget_of,
+    held_by_others_at_start,
+    is_own_card,
+    own_budget,
+)
+from swinmr_profiling.profiler.run.context import Card, RunContext, RunOptions
+
+# What a network trained in the config's setting is told about where nobody names a card.
+DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB SXM")
+# What tells the settings of a memory model apart.
+SETTING_FIELDS = ("precision", "checkpointing", "patch_size")
+
+
+def config_of_training(profile: Profile, options: RunOptions) -> ExperimentConfig:
+    """The config as it will be trained: with the command line's precision."""
+    raw = {**profile.config["resolved"]}
+    raw["system"] = {**raw["system"], "mixed_precision": PRECISION_VALUES[options.measure.precision]}
+    return config_from_dict(raw)
+
+
+def predict_training(context: RunContext, session: PredictionSession, sizes: list[int]) -> None:
+    """Fills `memory_model` and `recommendation.training`; a network that cannot be traced earns a warning."""
+    profile, console, options = context.profile, context.console, context.options
+    console.line()
+    console.line("  Predicting the memory of training (nothing is run)...")
+    config = config_of_training(profile, options)
+    settings = _settings(context, config)
+    if profile.memory_model is None or not _holds(profile.memory_model, settings, sizes):
+        try:
+            profile.memory_model = _memory_model(context, session, config, settings, sizes)
+        except (WorkerError, RequestRefusedError) as error:
+            reason = error.failure.detail if isinstance(error, WorkerError) else str(error)
+            text = f"the memory of training is not predicted: {reason}"
+            context.warn(ProfileWarning("memory_not_predicted", text))
+            context.save()
+            return
+    budgets = _budgets(context, profile.memory_model["torch_version"])
+    profile.recommendation = {
+        "inference": None,
+        **(profile.recommendation or {}),  # of a resumed profile
+        "training": recommend_training(
+            profile.memory_model,
+            budgets,
+            target_batch=options.training.target_batch,
+            devices=options.training.devices,
+        ),
+    }
+    print_training_recommendation(console, profile.memory_model, profile.recommendation["training"])
+    context.save()
+
+
+def _budgets(context: RunContext, torch_version: str) -> list[Budget]:
+    """Of the cards asked for; else of the machine's own, else of a few usual ones."""
+    training, gpu = context.options.training, context.profile.environment.get("gpu")
+    if not training.cards and gpu is not None:
+        return [own_budget(context, held_by_others_at_start(context))]
+    usual = (find_gpu(name) for name in DEFAULT_GPUS)
+    cards = training.cards or [Card(card.name, card.total_bytes, card.compute_capability) for card in usual]
+    return [
+        own_budget(context, held_by_others_at_start(context))
+        if gpu is not None and is_own_card(card, gpu)
+        else budget_of(card, training, torch_version)
+        for card in cards
+    ]
+
+
+def _settings(context: RunContext, config: ExperimentConfig) -> list[Setting]:
+    """The config's own setting, and the levers where they were asked for."""
+    own = setting_of(config, context.options.measure.precision)
+    return levers(config, own) if context.options.training.levers else [own]
+
+
+def _holds(model: dict[str, Any], settings: list[Setting], sizes: list[int]) -> bool:
+    """Whether an earlier run's prediction speaks of all these settings and keeps what a search replays.
+
+    Of the config's own setting it must hold these sizes too.
+    """
+    if any("allocations" not in row for row in model["settings"]):
+        return False
+    held = [[row[field] for field in SETTING_FIELDS] for row in model["settings"]]
+    if any(str(size) not in model["settings"][0]["sizes"] for size in sizes):
+        return False
+    return all([setting.to_json()[field] for field in SETTING_FIELDS] in held for setting in settings)
+
+
+def _memory_model(
+    context: RunContext,
+    session: PredictionSession,
+    config: ExperimentConfig,
+    settings: list[Setting],
+    sizes: list[int],
+) -> dict[str, Any]:
+    precision = context.options.measure.precision
+    asked = list(sizes)
+    if isinstance(config.data.batch_size, int):
+        asked = sorted({*sizes, config.data.batch_size})
+    entries = session.predict(settings, asked, processes=MAX_PROCESSES)
+    inference = session.predict_inference(precision, asked)
+    optimizer = config.training.optimizer
+    return {
+        "source": "predicted",
+        "memory_fingerprint": memory_fingerprint(config),
+        "torch_version": session.opened["torch_version"],
+        "loss": session.opened["loss"],
+        "optimizer": optimizer.type,
+        "ema": config.training.ema_decay > 0,
+        "accumulate": config.training.accumulate,
+        "settings": entries,
+        "inference": inference,
+        "interval_shares": shares_as_json(),
+        "assumptions": assumptions(config),
+        "untested_rules": list(UNTESTED_RULES),
+    }
+
+
+def assumptions(config: ExperimentConfig) -> list[str]:
+    """What the prediction takes for granted."""
+    found = [
+        "one process on one GPU, PyTorch's default allocator, no other program on the card",
+        "every loss is finite",
+        "data is moved to the card batch by batch, and the batch before is gone by then",
+        "attention takes flash or memory-efficient kernels, as PyTorch does from compute capability 8.0 on",
+        # train_config_small.json in twelve settings: 3.11 and 3.12 agree to the byte, 3.10 needs more in four.
+        f"Python {'.'.join(platform.python_version_tuple()[:2])} trains as it predicted: 3.10 keeps the arguments of a "
+        "call longer than later versions do (predicted for the small SwinMR: up to 0.8 % more live bytes)",
+    ]
+    if config.data.resolved_source != "phantom":
+        found.append("validation is of images of the config's size, whatever the files hold")
+        sampling = config.evaluation.sampling
+        if config.is_denoiser and sampling.validation_steps and sampling.data_consistency:
+            found.append("k-space kept while validation samples is one coil's, of the image's size")
+    if config.system.deterministic:
+        found.append("deterministic algorithms need what the others need")
+    if config.system.compile:
+        found.append("torch.compile is not in it: compiled networks usually need less")
+    return found
+
+
+def predicted_block(context: RunContext, batch_size: int) -> dict[str, Any] | None:
+    """`batch_profiling[N].training` from the prediction, or None without one."""
+    model, recommendation = context.profile.memory_model, context.profile.recommendation
+    if model is None or recommendation is None or not recommendation["training"]:
+        return None
+    own = model["settings"][0]
+    row = own["sizes"].get(str(batch_size))
+    if row is None:
+        return None
+    budget = recommendation["training"][0]["budget"]
+    workspace, cuda_context = budget["workspace_bytes"], budget["context_bytes"]
+    reserved = row["reserved_bytes"] + workspace
+    peak = own["peak"] if own["peak"]["batch_size"] == batch_size else None
+    shape = context.input_shape
+    patch = own["patch_size"] or shape[-2:]
+    return {
+        "source": "predicted",
+        "input_shape": [batch_size, *shape[1:-2], *patch],
+        "num_runs": 0,
+        "precision": own["precision"],
+        "checkpointing": own["checkpointing"],
+        "patch_size": own["patch_size"],
+        "peak_bytes": row["allocated_bytes"] + workspace,
+        "peak_reserved_bytes": reserved,
+        "live_bytes": row["live_bytes"],
+        "requested_peak_bytes": None,
+        "process_bytes": reserved + cuda_context,
+        "device_used_bytes": None,
+        "live_interval_bytes": interval_bytes("live", row["live_bytes"]),
+        "reserved_interval_bytes": interval_bytes("reserved", reserved),
+        "by_category": None if peak is None else peak["by_category"],
+        "peak_phase": None if peak is None else peak["phase"],
+        "peak_operator": None if peak is None else peak["operator"],
+        "workspace_bytes": workspace,
+        "context_bytes": cuda_context,
+        "validation": own["validation"],
+        "ddp_bucket_bytes": own["ddp_bucket_bytes"],
+        "steps_run": 0,
+        "step_ms": [],
+        "images_per_second": None,
+        "retries": None,
+        "cold_peak_bytes": None,
+        "assumptions": model["assumptions"],
+    }

@@ -1,0 +1,185 @@
+"""What `profile_model.py` does with one config or with several: profile, export, compare."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from swinmr_profiling.configs import ConfigError, load_config
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable
+from swinmr_profiling.profiler.comparing.command import (
+    HTML_PACKAGES,
+    compare_files,
+    show_comparison,
+    write_comparison,
+)
+from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError
+from swinmr_profiling.profiler.options.exit_codes import (
+    EXIT_BAD_INPUT,
+    EXIT_DONE,
+    EXIT_PARTIAL,
+    EXIT_UNEXPECTED,
+)
+from swinmr_profiling.profiler.record.earlier_results import profile_results
+from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.reports.console.details import print_details
+from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
+from swinmr_profiling.profiler.reports.exports import Exports, distinct
+from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
+from swinmr_profiling.profiler.run.command_line import with_image_size
+from swinmr_profiling.profiler.run.job import run_profile
+from swinmr_profiling.profiler.run.report_options import exports_of
+from swinmr_profiling.profiler.run.resume import ResumeError
+
+# What the user must change, each with one line that says what.
+USER_ERRORS = (ConfigError, OutputError, RequestRefusedError, ResumeError, MissingPackageError)
+INTERRUPTED = "interrupted by "
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the run of one config ended. profile: its file, None where none was written. reason: why it is partial."""
+
+    config: str
+    code: int
+    profile: Path | None
+    reason: str | None
+
+    @property
+    def interrupted(self) -> bool:
+        return self.reason is not None and self.reason.startswith(INTERRUPTED)
+
+
+def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
+    """Profiles one config, then writes what else was asked for; returns the exit status. Raises USER_ERRORS."""
+    exports = exports_of(parsed)
+    outputs = [("--output", parsed.output), ("--report", parsed.report), ("--csv", parsed.csv)]
+    distinct([("--config", parsed.config), *outputs, ("--markdown", parsed.markdown)])
+    exports.prepare()
+    return _profile(parsed, given, parsed.config, parsed.output, exports)[0]
+
+
+def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
+    """Profiles each config and compares what came of them; a failing one does not lose the others.
+
+    Returns the exit status: that of all configs where they agree, else 4. Raises OutputError and MissingPackageError
+    before anything is measured.
+    """
+    files = profile_files(parsed.configs, Path(parsed.output))
+    comparison_files = [("--report", parsed.report), ("--csv", parsed.csv), ("--markdown", parsed.markdown)]
+    inputs = [(f"the config {config}", config) for config in dict.fromkeys(parsed.configs)]
+    distinct(
+        [*inputs, *((f"the profile of {config}", str(file)) for config, file in files), *comparison_files]
+    )
+    if parsed.report is not None:
+        require(HTML_PACKAGES, "--report")
+    for option, file in comparison_files:
+        if file is not None:
+            check_writable(file, option)
+    for config, file in files:
+        check_writable(file, f"the profile of {config}")
+        _exports_of_several(parsed, file).prepare()
+    outcomes = []
+    for config, file in files:
+        outcomes.append(_one_of_several(parsed, given, config, file))
+        if outcomes[-1].interrupted:
+            break
+    return _conclude(parsed, outcomes)
+
+
+def profile_files(configs: Sequence[str], folder: Path) -> list[tuple[str, Path]]:
+    """A profile's file for each config, named after it; numbered where two configs have one name."""
+    found, used = [], set()
+    for config in configs:
+        stem = name = f"profile_{Path(config).stem}"
+        number = 2
+        while name in used:
+            name, number = f"{stem}_{number}", number + 1
+        used.add(name)
+        found.append((config, folder / f"{name}.json"))
+    return found
+
+
+def _exports_of_several(parsed: argparse.Namespace, file: Path) -> Exports:
+    return Exports(plots=None if parsed.plot is None else str(Path(parsed.plot) / file.stem))
+
+
+def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: str, file: Path) -> Outcome:
+    try:
+        code, result = _profile(parsed, given, config, str(file), _exports_of_several(parsed, file))
+    except USER_ERRORS as error:
+        print(f"error: {error}", file=sys.stderr)
+        return Outcome(config, EXIT_BAD_INPUT, None, str(error))
+    except Exception:
+        # A network of the user's may raise anything: hours of the other configs' measuring are not to be lost to it.
+        traceback.print_exc()
+        return Outcome(config, EXIT_UNEXPECTED, None, "see the traceback above")
+    # A disk that refused the file has been reported: there is nothing on it to compare.
+    written = result.content is not None and not result.kept_earlier and file.is_file()
+    reason = None if result.content is None else result.content["status_reason"]
+    return Outcome(config, code, file if written else None, reason)
+
+
+def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
+    profiles = [outcome.profile for outcome in outcomes if outcome.profile is not None]
+    if profiles:
+        comparison = compare_files(profiles)
+        console = QuietConsole() if parsed.quiet else Console()
+        console.line()
+        show_comparison(console, comparison)
+        write_comparison(comparison, parsed.report, parsed.markdown, parsed.csv)
+    unfinished = [outcome for outcome in outcomes if outcome.code != EXIT_DONE]
+    for outcome in unfinished:
+        print(
+            f"error: {outcome.config}: exit status {outcome.code} ({outcome.reason or 'see above'})",
+            file=sys.stderr,
+        )
+    not_started = parsed.configs[len(outcomes) :]
+    if not_started:
+        print(f"error: interrupted: not profiled: {', '.join(not_started)}", file=sys.stderr)
+        return EXIT_PARTIAL
+    codes = {outcome.code for outcome in outcomes}
+    return codes.pop() if len(codes) == 1 else EXIT_PARTIAL
+
+
+def _profile(
+    parsed: argparse.Namespace, given: Sequence[str], config: str, output: str, exports: Exports
+) -> tuple[int, ResultFile]:
+    """Exit status, and the file with the profile's content, None where the run did not come to an end of its own."""
+    loaded = load_config(config, allow_unknown=parsed.allow_unknown)
+    loaded = with_image_size(loaded, parsed.image_size)
+    for message in loaded.messages:
+        print(message, file=sys.stderr)
+    result = ResultFile(output, partial(profile_results, failures=parsed.resume))
+    result.prepare()
+    console = _console(parsed, result)
+    options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
+    code = run_profile(loaded, options, console, result)
+    if result.content is not None:
+        if parsed.verbose:
+            print_details(console, result.content)
+        # What says nothing new replaces no report either.
+        if exports.wanted and not result.kept_earlier:
+            code = _export(console, exports, result, code)
+    return code, result
+
+
+def _console(parsed: argparse.Namespace, result: ResultFile) -> Console:
+    stream = sys.stderr if result.to_standard_output else sys.stdout
+    return QuietConsole(stream) if parsed.quiet else Console(stream)
+
+
+def _export(console: Console, exports: Exports, result: ResultFile, code: int) -> int:
+    """Writes the exports; what cannot be written makes a run that was done a partial one."""
+    try:
+        for file in exports.write(result.content, result.name):
+            console.good(f"Report saved to: {file}", indent=0)
+    except OutputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return code or EXIT_PARTIAL
+    return code

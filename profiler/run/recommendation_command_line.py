@@ -1,0 +1,98 @@
+"""The options of `recommend_batch_size.py`, and the budgets they describe."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+
+from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
+from swinmr_profiling.profiler.batch_size.gpus import Gpu, is_this_gpu
+from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile
+from swinmr_profiling.profiler.options.budget_options import add_budget_options
+from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
+from swinmr_profiling.profiler.prediction.workspaces import workspaces_for
+
+
+class NoBudgetError(ValueError):
+    """No GPU to recommend for; one line for the user."""
+
+
+class RecommendationArguments(argparse.Namespace):
+    """The parsed options."""
+
+    def budgets(self, profile: TrainingProfile) -> list[Budget]:
+        """Of the named cards and sizes; where none is named, of the GPU that the profile was made on.
+
+        Raises NoBudgetError.
+        """
+        found = [self._of_card(gpu, profile) for gpu in self.gpu]
+        found += [self._of_size(text, size, profile) for text, size in self.gpu_memory]
+        if found:
+            return found
+        if profile.gpu is None:
+            raise NoBudgetError(
+                f'{profile.file} was made without a GPU: say which one: --gpu "RTX 3090", or --gpu-memory 24GiB'
+            )
+        return [self._of_the_profiles(profile)]
+
+    def _of_the_profiles(self, profile: TrainingProfile) -> Budget:
+        """Of the GPU that the profile was made on, less what others held then, unless the user says what they take."""
+        gpu = profile.gpu
+        budget = self._budget(gpu["name"], gpu["total_bytes"], gpu.get("compute_capability"), profile)
+        held = profile.held_by_others_bytes if self.reserved is None else self.reserved
+        return replace(budget, reserved_elsewhere_bytes=held, is_this_machine=True)
+
+    def _of_card(self, gpu: Gpu, profile: TrainingProfile) -> Budget:
+        return self._of_named(gpu.name, gpu.total_bytes, gpu.compute_capability, profile)
+
+    def _of_size(self, text: str, size: int, profile: TrainingProfile) -> Budget:
+        return self._of_named(f"{text} GPU", size, None, profile)
+
+    def _of_named(
+        self, name: str, total_bytes: int, capability: str | None, profile: TrainingProfile
+    ) -> Budget:
+        if profile.gpu is not None and is_this_gpu(name, total_bytes, capability, profile.gpu):
+            return self._of_the_profiles(profile)
+        return self._budget(name, total_bytes, capability, profile)
+
+    def _budget(
+        self, name: str, total_bytes: int, capability: str | None, profile: TrainingProfile
+    ) -> Budget:
+        model = profile.memory_model
+        version = profile.torch_version if model is None else model["torch_version"]
+        backend = "rocm" if (capability or "").startswith("gfx") else "cuda"
+        libraries = workspaces_for(version, capability, backend)
+        return Budget(
+            name=name,
+            total_bytes=total_bytes,
+            reserved_elsewhere_bytes=self.reserved or 0,
+            headroom_share=self.headroom,
+            context_bytes=libraries.context_bytes,
+            workspace_bytes=libraries.process_bytes,
+            bf16_hardware=has_bf16(capability),
+        )
+
+
+def parse_recommendation_arguments(arguments: Sequence[str]) -> RecommendationArguments:
+    """Parses the command line; ends the process with status 2 and one line when it is wrong."""
+    parser = OneLineParser(
+        prog="recommend_batch_size.py",
+        description="Recommend a training batch size from a saved profile, without measuring.",
+    )
+    add = parser.add_argument
+    add("profile", nargs="?", metavar="PROFILE.json", help="written by profile_model.py")
+    add_budget_options(parser)
+    add("--training-samples", type=positive_int, metavar="N", help=(
+        "samples of one epoch, for its time where training steps were measured"
+    ))  # fmt: skip
+    add("--write", metavar="CONFIG", help=(
+        "set data.batch_size and training.accumulate in this config file, for the one GPU named"
+    ))  # fmt: skip
+    add("--list-gpus", action="store_true", help="list the GPUs that --gpu knows and exit")
+    parsed = parser.parse_args(arguments, namespace=RecommendationArguments())
+    if parsed.profile is None and not parsed.list_gpus:
+        parser.error("which profile? For example results/profile_results.json")
+    if parsed.write is not None and len(parsed.gpu) + len(parsed.gpu_memory) > 1:
+        parser.error("--write: one config takes one batch size: name one GPU")
+    return parsed

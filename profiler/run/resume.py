@@ -1,0 +1,155 @@
+"""Going on from the profile of an earlier run of the same config on the same machine."""
+
+from __future__ import annotations
+
+import io
+import statistics
+from pathlib import Path
+from typing import Any
+
+from swinmr_profiling.profiler.batch_size.training_profile import read_training_profile
+from swinmr_profiling.profiler.record.failures import FailureKind
+from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
+from swinmr_profiling.profiler.record.reading import MissingProfileError, ProfileFileError, load_profile
+from swinmr_profiling.profiler.record.warnings import ProfileWarning
+from swinmr_profiling.profiler.reports.console.terminal import (
+    Console,
+    print_batch,
+    print_counters,
+    print_counts,
+    print_parameters,
+    print_single_image,
+    print_summary,
+)
+
+# What makes two runs one: with any of these different the figures are of something else.
+SAME_CONFIG = (
+    "config_sha256", "precision", "channels_last", "compile", "num_runs", "warmup", "time_budget_s", "seed", "threads",
+    "resolved",
+)  # fmt: skip
+# What a damaged file makes of reading it.
+DAMAGES = (KeyError, TypeError, AttributeError, ValueError, IndexError)
+
+
+class ResumeError(ValueError):
+    """The earlier file cannot be gone on from; one line for the user."""
+
+
+def read_earlier(path: Path | None) -> dict[str, Any] | None:
+    """The earlier profile, or None where there is none yet.
+
+    Raises ResumeError for a file that is no profile, or one in which something is missing that the run will read.
+    """
+    if path is None:
+        raise ResumeError("--resume needs the file of an earlier run: --output FILE, not -")
+    try:
+        loaded = load_profile(path)
+        if loaded.imported:
+            raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
+        _read_as_the_run_will(loaded.content)
+        if loaded.content["memory_model"] is not None:
+            read_training_profile(path)
+    except MissingProfileError:
+        return None
+    except ProfileFileError as error:
+        raise ResumeError(f"--resume: {error}") from error
+    except DAMAGES as error:
+        if isinstance(error, ResumeError):
+            raise
+        what = f"without {error.args[0]}" if isinstance(error, KeyError) else str(error)
+        raise ResumeError(f"--resume: {path} is damaged ({what}): use another --output") from error
+    return loaded.content
+
+
+def _read_as_the_run_will(content: dict[str, Any]) -> None:
+    """Reads and prints, unseen, what a resumed run takes over. Raises DAMAGES."""
+    console = Console(io.StringIO())
+    list(content["config"]["batch_sizes"])
+    if content["environment"]:
+        machine_of(content["environment"])
+        content["environment"]["time_utc"]
+    architecture = content["architecture"]
+    if architecture is not None:
+        print_parameters(console, architecture)
+        if architecture["macs"] is not None:
+            print_counts(console, architecture)
+        print_counters(console, architecture["counters"])
+    if content["single_image"] is not None:
+        print_single_image(console, content["single_image"])
+    for size, block in content["batch_profiling"].items():
+        int(size)
+        print_batch(console, block)
+    for block in (content["single_image"], *content["batch_profiling"].values()):
+        if block is not None and "timing" in block:  # what later sizes are expected by
+            statistics.median(block["timing"]["samples_ms"])
+            int(block["batch_size"]), int(block["memory"]["peak_bytes"]), int(block["memory"]["before_bytes"])
+    for warning in content["warnings"]:
+        ProfileWarning(**warning)
+    for setting in [] if content["memory_model"] is None else content["memory_model"]["settings"]:
+        setting["peak"]["batch_size"], setting["aligned"]
+    for entry in [] if content["recommendation"] is None else content["recommendation"]["training"]:
+        entry["budget"]["workspace_bytes"], entry["budget"]["context_bytes"]
+    content["perceptual_metric"]
+    print_summary(console, content)
+
+
+def machine_of(environment: dict[str, Any]) -> dict[str, Any]:
+    """What makes a machine the same one for a latency: processor, threads, GPU, torch."""
+    cpu, gpu = environment["cpu"], environment["gpu"]
+    return {
+        "processor": cpu["name"],
+        "usable cores": cpu["usable_cores"],
+        "threads": cpu["threads"],
+        "GPU": None if gpu is None else gpu["name"],
+        "torch": environment["packages"]["torch"],
+    }
+
+
+def take_over(profile: Profile, earlier: dict[str, Any]) -> list[str]:
+    """Copies what the earlier run finished into the profile, whose machine is not known yet.
+
+    Sizes that ran or were out of memory stay; killed, crashed, skipped ones are tried again. Returns the
+    batch sizes taken over. Raises ResumeError, naming the difference, for another config.
+    """
+    for key in SAME_CONFIG:
+        if earlier["config"].get(key) != profile.config[key]:
+            raise ResumeError(f"--resume: the earlier profile has another {key}: use another --output")
+    if not earlier["environment"]:  # it ended before it knew its machine
+        return []
+    profile.environment = earlier["environment"]
+    single = earlier["single_image"]
+    if single is not None and "timing" in single:
+        profile.single_image = single
+    architecture = earlier["architecture"]
+    if architecture is not None and architecture["macs"] is not None and architecture["counters"]:
+        profile.architecture = architecture
+    profile.memory_model = earlier["memory_model"]
+    profile.recommendation = earlier["recommendation"]
+    profile.perceptual_metric = earlier["perceptual_metric"]
+    final = (None, FailureKind.OOM.value)
+    profile.batch_profiling = {
+        size: block for size, block in earlier["batch_profiling"].items() if block.get("error") in final
+    }
+    profile.warnings = [
+        ProfileWarning(**warning)
+        for warning in earlier["warnings"]
+        if warning["batch_size"] is None or str(warning["batch_size"]) in profile.batch_profiling
+    ]
+    return list(profile.batch_profiling)
+
+
+def check_machine(profile: Profile, earlier: dict[str, Any]) -> None:
+    """Raises ResumeError, naming the difference, where the profile's machine or device is not the earlier one's.
+
+    Afterwards the profile's environment says what it was resumed from.
+    """
+    if not earlier["environment"]:
+        return
+    was = {"device": earlier["config"]["device"], **machine_of(earlier["environment"])}
+    is_now = {"device": profile.config["device"], **machine_of(profile.environment)}
+    for key, value in is_now.items():
+        if was[key] != value:
+            raise ResumeError(
+                f"--resume: the earlier profile was made with {key} {was[key]}, this is {value}: use another --output"
+            )
+    profile.environment["resumed_from_utc"] = earlier["environment"]["time_utc"]

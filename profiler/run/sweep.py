@@ -1,0 +1,165 @@
+"""The batch sizes, from small to large: what each should cost, which are left out, what each gave."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from swinmr_profiling.profiler.isolation.process_series import MeasuringProcesses, measure_in_processes
+from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.measure.host_memory import available_bytes
+from swinmr_profiling.profiler.measure.latency import LatencyPolicy
+from swinmr_profiling.profiler.measure.measurement_blocks import activation_bytes
+from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory
+
+DEFAULT_BATCH_SIZES = (1, 2, 4, 8, 16)
+# On a CPU the default sweep of a large network would take an hour that nobody asked for.
+DEFAULT_SWEEP_LIMIT_S = 120.0
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a batch size should cost by the largest one that ran: extrapolated linearly in the batch."""
+
+    latency_ms: float
+    activation_bytes: int
+    from_batch: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": "extrapolated",
+            "from_batch": self.from_batch,
+            "latency_ms": self.latency_ms,
+            "activation_bytes": self.activation_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class SizeResult:
+    """A measurement or a failure of one batch size, and what was expected of it."""
+
+    batch_size: int
+    expectation: Expectation | None
+    measurement: dict[str, Any] | None = None
+    failure: Failure | None = None
+    traceback: str | None = None
+
+
+def expect(batch_size: int, measured: dict[str, Any] | None) -> Expectation | None:
+    """Expectation for a batch size from the raw measurement of a smaller one."""
+    if measured is None:
+        return None
+    latency_ms = statistics.median(measured["latency"]["samples_ms"])
+    ratio = batch_size / measured["batch_size"]
+    return Expectation(latency_ms * ratio, round(activation_bytes(measured) * ratio), measured["batch_size"])
+
+
+class Sweep:
+    """Measures sizes in ascending order; each size's failure is its own.
+
+    After out of memory the larger sizes are skipped; after any other failure the sweep goes on.
+    """
+
+    def __init__(
+        self,
+        session: MeasuringProcesses,
+        policy: LatencyPolicy,
+        *,
+        on_cpu: bool,
+        limit_s: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        available: Callable[[], int] = available_bytes,
+    ) -> None:
+        self.session, self.policy = session, policy
+        self.on_cpu, self.limit_s = on_cpu, limit_s
+        self.clock, self.available = clock, available
+        self.largest: dict[str, Any] | None = None
+        self.out_of_memory_at: int | None = None
+        self.started = clock()
+
+    def measure(
+        self,
+        batch_size: int,
+        on_start: Callable[[Expectation | None], None] = lambda expectation: None,
+        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_part: Callable[[SizeResult], None] = lambda part: None,
+    ) -> SizeResult:
+        """Measures one size, or says why not.
+
+        on_start is called just before the first run, on_part with what the processes so far have measured
+        before another one does.
+        """
+        expectation = expect(batch_size, self.largest)
+        refusal = self._reason_to_skip(batch_size, expectation)
+        if refusal is not None:
+            return SizeResult(batch_size, expectation, failure=refusal)
+        on_start(expectation)
+        expected_ms = None if expectation is None else expectation.latency_ms
+        try:
+            measurement = measure_in_processes(
+                self.session,
+                batch_size,
+                self.policy,
+                expected_ms,
+                on_event,
+                lambda part: on_part(SizeResult(batch_size, expectation, measurement=part)),
+            )
+        except WorkerError as failed:
+            ran = None if self.largest is None else self.largest["batch_size"]
+            failure = confirm_memory(failed.failure, ran if ran is not None and ran < batch_size else None)
+            if failure.error is FailureKind.OOM:
+                self.out_of_memory_at = batch_size
+            return SizeResult(batch_size, expectation, failure=failure, traceback=failed.traceback)
+        self.note_measured(measurement)
+        return SizeResult(batch_size, expectation, measurement=measurement)
+
+    def note_measured(self, measurement: dict[str, Any]) -> None:
+        """Takes a measurement as the base of later expectations."""
+        if self.largest is None or measurement["batch_size"] >= self.largest["batch_size"]:
+            self.largest = measurement
+
+    def note_block(self, block: dict[str, Any]) -> None:
+        """Takes a block of an earlier, resumed run as the base of later expectations."""
+        self.note_measured(
+            {
+                "batch_size": block["batch_size"],
+                "latency": {"samples_ms": block["timing"]["samples_ms"]},
+                "peak_bytes": block["memory"]["peak_bytes"],
+                "before_bytes": block["memory"]["before_bytes"],
+            }
+        )
+
+    def _reason_to_skip(self, batch_size: int, expectation: Expectation | None) -> Failure | None:
+        if self.out_of_memory_at is not None and batch_size > self.out_of_memory_at:
+            detail = f"batch {self.out_of_memory_at} was out of memory"
+            return Failure(FailureKind.SKIPPED, detail)
+        if expectation is None:
+            return None
+        if self.on_cpu:
+            available = self.available()
+            if expectation.activation_bytes > available:
+                needs, has = expectation.activation_bytes / MIB, available / MIB
+                detail = (
+                    f"expected to need {needs:,.0f} MiB more by batch {expectation.from_batch}, and "
+                    f"{has:,.0f} MiB of host memory are available"
+                )
+                # Larger sizes need more still: they are skipped for the same reason, each with its figure.
+                return Failure(FailureKind.SKIPPED, detail)
+        if self.limit_s is not None:
+            expected_s = expectation.latency_ms / 1000
+            if self.clock() - self.started + expected_s > self.limit_s:
+                detail = (
+                    f"one run would take about {expected_s:,.0f} s and the default sweep on a CPU past "
+                    f"{self.limit_s / 60:g} minutes: --batch-sizes {batch_size} measures it"
+                )
+                return Failure(FailureKind.SKIPPED, detail)
+        return None
+
+
+def ascending(sizes: Sequence[int]) -> list[int]:
+    """The order of measuring: small sizes first, so that a failure costs the fewest figures."""
+    return sorted(sizes)

@@ -1,0 +1,197 @@
+"""Warnings about the machine, from counters that are made up."""
+
+import os
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+
+from swinmr_profiling.profiler.measure import machine_state
+from swinmr_profiling.profiler.measure.machine_state import (
+    THROTTLE_REASONS,
+    StolenTime,
+    governor_warning,
+    gpu_warnings,
+    load_warning,
+    nvml_device,
+)
+
+UUID = "GPU-12345678-1234-1234-1234-123456789012"
+
+
+@pytest.mark.parametrize(("load", "warned"), [(0.0, False), (2.0, False), (2.01, True), (60.0, True)])
+def test_more_processes_than_cores_are_said(monkeypatch, load, warned):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 99.0, 99.0))
+    warning = load_warning(cores=2)
+    assert (warning is not None) is warned
+    if warned:
+        assert warning.code == "machine_busy"
+        assert f"load average {load:.1f} on 2 cores" in warning.message
+
+
+def test_a_system_without_a_load_average_says_nothing(monkeypatch):
+    monkeypatch.delattr(os, "getloadavg")
+    assert load_warning(cores=1) is None
+
+
+def cpu_times(user, steal, idle=0.0):
+    return SimpleNamespace(user=user, nice=0.0, system=1.0, idle=idle, irq=0.0, softirq=0.0, steal=steal)
+
+
+@pytest.mark.parametrize(
+    ("stolen", "share"),
+    [
+        (0.0, None),
+        (5.0, None),  # 5 of 103
+        (5.2, "5%"),  # 5.04 %
+        (25.0, "20%"),  # 25 of 123
+        (98.0, "50%"),
+    ],
+)
+def test_time_that_the_host_gave_to_others_is_said(monkeypatch, stolen, share):
+    """98 s of ours, however long the rest of the machine idled: idleness is not what anybody took."""
+    times = iter([cpu_times(10.0, 7.0), cpu_times(108.0, 7.0 + stolen, idle=1000.0)])
+    monkeypatch.setattr(machine_state.psutil, "cpu_times", lambda: next(times))
+    warning = StolenTime().warning(4)
+    assert (warning is None) is (share is None)
+    if share:
+        assert (warning.code, warning.batch_size) == ("time_stolen", 4)
+        assert f"gave {share} of the processor time" in warning.message
+
+
+def test_a_system_that_counts_no_stolen_time_says_nothing(monkeypatch):
+    times = iter(
+        [SimpleNamespace(user=1.0, system=1.0, idle=1.0), SimpleNamespace(user=9.0, system=2.0, idle=1.0)]
+    )
+    monkeypatch.setattr(machine_state.psutil, "cpu_times", lambda: next(times))
+    assert StolenTime().warning(1) is None
+
+
+@pytest.mark.parametrize(
+    ("governor", "driver", "warned"),
+    [
+        ("powersave", "acpi-cpufreq", True),
+        ("powersave", None, True),
+        # These two call the ordinary, scaling policy so.
+        ("powersave", "intel_pstate", False),
+        ("powersave", "amd-pstate-epp", False),
+        ("performance", "acpi-cpufreq", False),
+        ("schedutil", "acpi-cpufreq", False),
+        (None, None, False),
+    ],
+)
+def test_a_power_saving_governor_is_said(tmp_path, monkeypatch, governor, driver, warned):
+    monkeypatch.setattr(machine_state, "GOVERNOR", tmp_path / "scaling_governor")
+    if governor:
+        (tmp_path / "scaling_governor").write_text(f"{governor}\n")
+    if driver:
+        (tmp_path / "scaling_driver").write_text(f"{driver}\n")
+    warning = governor_warning()
+    assert (warning.code if warning else None) == ("power_saving" if warned else None)
+
+
+class Nvml:
+    """NVML of one GPU with these reasons for its clock and these processes."""
+
+    NVMLError = pynvml.NVMLError
+
+    def __init__(self, reasons=0, pids=()):
+        self.reasons, self.pids = reasons, pids
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):  # noqa: N802
+        if self.reasons is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return self.reasons
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):  # noqa: N802
+        return [SimpleNamespace(pid=pid) for pid in self.pids]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    def pretend(**options):
+        @contextmanager
+        def opened(uuid):
+            yield Nvml(**options), "handle"
+
+        monkeypatch.setattr(machine_state, "nvml_device", opened)
+
+    return pretend
+
+
+@pytest.mark.parametrize("bit", THROTTLE_REASONS)
+def test_each_reason_of_heat_or_power_is_named(gpu, bit):
+    gpu(reasons=bit)
+    (warning,) = gpu_warnings(UUID, set())
+    assert warning.code == "gpu_throttled"
+    assert f"({THROTTLE_REASONS[bit]})" in warning.message
+
+
+def test_the_reasons_are_nvmls():
+    assert set(THROTTLE_REASONS) == {
+        pynvml.nvmlClocksThrottleReasonSwPowerCap,
+        pynvml.nvmlClocksThrottleReasonHwSlowdown,
+        pynvml.nvmlClocksThrottleReasonSwThermalSlowdown,
+        pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+        pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+    }
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        0,
+        pynvml.nvmlClocksThrottleReasonGpuIdle,
+        pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting,
+        pynvml.nvmlClocksThrottleReasonSyncBoost,
+    ],
+)
+def test_an_idle_or_a_locked_clock_is_no_throttling(gpu, reason):
+    gpu(reasons=reason)
+    assert gpu_warnings(UUID, set()) == []
+
+
+def test_several_reasons_are_one_warning(gpu):
+    gpu(reasons=0x04 | 0x40 | 0x01)
+    (warning,) = gpu_warnings(UUID, set())
+    assert "(software power cap, hardware thermal slowdown)" in warning.message
+
+
+def test_other_processes_on_the_gpu_are_said_and_ours_are_not(gpu):
+    gpu(pids=[300, 100, 200])
+    (warning,) = gpu_warnings(UUID, own_pids={100})
+    assert warning.code == "gpu_shared"
+    assert "(pid 200, 300)" in warning.message
+    assert gpu_warnings(UUID, own_pids={100, 200, 300}) == []
+
+
+def test_a_card_that_does_not_tell_brings_no_warning(gpu):
+    gpu(reasons=None, pids=[1])
+    assert gpu_warnings(UUID, set()) == []
+
+
+def test_without_a_gpu_nvml_is_not_asked(monkeypatch):
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: pytest.fail("asked"))
+    with nvml_device(None) as opened:
+        assert opened is None
+    assert gpu_warnings(None, set()) == []
+
+
+def test_a_machine_without_a_driver_brings_no_warning(monkeypatch):
+    def missing():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", missing)
+    assert gpu_warnings(UUID, set()) == []
+
+
+@pytest.mark.parametrize("uuid", [UUID, UUID.removeprefix("GPU-")])
+def test_the_gpu_is_found_by_the_uuid_that_torch_gives(monkeypatch, uuid):
+    calls = []
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: calls.append("init"))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda name: calls.append(name) or "handle")
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: calls.append("shutdown"))
+    with nvml_device(uuid) as opened:
+        assert opened == (pynvml, "handle")
+    assert calls == ["init", UUID, "shutdown"]

@@ -1,0 +1,102 @@
+"""The training recommendation on the terminal: every figure with its label, within 80 columns."""
+
+import io
+from fractions import Fraction
+
+from swinmr_profiling.profiler.batch_size.budget import Budget
+from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
+from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
+from tests.training_profiles import FP32, MIB, batches, measured, memory_model, setting
+
+
+def printed(budgets, model=None, **options):
+    model = memory_model() if model is None else model
+    stream = io.StringIO()
+    recommendation = recommend_training(model or None, budgets, **options)
+    print_training_recommendation(Console(stream), model or None, recommendation)
+    return stream.getvalue()
+
+
+def card(mib, name="card", **fields):
+    return Budget(name, mib * MIB, headroom_share=Fraction(0), **fields)
+
+
+def test_one_card():
+    text = printed([card(6300, context_bytes=512 * MIB, workspace_bytes=256 * MIB)])
+    # 6300 - 768 = 5532 leave room for 5 (5120), needing 5888 MiB = 5.75 GiB.
+    words = " ".join(text.split())
+    assert (
+        "card: 6.15 GiB in all, 0 % headroom: 6.15 GiB usable (of which context 0.50 GiB, workspaces 0.25 GiB)"
+        in words
+    )
+    assert "    ✓ batch 5 per device (predicted, not verified)" in text
+    assert "      global batch 5: 5 per device x 1 accumulated x 1 device(s)" in text
+    assert "      needs 5.75 GiB; largest batch: 5" in text
+    assert "Prediction for torch 2.14.1 and adam: predicted, not yet verified on a GPU." in text
+    assert "Intervals of the prediction: live bytes -1 % to +1 %, reserved bytes -2 % to +3 %." in words
+    assert "Assumes: every truth value asked of the data was true." in text
+    assert "Untested rules: workspaces of cuBLAS." in text
+
+
+def test_the_table_of_levers():
+    lines = printed([card(1120, "NVIDIA GeForce RTX 3090"), card(310, "b")]).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("Predicted largest batch"))
+    assert [line.split() for line in lines[start + 1 : start + 5]] == [
+        ["precision", "checkpoint", "patch", "RTX", "3090", "b"],
+        ["fp32*", "none", "96x96", "1", "none"],
+        ["bf16", "none", "96x96", "2", "none"],
+        ["fp32", "full", "96x96", "10", "1"],
+    ]
+
+
+def test_a_lever_that_was_not_replayed_has_its_mark():
+    model = memory_model(settings=[setting(FP32, is_config=True)])
+    assert "  fp32*     none       96x96                  ~8\n" in printed([card(9000)], model)
+
+
+def test_nothing_fits_is_no_number():
+    text = printed([card(700)])
+    assert "✗ no batch size can be recommended" in text
+    assert "✓" not in text
+
+
+def test_many_cards_with_long_names_stay_within_80_columns():
+    budgets = [card(1000 * number, f"NVIDIA GeForce RTX 4070 Ti SUPER {number}") for number in range(1, 9)]
+    text = printed(budgets, target_batch=64)
+    assert max(map(len, text.splitlines())) <= 80
+    # 34 columns of the setting and 20 a card, its name whole: two a table, so that eight take four tables.
+    assert sum(line.split()[:2] == ["precision", "checkpoint"] for line in text.splitlines()) == 4
+
+
+def test_a_card_named_by_its_size_keeps_every_digit():
+    """Two sizes that differ at the end are two columns."""
+    sizes = ["10571.8MiB GPU", "10571.9MiB GPU", "123456789.25MiB GPU"]
+    lines = printed([card(11_000, name) for name in sizes]).splitlines()
+    names = " ".join(line for line in lines if line.split()[:2] == ["precision", "checkpoint"])
+    assert all(name in names for name in sizes)
+    longest = "a card with a name that is very long indeed, and longer, 96 GB"
+    assert max(map(len, printed([card(11_000, longest)]).splitlines())) <= 80
+
+
+def test_measured_and_timed():
+    here = card(5000, is_this_machine=True)
+    blocks = batches({4: measured(4500, 20.0)})
+    text = printed([here], measured=blocks, training_samples=1000)
+    assert "✓ batch 4 per device (measured, has run)" in text
+    # 4 / 20 = 0.2 s; 100,000 steps are 20,000 s = 5.6 h; 1000 / 20 = 50 s.
+    assert "time: 200.0 ms an optimizer step, 5.6 h per 100,000 steps" in text
+    assert "epoch of 1,000 samples: 50.0 s" in text
+
+
+def test_without_a_prediction_there_is_no_table():
+    text = printed([card(5000)], model={}, measured=batches({4: measured(4500)}))
+    assert "batch 4 per device (measured, not verified)" in text
+    assert "Predicted" not in text
+    assert "Prediction" not in text
+
+
+def test_nothing_to_print():
+    stream = io.StringIO()
+    print_training_recommendation(Console(stream), None, [])
+    assert stream.getvalue() == ""

@@ -1,0 +1,238 @@
+"""The sweep of training over the batch sizes, and its blocks, with probes whose answers are scripted."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.measure.training_blocks import failed_training_block, training_block
+from swinmr_profiling.profiler.record.failures import Failure, FailureKind
+from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.run import training_steps
+from swinmr_profiling.profiler.run.training_steps import failed_training, measure_training, wants_training
+
+MIB, GIB = 2**20, 2**30
+OOM = Failure(FailureKind.OOM, "OutOfMemoryError: CUDA out of memory (in training: step 2 of 3)", True)
+SHAPE = Failure(FailureKind.EXCEPTION, "RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+POSSIBLY = Failure(FailureKind.EXCEPTION, "possibly out of memory: CUBLAS_STATUS_ALLOC_FAILED", True, True)
+
+
+def peaks(reserved):
+    return {"allocated_bytes": reserved - 3, "requested_bytes": reserved - 7, "reserved_bytes": reserved}
+
+
+def measured(batch_size, reserved=None, **changes):
+    reserved = batch_size * GIB if reserved is None else reserved
+    return {
+        "batch_size": batch_size,
+        "accumulate": 2,
+        "input_shape": [batch_size, 1, 96, 96],
+        "validation_shape": [1, 1, 256, 256],
+        "precision": "bf16",
+        "checkpointing": "light",
+        "patch_size": [96, 96],
+        "loss": "15 spatial",
+        "memory_kind": "torch's CUDA allocator (without the CUDA context)",
+        "steps_run": 3,
+        "step_ms": [900.0, 100.0, 300.0],
+        "before_bytes": 50,
+        "cold": peaks(reserved - 10),
+        "warm": peaks(reserved),
+        "validation": peaks(500),
+        "retries": 0,
+        "out_of_memory": 0,
+        "process_bytes": None,
+        "device_used_bytes": 2 * reserved,
+        "device_total_bytes": 24 * GIB,
+        "reserved_at_end_bytes": reserved,
+        "context_bytes": 444,
+        "expandable_segments": False,
+        "finite": True,
+        **changes,
+    }
+
+
+class Probes:
+    def __init__(self, answers):
+        self.answers, self.asked = answers, []
+
+    def measure(self, size):
+        self.asked.append(size)
+        answer = self.answers.get(size) or measured(size)
+        if isinstance(answer, Failure):
+            raise WorkerError(answer, "Traceback of the network")
+        return answer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        pass
+
+
+class Context:
+    """What the steps of a run share, without a command."""
+
+    def __init__(self, sizes, device="cuda:0", **options):
+        self.profile = Profile({"device": device, "resolved": {}}, environment={"gpu": {"uuid": "abc"}})
+        self.profile.batch_profiling = {str(size): {"timing": {}, "batch_size": size} for size in sizes}
+        self.stream = io.StringIO()
+        self.console = Console(self.stream)
+        self.device_kind = device.partition(":")[0]
+        self.training_input_shape = [1, 1, 96, 96]
+        self.closed, self.saved = [], 0
+        self.session = SimpleNamespace(close=lambda: self.closed.append(True))
+        training = SimpleNamespace(**{"enabled": True, "measure": None, "steps": 3, **options})
+        self.options = SimpleNamespace(training=training)
+
+    def warn(self, warning):
+        self.profile.warn(warning)
+
+    def save(self):
+        self.saved += 1
+
+
+@pytest.fixture
+def run(monkeypatch):
+    def measure(answers, sizes=(1, 2, 4, 8), context=None):
+        context = context or Context(sizes)
+        probes = Probes(answers)
+        monkeypatch.setattr(training_steps, "_open_probes", lambda context: probes)
+        measure_training(context, list(sizes))
+        blocks = {int(size): block["training"] for size, block in context.profile.batch_profiling.items()}
+        return context, probes, blocks
+
+    return measure
+
+
+def test_every_size_gets_its_block(run):
+    context, probes, blocks = run({})
+    assert probes.asked == [1, 2, 4, 8]
+    assert context.closed == [True]  # the network of the inference sweep is off the device first
+    assert context.saved == 4
+    assert blocks[8] == training_block(measured(8))
+    assert "8,192.00 MB (peak of training, 8 x 1 x 96 x 96)" in context.stream.getvalue()
+    assert "Validation of 1 x 1 x 256 x 256" in context.stream.getvalue()
+
+
+def test_the_block_by_hand():
+    block = training_block(measured(4, 10_000, cold=peaks(12_000)))
+    assert (block["source"], block["num_runs"], block["steps_run"]) == ("measured", 3, 3)
+    assert (block["peak_bytes"], block["requested_peak_bytes"], block["peak_reserved_bytes"]) == (
+        11_997, 11_993, 12_000,
+    )  # fmt: skip
+    assert (block["cold_peak_bytes"], block["warm_peak_bytes"]) == (11_997, 9_997)
+    # Two micro-batches of 4 in the median of 100 and 300 ms; the first step is left out.
+    assert block["images_per_second"] == pytest.approx(2 * 4 / 0.2)
+    assert block["validation"] == {
+        "input_shape": [1, 1, 256, 256],
+        "allocated_bytes": 497,
+        "requested_bytes": 493,
+        "reserved_bytes": 500,
+    }
+    assert block["context_bytes"] == 444
+    for key in (
+        "live_bytes",
+        "live_interval_bytes",
+        "reserved_interval_bytes",
+        "by_category",
+        "workspace_bytes",
+        "ddp_bucket_bytes",
+    ):
+        assert block[key] is None
+    # Where NVML knows the process, its context is what it holds beside the allocator.
+    assert training_block(measured(4, 10_000, process_bytes=10_450))["context_bytes"] == 450
+    assert training_block(measured(4, finite=False))["assumptions"] == [
+        "a loss was not finite: random inputs, random weights"
+    ]
+
+
+def test_out_of_memory_stops_larger_sizes(run):
+    _, probes, blocks = run({4: OOM})
+    assert probes.asked == [1, 2, 4]
+    assert blocks[4] == failed_training_block(OOM, [4, 1, 96, 96])
+    assert blocks[8]["error"] == "skipped"
+    assert blocks[8]["detail"] == "training at batch 4 was out of memory"
+
+
+def test_inference_that_was_out_of_memory_needs_no_training(run):
+    context = Context((1, 2))
+    context.profile.batch_profiling["2"] = {"error": "OOM", "detail": "x", "batch_size": 2}
+    _, probes, blocks = run({}, (1, 2), context)
+    assert probes.asked == [1]
+    assert blocks[2]["error"] == "skipped"
+    assert context.profile.batch_profiling["2"]["error"] == "OOM"
+
+
+def test_report_10_a_shape_error_is_shown_as_itself_and_the_others_go_on(run, capsys):
+    context, probes, blocks = run({2: SHAPE})
+    assert probes.asked == [1, 2, 4, 8]
+    assert (blocks[2]["error"], blocks[2]["detail"]) == ("exception", SHAPE.detail)
+    assert "Traceback of the network" in capsys.readouterr().err
+    assert failed_training(context.profile.batch_profiling) == ["2"]
+
+
+def test_a_library_failure_is_memory_after_a_smaller_size_trained(run):
+    context, _, blocks = run({4: POSSIBLY})
+    assert (blocks[4]["error"], blocks[8]["error"]) == ("OOM", "skipped")
+    assert blocks[4]["detail"].endswith("(batch 2 ran)")
+    assert failed_training(context.profile.batch_profiling) == []
+    _, _, blocks = run({1: POSSIBLY})
+    assert blocks[1]["error"] == "exception"
+
+
+def test_memory_that_falls_is_a_failed_measurement(run):
+    """yolov5's falling series (report 2): the size that took less than its smaller neighbour has no figures."""
+    context, _, blocks = run({4: measured(4, 1 * GIB)})
+    assert blocks[4]["error"] == "exception"
+    assert blocks[4]["detail"] == (
+        "failed measurement: memory falls from 2,048 MiB at batch 2 to 1,024 MiB at batch 4"
+    )
+    assert "error" not in blocks[8]
+    assert failed_training(context.profile.batch_profiling) == ["4"]
+
+
+def test_report_12_a_spike_of_the_first_step_is_told(run):
+    context, _, blocks = run({2: measured(2, cold=peaks(3 * GIB)), 4: measured(4, retries=2)})
+    assert [(w.code, w.batch_size) for w in context.profile.warnings] == [
+        ("training_cold_spike", 2),
+        ("training_retries", 4),
+    ]
+    assert (blocks[2]["cold_peak_bytes"], blocks[2]["warm_peak_bytes"]) == (3 * GIB - 3, 2 * GIB - 3)
+    assert blocks[4]["retries"] == 2
+
+
+def test_a_resumed_profile_keeps_what_was_measured(run):
+    context = Context((1, 2, 4))
+    done = training_block(measured(1))
+    killed = failed_training_block(Failure(FailureKind.KILLED, "SIGKILL"), [2, 1, 96, 96])
+    context.profile.batch_profiling["1"]["training"] = done
+    context.profile.batch_profiling["2"]["training"] = killed
+    context.profile.batch_profiling["4"]["training"] = {"source": "predicted"}
+    _, probes, blocks = run({}, (1, 2, 4), context)
+    assert probes.asked == [2, 4]
+    assert blocks[1] == done
+
+
+def test_the_single_image_keeps_to_inference(run):
+    context = Context((1,))
+    single = context.profile.single_image = context.profile.batch_profiling["1"]
+    run({}, (1,), context)
+    assert "training" not in single
+
+
+@pytest.mark.parametrize(
+    ("device", "wish", "expected"),
+    [
+        ("cuda:0", None, True),
+        ("cuda:0", False, False),
+        ("cpu", None, False),
+        ("cpu", True, True),
+    ],
+)
+def test_where_training_is_measured(device, wish, expected):
+    context = Context((1,), device)
+    context.options.training.measure = wish
+    assert wants_training(context) is expected

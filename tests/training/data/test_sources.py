@@ -1,0 +1,280 @@
+"""Every format is read back from a file written here; what cannot be used is refused in one line that names it."""
+
+import gzip
+import importlib
+import re
+
+import h5py
+import nibabel
+import numpy as np
+import PIL.Image
+import pydicom
+import pytest
+from pydicom.dataset import FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
+
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.training.data.sources import has_split, open_folder, open_split
+from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.optional_packages import require
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).random(shape).astype(np.float32)
+
+
+def write_fastmri(file, kspace, **datasets):
+    with h5py.File(file, "w") as opened:
+        opened["kspace"] = kspace
+        for name, value in datasets.items():
+            opened[name] = value
+
+
+def write_dicom(file, pixels, series, instance, **tags):
+    dataset = pydicom.Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = MRImageStorage
+    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = generate_uid()
+    dataset.SeriesInstanceUID, dataset.InstanceNumber = series, instance
+    dataset.Rows, dataset.Columns = pixels.shape[-2:]
+    if pixels.ndim == 3:
+        dataset.NumberOfFrames = len(pixels)
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+    dataset.BitsAllocated = dataset.BitsStored = 16
+    dataset.HighBit, dataset.PixelRepresentation = 15, 0
+    dataset.PixelData = pixels.astype("<u2").tobytes()
+    for tag, value in tags.items():
+        setattr(dataset, tag, value)
+    dataset.save_as(file, enforce_file_format=True)
+
+
+def read_all(volume):
+    return np.stack([volume.read(i).image for i in range(volume.slices)])
+
+
+def test_fastmri_with_coils_and_a_cropped_target(tmp_path):
+    kspace = (random(2, 3, 12, 10) + 1j * random(2, 3, 12, 10, seed=1)).astype(np.complex64)
+    target = random(2, 8, 8, seed=2)
+    write_fastmri(tmp_path / "scan.h5", kspace, reconstruction_rss=target)
+    (volume,) = open_folder(tmp_path, "auto", "data.train_dir")
+    assert (volume.name, volume.slices) == ("scan.h5", 2)
+    assert (volume.image_hw, volume.kspace_hw) == ((8, 8), (12, 10))
+    assert not volume.kspace_simulated
+    raw = volume.read(1)
+    np.testing.assert_array_equal(raw.kspace, kspace[1])
+    np.testing.assert_array_equal(raw.image, target[1])
+
+
+def test_fastmri_of_one_coil_without_a_target_is_reconstructed(tmp_path):
+    kspace = (random(2, 7, 6) + 1j * random(2, 7, 6, seed=1)).astype(np.complex64)
+    write_fastmri(tmp_path / "scan.h5", kspace)
+    (volume,) = open_folder(tmp_path, "fastmri", "data.train_dir")
+    raw = volume.read(0)
+    assert raw.kspace.shape == (1, 7, 6)
+    expected = np.abs(np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(kspace[0]), norm="ortho")))
+    np.testing.assert_allclose(raw.image, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint16, np.complex64])
+def test_npy_with_and_without_slices(tmp_path, dtype):
+    array = (100 * random(3, 5, 4)).astype(dtype)
+    np.save(tmp_path / "a.npy", array)
+    np.save(tmp_path / "b.npy", array[0])
+    first, second = open_folder(tmp_path, "auto", "data.train_dir")
+    np.testing.assert_array_equal(read_all(first), array)
+    np.testing.assert_array_equal(read_all(second), array[:1])
+    assert first.magnitude_only == (dtype != np.complex64)
+    assert first.kspace_simulated
+
+
+@pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
+def test_nifti_with_times_and_a_scale(tmp_path, ending):
+    array = np.random.default_rng(0).integers(0, 1000, (6, 5, 3, 2)).astype(np.int16)
+    image = nibabel.Nifti1Image(array, np.eye(4))
+    image.header.set_slope_inter(0.5, 10)
+    nibabel.save(image, tmp_path / f"head{ending}")
+    nibabel.save(nibabel.Nifti1Image(array[..., 0, 0], np.eye(4)), tmp_path / f"one{ending}")
+    head, one = open_folder(tmp_path, "auto", "data.train_dir")
+    assert (head.slices, head.image_hw) == (6, (6, 5))
+    # All positions of the first time, then all of the second; stored values x 0.5 + 10.
+    assert head.read(4).image[2, 3] == pytest.approx(array[2, 3, 1, 1] * 0.5 + 10)
+    expected = np.moveaxis(array, (3, 2), (0, 1)).reshape(6, 6, 5) * 0.5 + 10
+    np.testing.assert_allclose(read_all(head), expected, rtol=1e-6)
+    np.testing.assert_array_equal(read_all(one)[0], array[..., 0, 0])
+
+
+def test_dicom_series_in_the_order_of_their_instances_and_without_endings(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 4000, (4, 6, 5))
+    series = generate_uid()
+    for instance, name in ((3, "a.dcm"), (1, "1.2.840.7"), (2, "c")):
+        write_dicom(tmp_path / name, pixels[instance], series, instance, RescaleSlope=2, RescaleIntercept=-1)
+    frames = pixels[:3, :, :4]
+    write_dicom(tmp_path / "z.dcm", frames, generate_uid(), 1)
+    (tmp_path / "notes").write_text("no image")
+    (tmp_path / "DICOMDIR.txt").write_text("no image")
+    first, second = open_folder(tmp_path, "auto", "data.train_dir")
+    assert first.name == "1.2.840.7"
+    np.testing.assert_array_equal(read_all(first), pixels[1:] * 2.0 - 1)
+    np.testing.assert_array_equal(read_all(second), frames)
+
+
+def test_png_of_8_and_16_bits_and_colour(tmp_path):
+    grey = np.random.default_rng(0).integers(0, 256, (6, 5), dtype=np.uint8)
+    deep = np.random.default_rng(1).integers(0, 65536, (6, 5), dtype=np.uint16)
+    (tmp_path / "sub").mkdir()
+    PIL.Image.fromarray(grey).save(tmp_path / "a.png")
+    PIL.Image.fromarray(deep).save(tmp_path / "b.png")
+    PIL.Image.fromarray(np.repeat(grey[..., None], 3, axis=2)).save(tmp_path / "sub" / "c.png")
+    (tmp_path / ".hidden.png").write_text("no image")
+    volumes = open_folder(tmp_path, "auto", "data.train_dir")
+    assert [volume.name for volume in volumes] == ["a.png", "b.png", "sub/c.png"]
+    for volume, expected in zip(volumes, (grey, deep, grey), strict=True):
+        assert volume.image_hw == (6, 5)
+        np.testing.assert_array_equal(read_all(volume)[0], expected)
+
+
+def config(**data):
+    return config_from_dict({"model": {"net_type": "swinir", "img_size": [24, 40]}, "data": data})
+
+
+def test_the_config_decides_the_source(tmp_path):
+    np.save(tmp_path / "a.npy", random(5, 4))
+    (phantom,) = open_split(config(phantom={"slices": 5, "val_slices": 2, "coils": 3}), "train")
+    assert (phantom.slices, phantom.image_hw, phantom.coils) == (5, (24, 40), 3)
+    assert [open_split(config(phantom={"val_slices": 2}), s)[0].slices for s in ("val", "test")] == [2, 2]
+    own = config(train_dir=str(tmp_path))
+    assert [v.name for v in open_split(own, "train")] == ["a.npy"]
+    assert (has_split(own, "train"), has_split(own, "val"), has_split(config(), "val")) == (True, False, True)
+    with pytest.raises(DataError, match=r"^data\.val_dir is not set"):
+        open_split(own, "val")
+
+
+@pytest.mark.parametrize(
+    ("write", "source", "message"),
+    [
+        (lambda d: d.rmdir(), "auto", r"no such folder \(data\.train_dir\)"),
+        (lambda d: (d.rmdir(), d.write_text("")), "auto", r"is a file, not a folder \(data\.train_dir\)"),
+        (lambda d: None, "auto", r"holds no data \(data\.train_dir\); looked for \.h5, \.hdf5, \.npy"),
+        (lambda d: None, "npy", r"holds no \.npy file \(data\.train_dir, source npy\)"),
+        (
+            lambda d: (np.save(d / "a.npy", random(4, 4)), (d / "b.png").write_text("")),
+            "auto",
+            r"holds 1 npy and 1 png files \(data\.train_dir\): set data\.source",
+        ),
+        (lambda d: (d / "b.png").write_text("no"), "auto", r"b\.png: cannot be read as an image"),
+        (lambda d: (d / "b.dcm").write_text("no"), "auto", r"b\.dcm: cannot be read as DICOM"),
+        (lambda d: (d / "b.nii").write_text("no"), "auto", r"b\.nii: cannot be read as NIfTI"),
+        (
+            lambda d: nibabel.save(nibabel.Nifti1Image(random(2, 2, 2, 2, 2), np.eye(4)), d / "b.nii"),
+            "auto",
+            r"b\.nii: has the shape \(2, 2, 2, 2, 2\)",
+        ),
+        (
+            lambda d: nibabel.save(
+                nibabel.Nifti1Image(np.zeros((4, 4, 2), dtype=[(c, "u1") for c in "RGB"]), np.eye(4)),
+                d / "b.nii",
+            ),
+            "auto",
+            r"b\.nii: holds .*colours",
+        ),
+        (lambda d: (d / "b.npy").write_text("no"), "auto", r"b\.npy: cannot be read as \.npy"),
+        (lambda d: (d / "b.h5").write_text("no"), "auto", r"b\.h5: cannot be read: .*is it an HDF5 file\?"),
+        (
+            lambda d: np.save(d / "b.npy", np.array([{"run": "code"}], dtype=object)),
+            "auto",
+            r"b\.npy: cannot be read as \.npy: .*[Oo]bject",
+        ),
+        (lambda d: np.save(d / "b.npy", random(2, 2, 4, 4)), "auto", r"b\.npy: has the shape \(2, 2, 4, 4\)"),
+        (
+            lambda d: np.save(d / "b.npy", np.full((4, 4), "x")),
+            "auto",
+            r"b\.npy: holds <U1; expected numbers",
+        ),
+        (
+            lambda d: write_fastmri(d / "b.h5", random(2, 4, 4)),
+            "auto",
+            r"b\.h5: kspace has .* expected complex",
+        ),
+        (
+            lambda d: write_fastmri(d / "b.h5", random(2, 4, 4) + 0j, mask=np.ones(4)),
+            "auto",
+            r"b\.h5: is undersampled already",
+        ),
+        (
+            lambda d: write_fastmri(d / "b.h5", random(2, 4, 4) + 0j, reconstruction_esc=random(2, 6, 6)),
+            "auto",
+            r"b\.h5: reconstruction_esc has the shape \(2, 6, 6\), kspace \(2, 4, 4\)",
+        ),
+        (
+            lambda d: h5py.File(d / "b.h5", "w").create_dataset("images", data=[1.0]).file.close(),
+            "auto",
+            r"b\.h5: has no dataset kspace \(it has images\)",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(tmp_path, write, source, message):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write(folder)
+    with pytest.raises(DataError, match=message) as caught:
+        open_folder(folder, source, "data.train_dir")
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_h5_is_named_when_the_folder_is_opened(tmp_path):
+    write_fastmri(tmp_path / "whole.h5", random(2, 64, 64) + 0j)
+    content = (tmp_path / "whole.h5").read_bytes()
+    (tmp_path / "cut.h5").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=r"cut\.h5: cannot be read: .*truncated.*; copy or download it again"):
+        open_folder(tmp_path, "fastmri", "data.train_dir")
+
+
+@pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
+def test_a_truncated_nifti_is_named_when_it_is_read(tmp_path, ending):
+    nibabel.save(nibabel.Nifti1Image(random(64, 64, 4), np.eye(4)), tmp_path / f"cut{ending}")
+    content = (tmp_path / f"cut{ending}").read_bytes()
+    (tmp_path / f"cut{ending}").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=re.escape(f"cut{ending}")):
+        open_folder(tmp_path, "auto", "data.train_dir")[0].read(3)
+
+
+def test_a_file_that_vanishes_is_named_when_it_is_read(tmp_path):
+    write_fastmri(tmp_path / "scan.h5", random(2, 8, 8) + 0j)
+    np.save(tmp_path / "a.npy", random(4, 4))
+    volumes = [*open_folder(tmp_path, "fastmri", "d"), *open_folder(tmp_path, "npy", "d")]
+    (tmp_path / "scan.h5").unlink()
+    (tmp_path / "a.npy").unlink()
+    for volume in volumes:
+        with pytest.raises(DataError, match=volume.name):
+            volume.read(0)
+
+
+def test_dicom_without_an_image_or_in_colour_is_refused(tmp_path):
+    write_dicom(tmp_path / "a.dcm", np.zeros((4, 4)), generate_uid(), 1, SamplesPerPixel=3)
+    with pytest.raises(DataError, match=r"a\.dcm: is a colour image"):
+        open_folder(tmp_path, "dicom", "data.train_dir")
+    write_dicom(tmp_path / "a.dcm", np.zeros((4, 4)), generate_uid(), 1, Rows=None)
+    with pytest.raises(DataError, match=r"a\.dcm: is DICOM without an image"):
+        open_folder(tmp_path, "dicom", "data.train_dir")
+
+
+def test_a_missing_package_is_asked_for_by_name(monkeypatch):
+    real = importlib.import_module
+
+    def without_h5py(name, *arguments):
+        if name == "h5py":
+            raise ImportError("No module named 'h5py'")
+        return real(name, *arguments)
+
+    monkeypatch.setattr(importlib, "import_module", without_h5py)
+    with pytest.raises(DataError, match=re.escape('pip install ".[train]", or pip install h5py')):
+        require("h5py", "fastMRI data")
+    assert require("gzip", "x") is gzip
+
+
+def test_a_worker_exception_keeps_its_one_line():
+    caught = "Caught DataError in DataLoader worker process 0."
+    wrapped = f'{caught}\nTraceback\n  File "x"\ntraining.errors.DataError: a.npy: bad\n'
+    assert str(DataError(wrapped)) == "a.npy: bad"

@@ -1,0 +1,169 @@
+"""Masks: the share they sample over a thousand draws, and the geometry each pattern promises."""
+
+import numpy as np
+import pytest
+import scipy.ndimage
+
+from swinmr_profiling.training.degradation.masks import LINE_MASKS, PLANE_MASKS, central_lines, draw_mask
+from swinmr_profiling.training.degradation.plane_masks import GOLDEN_ANGLE, _disc_growth
+from swinmr_profiling.training.degradation.random_choice import round_at_random, weighted_choice
+
+KINDS = [*LINE_MASKS, *PLANE_MASKS]
+DRAWS = 1000
+
+
+def draws(kind, shape_hw, fraction, count, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    return (draw_mask(kind, shape_hw, fraction, rng, **options) for _ in range(count))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("shape_hw", "fraction"), [((64, 64), 0.25), ((40, 56), 0.1)])
+def test_the_sampled_share_over_a_thousand_draws_is_the_nominal_one(kind, shape_hw, fraction):
+    shares = [mask.mean() for mask in draws(kind, shape_hw, fraction, DRAWS)]
+    assert np.mean(shares) == pytest.approx(fraction, abs=0.01)
+    # No single draw is far off either: at most two lines, for patterns of points half a percent.
+    worst = 2 / shape_hw[1] if kind in LINE_MASKS else 0.015
+    assert np.abs(np.array(shares) - fraction).max() <= worst
+
+
+@pytest.mark.parametrize("kind", LINE_MASKS)
+@pytest.mark.parametrize(("fraction", "centre"), [(1 / 4, 0.08), (1 / 8, 0.04), (0.3, 0.3), (0.9, 0.0)])
+def test_lines_at_the_accelerations_of_fastmri(kind, fraction, centre):
+    shares = [m.mean() for m in draws(kind, (8, 320), fraction, DRAWS, center_fraction=centre)]
+    assert np.mean(shares) == pytest.approx(fraction, abs=0.002)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_decides_a_mask_and_another_seed_another(kind):
+    first, second = draws(kind, (48, 48), 0.3, 2)
+    (again,) = draws(kind, (48, 48), 0.3, 1)
+    assert first.dtype == bool
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, second)
+    # The zero frequency is always sampled: without it the image has no mean.
+    assert all(mask[24, 24] for mask in draws(kind, (48, 48), 0.1, 50))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape_hw", [(33, 47), (16, 128)])
+def test_odd_and_long_shapes_and_full_sampling(kind, shape_hw):
+    (mask,) = draws(kind, shape_hw, 0.3, 1)
+    assert mask.shape == shape_hw
+    assert mask[shape_hw[0] // 2, shape_hw[1] // 2]
+    assert all(m.all() for m in draws(kind, shape_hw, 1.0, 1))
+
+
+def test_lines_are_whole_columns_and_the_centre_is_full():
+    for kind in LINE_MASKS:
+        (mask,) = draws(kind, (20, 100), 0.25, 1, center_fraction=0.08)
+        assert (mask == mask[0]).all()
+        # 8 of 100 lines around line 50: 46 to 53.
+        assert mask[0, 46:54].all()
+    assert central_lines(100, 0.08, 0.25) == slice(46, 54)
+    # 7 of 64 lines are asked for, but a share of 0.1 has room for 6 only.
+    assert central_lines(64, 0.11, 0.1) == slice(29, 35)
+
+
+def test_equispaced_lines_have_the_adjusted_spacing():
+    """N = 256, R = 4, Nc = round(20.48) = 20: R' = 4 (20 - 256) / (20 x 4 - 256) = 5.364."""
+    for mask in draws("equispaced1d", (1, 256), 0.25, 50):
+        sampled = np.flatnonzero(mask[0])
+        left = sampled[sampled < 118]
+        assert set(np.diff(left)) <= {5, 6}
+        # Four equal cycles of 5.364 and more fit: the mean gap is that to within one line over the run.
+        assert np.diff(left).mean() == pytest.approx(5.364, abs=1 / (len(left) - 1))
+
+
+def test_random_lines_have_the_probability_of_fastmri():
+    """p = (N / R - Nc) / (N - Nc) = (25 - 8) / (100 - 8) = 0.1848, for every outer line alike."""
+    counts = sum(m[0].astype(int) for m in draws("random1d", (1, 100), 0.25, 4000))
+    outer = np.delete(counts, slice(46, 54)) / 4000
+    # Deviation of a line's frequency: sqrt(p (1 - p) / 4000) = 0.0061; 92 lines stay within 4.5 of them.
+    assert outer.mean() == pytest.approx(17 / 92, abs=1e-3)
+    assert np.abs(outer - 17 / 92).max() < 4.5 * 0.0061
+
+
+def test_gaussian_densities_have_the_named_width():
+    """Sparse draws, so that drawing without replacement does not flatten the density.
+
+    Deviation N / 6 = 42.67 lines of 256, cut at 3 deviations: the deviation of a normal distribution cut there
+    is 0.9866 of it, 42.1 lines.
+    """
+    line = [np.flatnonzero(m[0]) for m in draws("gaussian1d", (1, 256), 0.02, 2000, center_fraction=0.0)]
+    assert np.concatenate(line).std() == pytest.approx(42.1, abs=1.0)
+    disc = np.hypot(*(np.indices((128, 128)) - 64)) <= 4  # 128 / 16 across: fully sampled
+    rows = []
+    for mask in draws("gaussian2d", (128, 128), 0.02, 100):
+        assert mask[disc].all()
+        rows.append(np.nonzero(mask & ~disc)[0] - 64)
+    # 128 / 6 x 0.9866 = 21.05, a little more without the disc's 49 of 328 points.
+    assert 21.0 < np.concatenate(rows).std() < 24.0
+
+
+@pytest.mark.parametrize("kind", ["radial", "spiral"])
+def test_trajectories_are_one_piece_and_denser_inside(kind):
+    y, x = np.indices((96, 96)) - 48
+    distance = np.hypot(y, x)
+    for mask in draws(kind, (96, 96), 0.25, 20):
+        # Beyond the inscribed circle a spiral is arcs in four corners; well inside it is one line.
+        pieces, _ = scipy.ndimage.label(mask & (distance < 47), structure=np.ones((3, 3)))
+        assert set(pieces[mask & (distance < 40)]) == {pieces[48, 48]}
+        assert mask[distance < 4].mean() > 0.75
+        assert mask[distance < 16].mean() > 1.5 * mask[(distance > 32) & (distance < 48)].mean()
+
+
+def test_radial_spokes_are_golden_angles_apart():
+    """At 5 % of 128 x 128, 819 points: every one lies within a pixel's half diagonal of a spoke."""
+    (mask,) = draws("radial", (128, 128), 0.05, 1, seed=7)
+    rng = np.random.default_rng(7)
+    rng.random()  # the count is rounded first
+    angles = rng.uniform(0, np.pi) + GOLDEN_ANGLE * np.arange(10)
+    y, x = np.nonzero(mask)
+    off = np.abs(np.outer(np.cos(angles), y - 64) - np.outer(np.sin(angles), x - 64)).min(axis=0)
+    assert off.max() <= np.sqrt(0.5) + 1e-9
+
+
+def test_poisson_points_keep_their_distance():
+    """By brute force: no pair is closer than the smaller radius; and gaps are filled (nothing more fits)."""
+    (mask,) = draws("poisson2d", (48, 48), 0.15, 1)
+    growth = _disc_growth((48, 48), 0.15)
+    points = np.argwhere(mask)
+    radius = growth * np.hypot(*((points - 24) / 24).T)
+    distance = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+    np.fill_diagonal(distance, np.inf)
+    assert (distance >= np.minimum(radius[:, None], radius[None])).all()
+    assert growth > 3  # the outer discs are several pixels wide: the test above says something
+    free = np.argwhere(~mask)
+    to_points = np.hypot(*(free[:, None] - points[None]).transpose(2, 0, 1))
+    assert (to_points < radius[None]).any(axis=1).all()
+    # Near the centre, where radii are below a pixel, everything is sampled.
+    assert mask[np.hypot(*(np.indices((48, 48)) - 24)) * growth / 24 < 0.5].all()
+
+
+def test_rounding_and_choosing_are_without_bias():
+    rng = np.random.default_rng(0)
+    rounded = [round_at_random(2.3, rng) for _ in range(20_000)]
+    assert set(rounded) == {2, 3}
+    assert np.mean(rounded) == pytest.approx(2.3, abs=0.013)  # 4 deviations of sqrt(.21 / 20000)
+    # Of weights 1, 2, 3 two are drawn: the first is left out with 2/6 x 3/4 + 3/6 x 2/3 = 0.5833.
+    first = np.mean([0 in weighted_choice(np.array([1.0, 2.0, 3.0]), 2, rng) for _ in range(20_000)])
+    assert first == pytest.approx(1 - 0.58333, abs=0.014)
+    assert 1 not in weighted_choice(np.array([1.0, 0.0, 3.0]), 2, rng)
+    assert len(weighted_choice(np.ones(3), 0, rng)) == 0
+
+
+def test_less_than_a_line_is_the_central_line():
+    for kind in LINE_MASKS:
+        for mask in draws(kind, (4, 16), 0.001, 20):
+            assert mask.any()
+        (mask,) = draws(kind, (4, 16), 1e-9, 1)
+        assert np.flatnonzero(mask[0]).tolist() == [8]
+
+
+def test_a_wrong_name_or_share_is_refused():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="mask 'cartesian' is not one of random1d"):
+        draw_mask("cartesian", (8, 8), 0.5, rng)
+    with pytest.raises(ValueError, match="sampled fraction 0 is not above 0"):
+        draw_mask("random1d", (8, 8), 0, rng)

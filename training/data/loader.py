@@ -1,0 +1,172 @@
+"""Loaders: batches in an order that depends on the seed, the epoch and the position alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.training.data.dataset import ReconstructionDataset, SampleKey, build_dataset
+from swinmr_profiling.training.data.sources import Split
+from swinmr_profiling.training.errors import DataError
+
+ORDER_STREAM = 4
+
+
+class TrainingBatches(Sampler[list[SampleKey]]):
+    """One epoch of shuffled batches of this rank, from any position on.
+
+    Global batch b of an epoch is the b-th piece of one permutation, and rank r takes the r-th piece of that: so
+    `world_size` processes see together what one process with a `world_size` times larger batch sees. Samples
+    that fill no global batch are left to other epochs; data smaller than one global batch is repeated (with
+    other masks and crops).
+
+    The position is what the loop has consumed. It is not kept here, because workers load ahead: on resumption
+    the loop calls `seek` with its own counts, then iterates.
+    """
+
+    def __init__(self, samples: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
+        """batch_size is per rank. Raises ValueError for sizes below 1 or a rank outside the world."""
+        if samples < 1 or batch_size < 1 or not 0 <= rank < world_size:
+            raise ValueError(f"{samples} samples, batches of {batch_size}, rank {rank} of {world_size}")
+        self.samples, self.batch_size, self.seed = samples, batch_size, seed
+        self.rank, self.world_size = rank, world_size
+        self.epoch = self.first_batch = 0
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches of a whole epoch, wherever this one starts."""
+        return max(1, self.samples // (self.batch_size * self.world_size))
+
+    def seek(self, epoch: int, batch: int = 0) -> None:
+        """The next iteration yields batch number `batch` of `epoch` first. Raises ValueError past the end."""
+        if epoch < 0 or not 0 <= batch <= self.batches_per_epoch:
+            raise ValueError(f"epoch {epoch}, batch {batch}: an epoch has {self.batches_per_epoch} batches")
+        self.epoch, self.first_batch = epoch, batch
+
+    def __len__(self) -> int:
+        return self.batches_per_epoch - self.first_batch
+
+    def __iter__(self) -> Iterator[list[SampleKey]]:
+        global_batch = self.batch_size * self.world_size
+        keys: list[SampleKey] = []
+        repeat = 0
+        while len(keys) < max(global_batch, self.samples):
+            rng = np.random.default_rng([ORDER_STREAM, self.seed, self.epoch, repeat])
+            keys += [SampleKey(self.epoch, int(i), repeat) for i in rng.permutation(self.samples)]
+            repeat += 1
+        for batch in range(self.first_batch, self.batches_per_epoch):
+            first = batch * global_batch + self.rank * self.batch_size
+            yield keys[first : first + self.batch_size]
+
+
+class EvaluationBatches(Sampler[list[SampleKey]]):
+    """All slices once, in order; whole volumes are dealt to ranks in turn, so that metrics of volumes are local."""
+
+    def __init__(
+        self, dataset: ReconstructionDataset, batch_size: int, rank: int = 0, world_size: int = 1
+    ) -> None:
+        """batch_size is per rank; the last batch may be smaller, and a rank may have none."""
+        self.batch_size = batch_size
+        self.indices = [i for i in range(len(dataset)) if dataset.locate(i)[0] % world_size == rank]
+
+    def __len__(self) -> int:
+        return -(-len(self.indices) // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[SampleKey]]:
+        for first in range(0, len(self.indices), self.batch_size):
+            yield [SampleKey(0, i) for i in self.indices[first : first + self.batch_size]]
+
+
+def build_loader(
+    config: ExperimentConfig,
+    split: Split,
+    *,
+    batch_size: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    dataset: ReconstructionDataset | None = None,
+) -> DataLoader:
+    """The loader of a split. Its `batch_sampler` is TrainingBatches ("train") or EvaluationBatches.
+
+    Batches are dicts as Sample describes. With equal seeds the batches are equal, whatever `num_workers` is.
+    Torch's global random state is left alone.
+
+    Args:
+        config: the experiment.
+        split: "train", "val" or "test".
+        batch_size: per rank. None: the config's `batch_size` ("train") or `val_batch_size`.
+        rank, world_size: this process among those that share the data.
+        dataset: one built before. None: it is built.
+
+    Raises:
+        DataError: for data that cannot be used, such as slices of several sizes in batches of more than one.
+        ValueError: for a batch size of "auto" that nobody has resolved.
+    """
+    dataset = build_dataset(config, split) if dataset is None else dataset
+    data = config.data
+    if batch_size is None:
+        batch_size = data.batch_size if split == "train" else data.val_batch_size
+    if batch_size == "auto":
+        raise ValueError('data.batch_size is "auto": pass the batch size that the profile recommends')
+    _refuse_mixed_sizes(dataset, batch_size, split)
+    batches: Sampler[list[SampleKey]]
+    if split == "train":
+        batches = TrainingBatches(len(dataset), batch_size, config.system.seed, rank, world_size)
+    else:
+        batches = EvaluationBatches(dataset, batch_size, rank, world_size)
+    workers = data.num_workers
+    return DataLoader(
+        dataset,
+        batch_sampler=batches,
+        num_workers=workers,
+        prefetch_factor=data.prefetch_factor if workers else None,
+        persistent_workers=workers > 0 and split == "train",
+        worker_init_fn=leave_signals_to_the_main_process,
+        pin_memory=data.pin_memory and torch.cuda.is_available(),
+        # Without a generator of its own, every new iterator draws a number from the global one, and a resumed
+        # run would then see other dropout than an uninterrupted one.
+        generator=torch.Generator().manual_seed(config.system.seed),
+    )
+
+
+def leave_signals_to_the_main_process(worker: int) -> None:
+    """For loader processes: a stop signal reaches all processes of a run, but the main one decides when to end.
+
+    A loader that died of it would take the step under way with it, before it is saved. Ctrl-C and SIGHUP are
+    ignored. SIGTERM is how the main process itself ends loaders that are left when it exits, and it waits for
+    them: so SIGTERM counts when it comes from there, and not from torchrun or a batch system.
+    """
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    # macOS does not say who sent a signal: there SIGTERM keeps its meaning.
+    if hasattr(signal, "sigwaitinfo"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_on_the_parents_word, daemon=True).start()
+
+
+def _end_on_the_parents_word() -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)
+
+
+def _refuse_mixed_sizes(dataset: ReconstructionDataset, batch_size: int, split: Split) -> None:
+    sizes = dataset.image_sizes
+    if batch_size == 1 or len(sizes) == 1:
+        return
+    named = [
+        f"{volume.name} is {volume.image_hw[0]} x {volume.image_hw[1]}"
+        for volume in (next(v for v in dataset.volumes if v.image_hw == size) for size in sizes[:2])
+    ]
+    advice = "set data.patch_size" if split == "train" else "set data.val_batch_size to 1"
+    raise DataError(
+        f"slices of {len(sizes)} sizes do not stack into batches of {batch_size}: {', '.join(named)}; {advice}"
+    )

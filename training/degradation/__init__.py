@@ -1,0 +1,1 @@
+"""k-space, masks, and what they do to an image."""

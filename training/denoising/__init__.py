@@ -1,0 +1,1 @@
+"""Training and sampling of diffusion denoisers."""

@@ -1,0 +1,165 @@
+"""A denoiser's training: from images and their zero-filled inputs to noisy inputs, time steps and targets.
+
+The step itself (`training.step.training_step`) knows nothing of it: a micro-batch has one input more, and a target
+with weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.training.denoising.noise_schedule import (
+    NoiseSchedule,
+    Objective,
+    build_schedule,
+    min_snr_weights,
+    prediction_target,
+)
+from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.step.losses import WeightedTarget
+from swinmr_profiling.training.step.training_step import MicroBatch
+from swinmr_profiling.training.validation.validation import to_device
+
+# First number of seeds, so that no two uses of a seed share a sequence (1 to 5: training/data).
+NOISE_STREAM = 6
+# A collated batch, the device, the epoch and the batch's number in it, to what a step takes.
+Preparation = Callable[[dict[str, Any], torch.device, int, int], MicroBatch]
+
+
+def to_network_range(image: Tensor) -> Tensor:
+    """Normalised images (B, C, H, W) around 0: magnitudes from 0..1 to -1..1; real and imaginary parts as they are."""
+    return image if image.shape[-3] == 2 else 2 * image - 1
+
+
+def from_network_range(image: Tensor) -> Tensor:
+    """The inverse of `to_network_range`."""
+    return image if image.shape[-3] == 2 else (image + 1) / 2
+
+
+@dataclass(frozen=True)
+class Denoising:
+    """What a denoiser of a config predicts of what.
+
+    Attributes:
+        conditional: whether the zero-filled image goes in behind the noisy one.
+        condition_dropout: share of training samples whose condition is zeros.
+    """
+
+    schedule: NoiseSchedule
+    objective: Objective
+    min_snr_gamma: float | None
+    conditional: bool
+    condition_dropout: float
+
+    def micro_batch(
+        self,
+        batch: dict[str, Any],
+        device: torch.device,
+        timesteps: Tensor,
+        noise: Tensor,
+        dropped: Tensor | None = None,
+    ) -> MicroBatch:
+        """Input, time step and weighted target of a collated batch.
+
+        Args:
+            timesteps: (B,), int64. noise: (B, C, H, W), standard normal. dropped: (B,), bool, samples without
+                condition. All on the CPU, so that every device sees the same values.
+        """
+        image = to_network_range(batch["target"].to(device, non_blocking=True))
+        noise = noise.to(device, non_blocking=True)
+        signal, spread = (factor.to(device) for factor in self.schedule.factors(timesteps))
+        noisy = signal * image + spread * noise
+        condition = None
+        if self.conditional:
+            condition = to_network_range(batch["input"].to(device, non_blocking=True))
+            if dropped is not None:
+                condition = condition * (~dropped).to(condition)[:, None, None, None]
+        target = prediction_target(self.objective, image, noise, signal, spread)
+        weights = min_snr_weights(
+            self.objective, self.schedule.signal_to_noise(timesteps), self.min_snr_gamma
+        )
+        weighted = WeightedTarget(target, weights.float().to(device))
+        inputs = (with_condition(noisy, condition), timesteps.to(device, non_blocking=True))
+        return MicroBatch(inputs, weighted, list(batch["name"]))
+
+    def training_batch(
+        self, batch: dict[str, Any], device: torch.device, generators: Sequence[np.random.Generator]
+    ) -> MicroBatch:
+        """A micro-batch whose time steps, noise and left-out conditions the samples' own generators draw."""
+        shape = tuple(batch["target"].shape[1:])
+        timesteps, dropped, noise = [], [], []
+        for generator in generators:
+            timesteps.append(int(generator.integers(self.schedule.timesteps)))
+            dropped.append(bool(generator.random() < self.condition_dropout))
+            noise.append(torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)))
+        return self.micro_batch(
+            batch, device, torch.tensor(timesteps), torch.stack(noise), torch.tensor(dropped)
+        )
+
+
+def with_condition(noisy: Tensor, condition: Tensor | None) -> Tensor:
+    """The network's first input: (B, C, H, W), or (B, 2C, H, W) with the condition behind the noisy image."""
+    return noisy if condition is None else torch.cat([noisy, condition], dim=1)
+
+
+def build_denoising(config: ExperimentConfig) -> Denoising:
+    """The denoising of a config.
+
+    Raises LossError for a network whose output is no prediction of the image's channels, or that takes more than
+    image and time step.
+    """
+    model, diffusion = config.model, config.training.diffusion
+    outputs = getattr(model, "out_chans", None)
+    if outputs not in (None, model.in_chans):
+        raise LossError(
+            f"model.out_chans is {outputs}: a prediction has the image's {model.in_chans} channels; null trains, "
+            f"{outputs} can only be profiled"
+        )
+    if getattr(model, "num_classes", None) is not None:
+        raise LossError(
+            "model.num_classes: the data has no classes; null trains, classes can only be profiled"
+        )
+    if getattr(model, "inputs", None):
+        raise LossError(
+            f"model.inputs: the data has no {', '.join(model.inputs)}; such a network can only be profiled"
+        )
+    return Denoising(
+        schedule=build_schedule(diffusion),
+        objective=diffusion.objective,
+        min_snr_gamma=diffusion.min_snr_gamma,
+        conditional=model.conditional,
+        condition_dropout=diffusion.condition_dropout,
+    )
+
+
+def build_preparation(config: ExperimentConfig, rank: int = 0, world_size: int = 1) -> Preparation:
+    """What makes a step's micro-batch of a collated training batch.
+
+    A denoiser's noise depends on the seed, the epoch and the sample's place in it alone: a resumed run, other
+    accumulation and other devices with the same global batch see the same. Raises LossError as `build_denoising`, and
+    for a loss whose targets the data does not have.
+    """
+    if not config.is_denoiser:
+        if config.training.loss.type == "cross_entropy":
+            raise LossError(
+                'training.loss.type: the data has no classes; "cross_entropy" can only be profiled'
+            )
+        return lambda batch, device, epoch, number: to_device(batch, device)
+    denoising, seed = build_denoising(config), config.system.seed
+
+    def prepare(batch: dict[str, Any], device: torch.device, epoch: int, number: int) -> MicroBatch:
+        count = len(batch["name"])
+        first = (number * world_size + rank) * count
+        generators = [
+            np.random.default_rng([NOISE_STREAM, seed, epoch, first + position]) for position in range(count)
+        ]
+        return denoising.training_batch(batch, device, generators)
+
+    return prepare

@@ -1,0 +1,1 @@
+"""What test.py measures and writes."""

@@ -1,0 +1,93 @@
+"""Ground truth, zero-filled, reconstruction and error map of some slices in one PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from swinmr_profiling.configs.atomic_files import replacing
+from swinmr_profiling.training.evaluation.evaluation import Picture
+from swinmr_profiling.training.optional_packages import require
+
+COLUMNS = ("ground truth", "zero-filled", "reconstruction", "error of the reconstruction")
+DEVIATION_COLUMN = "standard deviation of the samples"
+ROW_INCHES, TITLE_INCHES, DPI = 2.6, 0.7, 100
+# The brightest thousandth of errors may saturate: one stray pixel would leave the rest of the map black.
+ERROR_PERCENTILE = 99.9
+
+
+def error_scale(pictures: Sequence[Picture]) -> float:
+    """The error that is shown brightest, as a share of each slice's ground-truth maximum: one for all rows."""
+    shares = [np.percentile(_relative_error(picture), ERROR_PERCENTILE) for picture in pictures]
+    largest = float(max(shares))
+    return largest if largest > 0 else 1.0
+
+
+def _relative_error(picture: Picture) -> np.ndarray:
+    top = max(float(picture.target.max()), np.finfo(np.float32).tiny)
+    return np.abs(picture.reconstruction - picture.target) / top
+
+
+def _drawable(text: str) -> str:
+    """A file's name may be no text, and fonts know no lone surrogates; nor are dollar signs in it a formula."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("$", r"\$")
+
+
+def write_picture_grid(pictures: Sequence[Picture], file: Path, title: str) -> dict[str, object]:
+    """Draws one row a slice and writes the PNG; returns what it shows, for the summary.
+
+    Images are grey from 0 to the slice's ground-truth maximum. Error maps share one colour scale, whose bar
+    states it; so do the maps of the samples' deviation, a fifth column where slices have several samples.
+
+    Raises DataError without matplotlib, OSError for a file that cannot be written.
+    """
+    require("matplotlib", "the picture grid")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    largest = error_scale(pictures)
+    heights = [picture.target.shape[0] / picture.target.shape[1] for picture in pictures]
+    with_deviation = any(picture.deviation is not None for picture in pictures)
+    columns = (*COLUMNS, DEVIATION_COLUMN) if with_deviation else COLUMNS
+    size = (len(columns) * ROW_INCHES + 0.9, sum(heights) * ROW_INCHES + 0.32 * len(pictures) + TITLE_INCHES)
+    # No pyplot: it would look for a display, and keep every figure.
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(_drawable(title), fontsize=10)
+    axes = figure.subplots(
+        len(pictures), len(columns), squeeze=False, gridspec_kw={"height_ratios": heights, "wspace": 0.02}
+    )
+    drawn = None
+    for number, (row, picture) in enumerate(zip(axes, pictures, strict=True)):
+        top = float(picture.target.max()) or 1.0
+        for axis, image in zip(
+            row, (picture.target, picture.zero_filled, picture.reconstruction), strict=False
+        ):
+            axis.imshow(image, cmap="gray", vmin=0, vmax=top)
+        if picture.deviation is not None:
+            row[4].imshow(picture.deviation / top, cmap="inferno", vmin=0, vmax=largest)
+        drawn = row[3].imshow(_relative_error(picture), cmap="inferno", vmin=0, vmax=largest)
+        for column, axis in enumerate(row):
+            axis.set_xticks([])
+            axis.set_yticks([])
+            if number == 0:
+                axis.set_title(columns[column], fontsize=9)
+        row[0].set_xlabel(_drawable(picture.name), fontsize=7, wrap=True)
+        for axis, metrics in (
+            (row[1], picture.measured.zero_filled),
+            (row[2], picture.measured.reconstruction),
+        ):
+            axis.set_xlabel(f"{metrics['psnr_db']:.2f} dB, SSIM {metrics['ssim']:.3f}", fontsize=8)
+    bar = figure.colorbar(drawn, ax=axes[:, -1], shrink=0.8, pad=0.03)
+    bar.set_label("|error| / maximum of the ground truth", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    with replacing(file) as temporary:
+        figure.savefig(temporary, format="png")
+    return {
+        "slices": [picture.name for picture in pictures],
+        "grey_scale": "0 to the maximum of the slice's ground truth",
+        "error_scale": f"0 to {largest:.3g} of the maximum of the slice's ground truth, in every row",
+        "figures_below": "PSNR and SSIM of the slice, its own maximum as the range",
+    }

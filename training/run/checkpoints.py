@@ -1,0 +1,272 @@
+"""Checkpoints: all that a run needs to go on as if it had never stopped, written so that none is ever lost.
+
+The network's weights stand under `params` and their moving average under `params_ema`, where SwinIR's tools look
+for them. A file holds tensors and plain values alone and is read with `weights_only=True`: nothing in it runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from swinmr_profiling.configs.atomic_files import check_writable, reason, replacing
+from swinmr_profiling.training.errors import first_line
+from swinmr_profiling.training.step.training_step import TrainingState
+
+FORMAT = "swinmr-profiling training checkpoint"
+VERSION = 1
+LAST, BEST = "last.pth", "best.pth"
+STEP_PATTERN, STEP_NAME = "step_*.pth", "step_{step:09d}.pth"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be used, or cannot be written; one line for the user."""
+
+
+def random_states() -> dict[str, Any]:
+    """The states of all generators that training draws from, as tensors and plain values."""
+    name, keys, position, has_gauss, cached = np.random.get_state()
+    version, internal, gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached],
+        "python": [version, list(internal), gauss],
+    }
+
+
+def restore_random_states(states: dict[str, Any]) -> None:
+    """Sets what `random_states` read."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"][: torch.cuda.device_count()])
+    name, keys, position, has_gauss, cached = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+
+
+def state_content(state: TrainingState) -> dict[str, Any]:
+    """The training state as a checkpoint holds it. Prefixes of torch.compile and DDP never enter: the weights
+    are the bare module's."""
+    ema = state.ema
+    return {
+        "step": state.step,
+        "params": state.module.state_dict(),
+        "params_ema": None if ema is None else ema.module.state_dict(),
+        "ema_updates": None if ema is None else ema.n_averaged,
+        "optimizer": state.optimizer.state_dict(),
+        "scheduler": state.scheduler.state_dict(),
+        "scaler": state.scaler.state_dict(),
+    }
+
+
+def restore_state(state: TrainingState, content: dict[str, Any], file: Path) -> list[str]:
+    """Puts a checkpoint's content into a state built from a config of the same network and kind of optimizer.
+
+    Weights, moments and step are the checkpoint's; learning rate, schedule, betas, weight decay and the like are the
+    state's own. Returns what the state has and the checkpoint has not, or the other way round, in lines. Raises
+    CheckpointError for parameters that the optimizer does not have.
+    """
+    step, notes = content["step"], []
+    state.module.load_state_dict(content["params"])
+    if state.ema is not None:
+        if content["params_ema"] is None:
+            notes.append(f"the moving average begins with the weights of step {step}")
+        state.ema.module.load_state_dict(content["params_ema"] or content["params"])
+        if content["ema_updates"] is not None:
+            state.ema.n_averaged.copy_(content["ema_updates"])
+    elif content["params_ema"] is not None:
+        notes.append("the moving average is not gone on with")
+    _restore_optimizer(state, content, file)
+    if state.scaler.is_enabled():
+        if content["scaler"]:
+            state.scaler.load_state_dict(content["scaler"])
+        else:
+            notes.append("the scale of fp16's loss begins anew")
+    state.step = step
+    return notes
+
+
+def _restore_optimizer(state: TrainingState, content: dict[str, Any], file: Path) -> None:
+    """The checkpoint's moments and place in the schedule under the state's own settings."""
+    theirs, ours = content["optimizer"], state.optimizer.state_dict()["param_groups"]
+    try:
+        groups = [
+            {**own, "params": group["params"]}
+            for own, group in zip(ours, theirs["param_groups"], strict=True)
+        ]
+        state.optimizer.load_state_dict({"state": theirs["state"], "param_groups": groups})
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(f"{file}: its optimizer does not fit: {first_line(error)}") from error
+    scheduler, step = state.scheduler, content["step"]
+    rates = [
+        base * factor(step) for base, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
+    ]
+    scheduler.load_state_dict({**content["scheduler"], "base_lrs": scheduler.base_lrs, "_last_lr": rates})
+    for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+
+
+def check_architecture(module: nn.Module, content: dict[str, Any], file: Path) -> None:
+    """Raises CheckpointError, naming the first weights that differ, for a checkpoint of another architecture."""
+    ours, theirs = module.state_dict(), content["params"]
+    differs = [f"misses {key}" for key in ours if key not in theirs]
+    differs += [f"has {key}" for key in theirs if key not in ours]
+    differs += [
+        f"{key} is {tuple(theirs[key].shape)}, the network's {tuple(ours[key].shape)}"
+        for key in ours
+        if key in theirs and ours[key].shape != theirs[key].shape
+    ]
+    if differs:
+        more = f" and {len(differs) - 3} more" if len(differs) > 3 else ""
+        raise CheckpointError(f"{file} is of another architecture: {', '.join(differs[:3])}{more}")
+
+
+def write_checkpoint(content: dict[str, Any], file: Path) -> None:
+    """Replaces the file, whole or not at all: a full disk or a kill leaves the old one as it was.
+
+    Raises CheckpointError.
+    """
+    try:
+        with replacing(file) as temporary, temporary.open("wb") as stream:
+            torch.save({"format": FORMAT, "version": VERSION, **content}, stream)
+    except OSError as error:
+        raise CheckpointError(f"{file} {reason(error)}; the old one stays") from error
+    except RuntimeError as error:  # torch's own word for a write of its archive that failed
+        raise CheckpointError(f"{file} cannot be written: {first_line(error)}; the old one stays") from error
+
+
+def read_checkpoint(file: Path) -> dict[str, Any]:
+    """Reads and checks a checkpoint of this project. Raises CheckpointError; nothing in the file is executed."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise CheckpointError(f"{file} is damaged: {damaged} has another checksum")
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{file}: no such checkpoint") from error
+    except CheckpointError:
+        raise
+    except Exception as error:  # zipfile, zlib, pickle and torch each have their own words for a bad file
+        raise CheckpointError(f"{file} cannot be read: {first_line(error)}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{file} is no training checkpoint of this project: to start from its weights set "
+            "training.initial_weights"
+        )
+    if content["version"] != VERSION:
+        raise CheckpointError(f"{file} has version {content['version']}, this code reads {VERSION}")
+    return content
+
+
+@contextmanager
+def _told_as_unwritable(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{place} cannot be written: {error.strerror or error}") from error
+
+
+class CheckpointFolder:
+    """`step_*.pth`, the latest also as `last.pth`, and `best.pth`."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder, self.keep = folder, keep
+
+    def check_writable(self) -> None:
+        """Proves, before hours are spent training, that checkpoints can be written. Raises OutputError."""
+        for name in (LAST, BEST, STEP_NAME.format(step=0)):
+            check_writable(self.folder / name, "the checkpoint")
+
+    def save(self, content: dict[str, Any]) -> Path:
+        """Writes the state of a step, points `last.pth` at it, removes what is older than `keep`."""
+        file = self.folder / STEP_NAME.format(step=content["step"])
+        write_checkpoint(content, file)
+        self._point_last_at(file)
+        for old in self._by_step()[self.keep :]:
+            old.unlink(missing_ok=True)
+        return file
+
+    def save_best(self, content: dict[str, Any], *, is_first: bool = False) -> None:
+        """Writes `best.pth`.
+
+        is_first: nothing was better or worse before; what is there was chosen by other means, and is kept beside it.
+        Raises CheckpointError.
+        """
+        best = self.folder / BEST
+        if is_first and best.exists():
+            # A copy, not a move: should the disk refuse the new one, the old one stays where it is looked for.
+            aside = self.folder / f"best_before_step_{content['step']:09d}.pth"
+            with _told_as_unwritable(aside):
+                shutil.copyfile(best, aside)
+        write_checkpoint(content, best)
+
+    def latest(self) -> tuple[dict[str, Any], Path, list[str]] | None:
+        """Content, file and complaints of the newest checkpoint that can be read; None where there is none.
+
+        A damaged file is passed over, with a line that says so. Raises CheckpointError when all are damaged.
+        """
+        complaints: list[str] = []
+        candidates = self._by_step()
+        for file in candidates:
+            try:
+                return read_checkpoint(file), file, complaints
+            except CheckpointError as error:
+                complaints.append(f"{error}; going back to the one before")
+        if complaints:
+            raise CheckpointError(f"no checkpoint in {self.folder} can be read: {complaints[0]}")
+        return None
+
+    def set_aside(self) -> Path | None:
+        """Moves all checkpoints into a folder of their own and returns it; None where there are none.
+
+        A run that starts anew has lower steps than theirs: it would be taken for the older one. Raises
+        CheckpointError.
+        """
+        files = self._all()
+        if not files:
+            return None
+        numbers = itertools.count(1)
+        aside = next(path for n in numbers if not (path := self.folder / f"before_restart_{n}").exists())
+        with _told_as_unwritable(aside):
+            aside.mkdir()
+            for file in files:
+                os.replace(file, aside / file.name)
+        return aside
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._all()
+
+    def _all(self) -> list[Path]:
+        return [file for file in (self.folder / LAST, self.folder / BEST) if file.exists()] + self._by_step()
+
+    def _by_step(self) -> list[Path]:
+        return sorted(self.folder.glob(STEP_PATTERN), reverse=True)
+
+    def _point_last_at(self, file: Path) -> None:
+        # A hard link costs no space; where a file system has none, a relative symbolic link does. So this name is
+        # itself a link of this folder's, and the one that is not followed but set anew.
+        temporary = self.folder / f".{LAST}.tmp"
+        temporary.unlink(missing_ok=True)
+        try:
+            try:
+                os.link(file, temporary)
+            except OSError:
+                os.symlink(file.name, temporary)
+            os.replace(temporary, self.folder / LAST)
+        finally:
+            temporary.unlink(missing_ok=True)

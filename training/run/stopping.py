@@ -1,0 +1,84 @@
+"""When a run ends before its last step: no more improvement, or a request from outside."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from types import FrameType
+from typing import Any
+
+from swinmr_profiling.configs.training_sections import EarlyStoppingSection
+from swinmr_profiling.training.validation.validation import HIGHER_IS_BETTER
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+# What a shell reports for a process that ended by Ctrl-C.
+EXIT_SECOND_INTERRUPT = 130
+
+
+@dataclass
+class Progress:
+    """The best validation so far, and how many have passed since. Saved with every checkpoint."""
+
+    best: float | None = None
+    best_step: int | None = None
+    validations_without_improvement: int = 0
+
+    def update(self, value: float | None, step: int, section: EarlyStoppingSection) -> bool:
+        """Takes a validation's value of `section.metric`; whether it is the best so far.
+
+        A value that is not known (None, NaN) is no improvement.
+        """
+        better = value is not None and math.isfinite(value) and self._improves(value, section)
+        if better:
+            self.best, self.best_step, self.validations_without_improvement = value, step, 0
+        else:
+            self.validations_without_improvement += 1
+        return better
+
+    def _improves(self, value: float, section: EarlyStoppingSection) -> bool:
+        if self.best is None:
+            return True
+        gain = value - self.best if HIGHER_IS_BETTER[section.metric] else self.best - value
+        return gain > section.min_delta
+
+    def is_exhausted(self, section: EarlyStoppingSection) -> bool:
+        """Whether early stopping ends the run now."""
+        return section.enabled and self.validations_without_improvement >= section.patience
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class StopRequest:
+    """Set by a signal, read between steps, so that the step under way is finished and saved."""
+
+    def __init__(self) -> None:
+        self.signal_name: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal_name is not None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Ctrl-C, SIGTERM and SIGHUP ask for a stop after the step; a second Ctrl-C ends the process at once."""
+    request = StopRequest()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if request and number == signal.SIGINT:
+            os._exit(EXIT_SECOND_INTERRUPT)
+        request.signal_name = signal.Signals(number).name
+
+    previous = {}
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            previous[number] = signal.signal(number, handle)
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""What validate_setup.py checks."""

@@ -1,0 +1,96 @@
+"""Checks of data and masks: folders are opened, slices are read, masks are drawn."""
+
+from __future__ import annotations
+
+from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, failed, ok, warning
+
+# First, middle and last: what is wrong with one file of many shows only in the training.
+SLICES_READ = 3
+MASKS_DRAWN = 8
+# A drawn mask may miss the asked-for share by a line or two.
+SHARE_TOLERANCE = 0.02
+REPAIR = "repair what the message names"
+MISSING = {
+    "val": ("no validation: no checkpoint is chosen as the best", "set data.val_dir"),
+    "test": ("test.py has nothing to measure", "set data.test_dir"),
+}
+
+
+def check_data(context: SetupContext) -> list[Finding]:
+    """Every split: opens its folder and reads some of its slices, with a mask that suits any data."""
+    return [_split(context, split) for split in ("train", "val", "test")]
+
+
+def _split(context: SetupContext, split: str) -> Finding:
+    from swinmr_profiling.configs.data_sections import DegradationSection
+    from swinmr_profiling.training.data.dataset import build_dataset
+    from swinmr_profiling.training.data.loader import build_loader
+    from swinmr_profiling.training.data.sources import has_split
+    from swinmr_profiling.training.errors import DataError
+
+    config, name = context.config, f"data {split}"
+    if not has_split(config, split):
+        if split in MISSING:
+            return warning(name, *MISSING[split])
+        return failed(name, "data.train_dir is not set", "name the folder of the training data")
+    # Masks have a check of their own: a bad one must not look like bad data.
+    data = config.data.model_copy(update={"degradation": DegradationSection()})
+    plain = config.model_copy(update={"data": data})
+    try:
+        dataset = build_dataset(plain, split)
+        context.volumes[split] = dataset.volumes
+        batch_size = data.batch_size if split == "train" else data.val_batch_size
+        # What is automatic may be any number: slices must stack in twos.
+        build_loader(plain, split, dataset=dataset, batch_size=2 if batch_size == "auto" else batch_size)
+        chosen = sorted({0, len(dataset) // 2, len(dataset) - 1})[:SLICES_READ]
+        for index in chosen:
+            dataset[index]
+    except DataError as error:
+        return failed(name, str(error), REPAIR)
+    sizes = ", ".join(f"{height} x {width}" for height, width in dataset.image_sizes[:3])
+    more = ", ..." if len(dataset.image_sizes) > 3 else ""
+    return ok(
+        name,
+        f"{len(dataset)} slices in {len(dataset.volumes)} volumes, {sizes}{more}; {len(chosen)} read; "
+        f"{dataset.kspace_statement}",
+    )
+
+
+def check_masks(context: SetupContext) -> list[Finding]:
+    """Draws masks of the data's size, or reads the mask file and compares sizes."""
+    import numpy as np
+
+    from swinmr_profiling.training.data.sources import whole_image_hw
+    from swinmr_profiling.training.degradation.mask_files import read_mask
+    from swinmr_profiling.training.degradation.masks import draw_mask
+    from swinmr_profiling.training.errors import DataError
+
+    options = context.config.data.degradation
+    volumes = [volume for split in context.volumes.values() for volume in split]
+    sizes = sorted({volume.kspace_hw for volume in volumes}) or [whole_image_hw(context.config)]
+    if options.mask == "file":
+        try:
+            mask = read_mask(options.mask_file)
+        except DataError as error:
+            return [failed("masks", str(error), "set data.degradation.mask_file to a mask that can be read")]
+        others = [size for size in sizes if size != mask.shape]
+        if others:
+            height, width = others[0]
+            detail = f"{options.mask_file} is {mask.shape[0]} x {mask.shape[1]}, k-space {height} x {width}"
+            return [failed("masks", detail, "use data of the mask's size, or a drawn mask")]
+        return [ok("masks", f"{options.mask_file} samples {mask.mean():.3f} of k-space")]
+    shares = [
+        draw_mask(
+            options.mask,
+            sizes[0],
+            options.nominal_fraction,
+            np.random.default_rng([options.seed, draw]),
+            options.center_fraction,
+        ).mean()
+        for draw in range(MASKS_DRAWN)
+    ]
+    share, asked = float(np.mean(shares)), options.nominal_fraction
+    detail = f"{options.mask} samples {share:.3f} of {sizes[0][0]} x {sizes[0][1]}, asked for {asked:.3f}"
+    if abs(share - asked) > SHARE_TOLERANCE:
+        return [warning("masks", detail, "results will state the share really sampled")]
+    return [ok("masks", detail)]

@@ -1,0 +1,43 @@
+"""The checks of `validate_setup.py`, in the order they run."""
+
+from __future__ import annotations
+
+from swinmr_profiling.training.setup.setup_checks import Check
+from swinmr_profiling.training.setup.setup_data import check_data, check_masks
+from swinmr_profiling.training.setup.setup_network import (
+    check_loss,
+    check_lpips,
+    check_model,
+    check_training_step,
+)
+from swinmr_profiling.training.setup.setup_run import (
+    check_disk,
+    check_distributed,
+    check_profile,
+    check_run_folder,
+)
+from swinmr_profiling.training.setup.setup_software import (
+    check_config,
+    check_device,
+    check_optional_packages,
+    check_packages,
+    check_python,
+)
+
+CHECKS = (
+    Check("python", check_python),
+    Check("packages", check_packages),
+    Check("config", check_config, needs=("packages",)),
+    Check("more packages", check_optional_packages),
+    Check("device", check_device, needs=("packages",)),
+    Check("data", check_data, needs=("config",)),
+    Check("masks", check_masks, needs=("config",)),
+    Check("model", check_model, needs=("config",)),
+    Check("loss", check_loss, needs=("config",)),
+    Check("training step", check_training_step, needs=("device", "model", "loss", "masks")),
+    Check("LPIPS", check_lpips, needs=("config",)),
+    Check("disk", check_disk, needs=("model",)),
+    Check("run folder", check_run_folder, needs=("model",)),
+    Check("distributed", check_distributed, needs=("config",)),
+    Check("profile", check_profile, needs=("config",)),
+)

@@ -1,0 +1,156 @@
+"""A process that makes one training step of one sample, and says what it took: nothing it does ends the command.
+
+Reads a JSON request from standard input, writes a JSON answer as the last line of standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.process import python_command
+
+# The kernel, when memory runs out, takes this process and not the user's others (of -1000 to 1000).
+OOM_SCORE_ADJUSTMENT = 1000
+KIBIBYTE = 1024
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One step: its loss, its seconds, the peak memory in bytes, and what the sample was."""
+
+    loss: float
+    seconds: float
+    peak_bytes: int
+    memory_kind: str
+    sample: str
+
+
+class StepFailedError(Exception):
+    """The step was not made; one line of why."""
+
+
+def run_single_step(
+    config: dict[str, Any], device: str, *, trust_config: bool, real_sample: bool, timeout_s: float
+) -> StepReport:
+    """Starts the process and waits for it.
+
+    config: as `ExperimentConfig.model_dump(mode="json")`. real_sample: the first training sample, else random values.
+    Raises StepFailedError, also when the process is killed or takes longer than `timeout_s`.
+    """
+    request = {
+        "config": config,
+        "device": device,
+        "trust_config": trust_config,
+        "real_sample": real_sample,
+    }
+    try:
+        done = subprocess.run(
+            python_command("swinmr_profiling.training.setup.single_step_process"),
+            input=json.dumps(request),
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise StepFailedError(f"no step within {timeout_s:g} s (--timeout)") from None
+    answer = None
+    with suppress(IndexError, ValueError):
+        answer = json.loads(done.stdout.strip().splitlines()[-1])
+    if not isinstance(answer, dict):
+        last = done.stderr.strip().splitlines()[-1:] or ["nothing was said"]
+        how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
+        raise StepFailedError(f"the process of the step ended by {how}: {last[0]}")
+    if "error" in answer:
+        raise StepFailedError(answer["error"])
+    return StepReport(**answer)
+
+
+def main() -> None:
+    """Entry of the process."""
+    replace_unknown_characters()
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE_ADJUSTMENT))
+    request = json.loads(sys.stdin.read())
+    try:
+        answer = make_step(request)
+    except Exception as error:  # whatever a network or its data raises is the answer
+        from swinmr_profiling.training.errors import first_line
+
+        answer = {"error": f"{type(error).__name__}: {first_line(error)}"}
+    print(json.dumps(answer))
+
+
+def make_step(request: dict[str, Any]) -> dict[str, Any]:
+    """The step that `train.py` makes, of one sample."""
+    import torch
+
+    from swinmr_profiling.configs import config_from_dict
+    from swinmr_profiling.models.registry import build_model
+    from swinmr_profiling.training.step.losses import build_loss
+    from swinmr_profiling.training.step.training_step import build_settings, build_state, training_step
+
+    config = config_from_dict(request["config"])
+    config = config.model_copy(update={"training": config.training.model_copy(update={"accumulate": 1})})
+    device = torch.device(request["device"])
+    if config.system.threads is not None:
+        torch.set_num_threads(config.system.threads)
+    torch.use_deterministic_algorithms(config.system.deterministic)
+    torch.manual_seed(config.system.seed)
+    built = build_model(config, trust_config=request["trust_config"])
+    micro_batch = _one_sample(config, built, device, request["real_sample"])
+    # In the order of training/run/loop.py.
+    loss = build_loss(config).to(device)
+    module = built.module.to(device)
+    if config.system.channels_last:
+        module.to(memory_format=torch.channels_last)
+    wrap = torch.compile if config.system.compile else lambda network: network
+    state = build_state(config, module, loss, total_steps=1, wrap=wrap)
+    settings = build_settings(config, device.type)
+    started = time.perf_counter()
+    outcome = training_step(state, settings, [micro_batch])
+    loss_value = float(outcome.loss)  # waits for the device
+    seconds = time.perf_counter() - started
+    peak_bytes, memory_kind = _peak(device)
+    return {
+        "loss": loss_value,
+        "seconds": seconds,
+        "peak_bytes": peak_bytes,
+        "memory_kind": memory_kind,
+        "sample": micro_batch.names[0],
+    }
+
+
+def _one_sample(config, built, device, real: bool):
+    from torch.utils.data import default_collate
+
+    from swinmr_profiling.training.data.dataset import build_dataset, input_channels
+    from swinmr_profiling.training.denoising.denoising_step import build_preparation
+    from swinmr_profiling.training.step.example_batches import example_batch
+
+    prepare = build_preparation(config)
+    if real:
+        batch = default_collate([build_dataset(config, "train")[0]])
+    else:
+        batch = example_batch(built, 1, "training", channels=input_channels(config))
+    return prepare(batch, device, 0, 0)
+
+
+def _peak(device) -> tuple[int, str]:
+    if device.type == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_reserved(device), "reserved on the GPU"
+    import resource
+
+    # Linux counts in kibibytes, macOS in bytes.
+    unit = 1 if sys.platform == "darwin" else KIBIBYTE
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "resident memory of the whole process"

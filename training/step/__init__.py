@@ -1,0 +1,1 @@
+"""The losses and the one training step."""

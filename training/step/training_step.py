@@ -1,0 +1,205 @@
+"""The training step: one function, called by the training loop and measured by the profiler.
+
+What is in it decides the memory of training: the forward under autocast, the loss in fp32, the backward of each
+micro-batch, clipping, the optimizer, the moving average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.training.step.losses import WeightedTarget
+from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler
+
+AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss of a micro-batch is NaN or infinite; `names` are its samples. The weights are untouched."""
+
+    def __init__(self, step: int, names: list[str], parts: dict[str, float]) -> None:
+        self.step, self.names, self.parts = step, names, parts
+        shown = ", ".join(f"{name} {value:g}" for name, value in parts.items())
+        super().__init__(f"the loss of step {step} is not finite ({shown}); samples: {', '.join(names)}")
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What one forward and backward takes, on the device of the network.
+
+    inputs: positional arguments of the network, each (B, ...). target: what the loss takes beside the output,
+    (B, C, H, W), for a denoiser with weights. names: what to call the samples when something is wrong with them.
+    """
+
+    inputs: tuple[Tensor, ...]
+    target: Tensor | WeightedTarget
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How a step is made. autocast_dtype None: no autocast."""
+
+    device_type: str
+    autocast_dtype: torch.dtype | None = None
+    accumulate: int = 1
+    clip_norm: float | None = None
+
+
+@dataclass
+class TrainingState:
+    """All that a step changes.
+
+    network: what is called (compiled, or wrapped for several devices). module: the network itself.
+    """
+
+    network: nn.Module
+    module: nn.Module
+    loss: nn.Module
+    optimizer: torch.optim.Optimizer
+    scheduler: LRScheduler
+    scaler: torch.amp.GradScaler
+    ema: AveragedModel | None
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """Means over the step's micro-batches, detached, on the device. `grad_norm` is the norm before clipping."""
+
+    loss: Tensor
+    parts: dict[str, Tensor]
+    grad_norm: Tensor | None
+    learning_rate: float
+
+
+def autocast_dtype(config: ExperimentConfig, device_type: str) -> torch.dtype | None:
+    """dtype of `system.mixed_precision`; `true` is bf16 where supported, else fp16 on CUDA."""
+    precision = config.system.mixed_precision
+    if precision is False:
+        return None
+    if precision is True:
+        supported = device_type != "cuda" or torch.cuda.is_bf16_supported()
+        return torch.bfloat16 if supported else torch.float16
+    return AUTOCAST_DTYPES[precision]
+
+
+def build_settings(config: ExperimentConfig, device_type: str) -> StepSettings:
+    """The step's settings from a config."""
+    return StepSettings(
+        device_type,
+        autocast_dtype(config, device_type),
+        config.training.accumulate,
+        config.training.gradient.clip_norm,
+    )
+
+
+def build_state(
+    config: ExperimentConfig,
+    module: nn.Module,
+    loss: nn.Module,
+    total_steps: int,
+    wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
+) -> TrainingState:
+    """Optimizer, schedule, scaler and moving average around a network that is on its device already.
+
+    wrap: makes what is called out of the network (torch.compile, DistributedDataParallel).
+    """
+    device_type = next(module.parameters()).device.type
+    optimizer = build_optimizer(module.parameters(), config.training.optimizer)
+    ema = None
+    if config.training.ema_decay > 0:
+        ema = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(config.training.ema_decay))
+        ema.requires_grad_(False)
+    scaled = autocast_dtype(config, device_type) is torch.float16
+    return TrainingState(
+        network=wrap(module),
+        module=module,
+        loss=loss,
+        optimizer=optimizer,
+        scheduler=build_scheduler(optimizer, config.training.scheduler, total_steps),
+        scaler=torch.amp.GradScaler(device_type, enabled=scaled),
+        ema=ema,
+    )
+
+
+def is_finite(loss: Tensor) -> bool:
+    """Whether the loss is a number; waits for the device."""
+    return bool(torch.isfinite(loss))
+
+
+def training_step(
+    state: TrainingState,
+    settings: StepSettings,
+    micro_batches: Iterable[MicroBatch],
+    check: Callable[[Tensor], bool] = is_finite,
+) -> StepOutcome:
+    """One optimizer step over `settings.accumulate` micro-batches.
+
+    check: says whether a loss is finite; a trace without values passes its own assumption.
+    Raises NonFiniteLossError before any weight is changed.
+    """
+    state.network.train()
+    sums: dict[str, Tensor] = {}
+    total: Tensor | None = None
+    count = 0
+    for micro_batch in micro_batches:
+        count += 1
+        last = count == settings.accumulate
+        loss, parts = _forward_and_backward(state, settings, micro_batch, check, synchronise=last)
+        total = loss if total is None else total + loss
+        for name, value in parts.items():
+            sums[name] = value if name not in sums else sums[name] + value
+        # The next micro-batch is made while nothing of this one is held.
+        del micro_batch
+        if last:
+            break
+    if total is None:
+        raise ValueError("a step needs at least one micro-batch")
+    if count != settings.accumulate:
+        raise ValueError(f"a step needs {settings.accumulate} micro-batches, not {count}")
+    grad_norm = None
+    if settings.clip_norm is not None:
+        state.scaler.unscale_(state.optimizer)
+        grad_norm = nn.utils.clip_grad_norm_(state.module.parameters(), settings.clip_norm)
+    learning_rate = state.optimizer.param_groups[0]["lr"]
+    state.scaler.step(state.optimizer)
+    state.scaler.update()
+    state.optimizer.zero_grad(set_to_none=True)
+    state.scheduler.step()
+    if state.ema is not None:
+        state.ema.update_parameters(state.module)
+    state.step += 1
+    means = {name: value / count for name, value in sums.items()}
+    return StepOutcome(total / count, means, grad_norm, learning_rate)
+
+
+def _forward_and_backward(
+    state: TrainingState,
+    settings: StepSettings,
+    micro_batch: MicroBatch,
+    check: Callable[[Tensor], bool],
+    synchronise: bool,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Gradients of one micro-batch, added to those there are; its loss and parts, detached."""
+    # Between devices gradients are averaged once per step, with the last micro-batch.
+    quiet = isinstance(state.network, DistributedDataParallel) and not synchronise
+    with state.network.no_sync() if quiet else nullcontext():
+        enabled = settings.autocast_dtype is not None
+        with torch.autocast(settings.device_type, settings.autocast_dtype, enabled=enabled):
+            output = state.network(*micro_batch.inputs)
+        loss, parts = state.loss(output, micro_batch.target)
+        if not check(loss.detach()):
+            values = {name: float(value) for name, value in parts.items()}
+            raise NonFiniteLossError(state.step + 1, micro_batch.names, values)
+        state.scaler.scale(loss / settings.accumulate).backward()
+    return loss.detach(), {name: value.detach() for name, value in parts.items()}

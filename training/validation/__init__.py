@@ -1,0 +1,1 @@
+"""Validation while training, and its metrics."""

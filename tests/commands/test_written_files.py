@@ -40,7 +40,10 @@ PIPELINES = (
     "swinmr_profiling.scripts.profile_pipeline",
     "swinmr_profiling.profiler.pipelines.run.cost_pipeline",
 )
-MODEL = ("swinmr_profiling.scripts.profile_model", "swinmr_profiling.profiler.run.profile_command.run_profile")
+MODEL = (
+    "swinmr_profiling.scripts.profile_model",
+    "swinmr_profiling.profiler.run.profile_command.run_profile",
+)
 IMAGES = (
     "swinmr_profiling.scripts.generate_image",
     "swinmr_profiling.profiler.pipelines.live.generation.load_pipeline_object",
@@ -51,8 +54,8 @@ RECOMMEND = (
 )
 GPU = ("swinmr_profiling.scripts.check_on_gpu", "swinmr_profiling.scripts.check_on_gpu.GpuCheck")
 SWINMR = ("swinmr_profiling.scripts.benchmark_swinmr", "swinmr_profiling.scripts.benchmark_swinmr.rows")
-TRAIN = ("train", "training.run.loop.training_step")
-TEST = ("test", "training.evaluation.evaluation_run.evaluate")
+TRAIN = ("train", "swinmr_profiling.training.run.loop.training_step")
+TEST = ("test", "swinmr_profiling.training.evaluation.evaluation_run.evaluate")
 CASES = {
     **{f"compare {o}": (*COMPARE, ("a.json", o, "{}"), "out/c") for o in ("--html", "--markdown", "--csv")},
     **{f"pipeline {o}": (*PIPELINES, (*PIPELINE, o, "{}"), "out/p") for o in ("--csv", "--chart")},

@@ -329,7 +329,9 @@ def test_traces_on_disk_are_of_this_very_code():
     """What traced_step.py takes from the profiler is hashed into the names of traces."""
     source = (REPOSITORY / "profiler/prediction/traced_step.py").read_text()
     used = {
-        line.split()[1].replace(".", "/") for line in source.splitlines() if line.startswith("from profiler.")
+        line.split()[1].removeprefix("swinmr_profiling.").replace(".", "/")
+        for line in source.splitlines()
+        if line.startswith("from swinmr_profiling.profiler.")
     }
-    assert "profiler/example_data" in used
+    assert "profiler/measure/example_data" in used
     assert all(any(f"{module}.py".startswith(room) for room in TRACED_ROOMS) for module in used)

@@ -32,7 +32,7 @@ def any_profile(rng, largest):
     content = with_training(content)
     for block in content["batch_profiling"].values():
         block["memory"]["peak_bytes"] = figure() * MIB
-        block["training"] = predicted_training(1, 1) | {"peak_bytes": figure() * MIB}
+        block["training"] = predicted_training(1, 100) | {"peak_bytes": figure() * MIB}
         block["training"]["source"] = rng.choice(["predicted", "measured", "extrapolated"])
     name = "card " * rng.randint(1, 12)
     content["recommendation"]["training"] = [recommended(name.strip(), 24, figure(), 100)]

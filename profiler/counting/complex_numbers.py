@@ -27,9 +27,9 @@ _LETTERS = {
     "aten::_convolution": "C",
 }
 _BACKWARD = "aten::convolution_backward"
-# Both parts of the input and of the weight (of weight and bias, where there is one); two convolutions; sums; the third.
-_COMPOSED = re.compile(r"VSSVSSCA*CA+C$")
-_LONGEST = 24
+# The parts of input and weight (and bias); the first and the second convolution; the sums; the third.
+_COMPOSED = re.compile(r"(?P<parts>[VS]+)(?P<first_two>C[CA]*C)A+C+$")
+_LONGEST = 48
 
 
 def has_complex(values) -> bool:
@@ -58,10 +58,11 @@ class ComposedConvolutions:
     def __init__(self):
         self._call: tuple[CodeType, int] | None = None
         self._trail = ""
-        # Autograd's numbers of the nodes of third convolutions.
+        # Autograd's numbers of the nodes of third convolutions, and the next number at the operator before.
         self._third_nodes: set[int] = set()
+        self._next_number = 0
 
-    def is_third(self, name: str, args) -> bool:
+    def is_third(self, name: str) -> bool:
         """Whether the operator that has just run is a third convolution or its gradient. Call it for each operator."""
         letter = _LETTERS.get(name)
         if letter is None and name != _BACKWARD:
@@ -71,13 +72,11 @@ class ComposedConvolutions:
             return False
         call = _call_from_python()
         third = self._is_of_third_node() if call is None else self._ends_composition(call, letter)
-        if (
-            third
-            and torch.is_grad_enabled()
-            and any(isinstance(t, torch.Tensor) and t.requires_grad for t in args)
-        ):
-            # Its node was made just before it was dispatched.
-            self._third_nodes.add(torch._C._autograd._get_sequence_nr() - 1)
+        number = torch._C._autograd._get_sequence_nr()
+        if third:
+            # Its nodes, if gradients are wanted, were made since the operator before: one, or one per torch.func.grad.
+            self._third_nodes.update(range(self._next_number, number))
+        self._next_number = number
         return third
 
     def _is_of_third_node(self) -> bool:
@@ -90,7 +89,12 @@ class ComposedConvolutions:
         self._trail = (self._trail + (letter or ""))[-_LONGEST:]
         if "V" not in self._trail:
             self._trail = ""
-        return letter == "C" and _COMPOSED.search(self._trail) is not None
+        found = _COMPOSED.search(self._trail)
+        if found is None or found["parts"].count("V") < 2 or found["parts"].count("S") < 4:
+            return False
+        # Forward-mode differentiation adds two products to each: of either factor by the other one's tangent.
+        each = 3 if torch.autograd.forward_ad._current_level >= 0 else 1
+        return found["first_two"].count("C") == 2 * each
 
 
 def _call_from_python() -> tuple[CodeType, int] | None:

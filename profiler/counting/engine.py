@@ -83,7 +83,7 @@ class CountingMode(ThreadFollowingMode):
         if rule.name == "higher_order::cond":
             return self._run_branch(*args)
         out = run_beside_meta(func, args, kwargs)
-        is_third = self._composed.is_third(rule.name, args)
+        is_third = self._composed.is_third(rule.name)
         with self._lock:
             self._ran_in.add(threading.get_ident())
             if rule.action == "count":

@@ -92,6 +92,33 @@ def test_the_gradient_of_the_gradient():
     assert figures[C64].macs == 4 * figures[torch.float32].macs
 
 
+def gradient(x, w):
+    return torch.func.grad(lambda w: F.conv2d(x, w).abs().sum())(w)
+
+
+def hessian_by_vector(x, w):
+    def inner(w):
+        return gradient(x, w).abs().square().sum()
+
+    return torch.func.grad(inner)(w)
+
+
+def tangent(x, w):
+    return torch.func.jvp(F.conv2d, (x, w), (x, w))[1]
+
+
+def batch_of_gradients(x, w):
+    return torch.vmap(gradient, (0, None))(x[:, None].expand(3, *x[:, None].shape[1:]).clone(), w)
+
+
+@pytest.mark.parametrize("differentiated", [gradient, hessian_by_vector, tangent, batch_of_gradients])
+def test_torch_func(differentiated):
+    """As many times four as the same on real numbers."""
+    real = count_forward(Call(differentiated), (torch.randn(1, 2, 8, 8), torch.randn(4, 2, 3, 3))).macs
+    assert real >= 2 * 36 * 72
+    assert counts(differentiated, numbers(1, 2, 8, 8), numbers(4, 2, 3, 3)) == (4 * real, real)
+
+
 def test_what_checkpointing_computes_again():
     class Checkpointed(nn.Module):
         def __init__(self):
@@ -151,6 +178,48 @@ def test_a_complex_convolution_of_another_one():
 def test_scripts_and_traces(make):
     conv = nn.Conv2d(2, 4, 3, padding=1, dtype=C64)
     assert counts(make(conv), numbers(1, 2, 16, 16)) == (4 * CONV, CONV)
+
+
+class ResidualAfterComplex(nn.Module):
+    """A complex convolution, then real ones with sums between, as a script runs them in one call from Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.complex = nn.Conv2d(2, 4, 3, padding=1, dtype=C64)
+        self.real = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x):
+        y = self.complex(x).abs()
+        for _ in range(6):
+            y = self.real(y) + self.real(y + y)
+        return y
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("make", [lambda net: net, torch.jit.script])
+def test_real_convolutions_after_a_complex_one(make):
+    real = 12 * 256 * 16
+    assert counts(make(ResidualAfterComplex()), numbers(1, 2, 16, 16)) == (4 * CONV + real, CONV + real)
+
+
+class GaussByHand(nn.Module):
+    """Real weights for the parts of a complex image: three real convolutions, also where a script runs them."""
+
+    def __init__(self):
+        super().__init__()
+        self.v, self.u = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(2, 4, 3, padding=1)
+        self.v_u = nn.Conv2d(2, 4, 3, padding=1)
+
+    def forward(self, x):
+        a, b = x.real, x.imag
+        p, q, r = self.v(a), self.u(b), self.v_u(a + b)
+        return torch.complex(p - q, r - p - q)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("make", [lambda net: net, torch.jit.script])
+def test_parts_by_real_weights(make):
+    assert counts(make(GaussByHand()), numbers(1, 2, 16, 16)) == (3 * CONV, 3 * CONV)
 
 
 def test_a_conjugate_input():

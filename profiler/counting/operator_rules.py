@@ -91,8 +91,7 @@ def run_beside_meta(func, args, kwargs):
     """Runs an operator; where meta and other tensors meet, the others are taken to meta for it.
 
     Models make small constants on the CPU in their forward. An operator that would write into the CPU tensor
-    is not
-    retried: the tensor would keep a stale value that a later branch could read.
+    is not retried: the tensor would keep a stale value that a later branch could read.
     """
     try:
         return func(*args, **kwargs)

@@ -116,7 +116,7 @@ def test_a_disk_that_refuses_has_replaced_nothing(file, monkeypatch):
     result.prepare()
     with monkeypatch.context() as patch:
         patch.setattr(
-            "swinmr_profiling.profiler.record.result_file.write_atomically",
+            "swinmr_profiling.profiler.record.result_file.write_text",
             lambda *_: (_ for _ in ()).throw(OSError(28, "full")),
         )
         assert result.save(run_of(TWO)) is False

@@ -11,7 +11,7 @@ from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
-from swinmr_profiling.models.swinir import SwinIR
+from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.models.timm_network import build_timm
 from swinmr_profiling.models.unet_denoiser import build_unet_denoiser
 

@@ -21,11 +21,11 @@ import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.
 from swinmr_profiling.configs import ConfigError, load_config  # noqa: E402
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
+from swinmr_profiling.profiler.allocator.workspaces import workspaces_for  # noqa: E402
 from swinmr_profiling.profiler.prediction.affine_trace import align  # noqa: E402
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay  # noqa: E402
 from swinmr_profiling.profiler.prediction.traced_step import trace_training  # noqa: E402
 from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES  # noqa: E402
-from swinmr_profiling.profiler.prediction.workspaces import workspaces_for  # noqa: E402
 
 MIB = 2**20
 SYNTHESISED = (4, 8, 16, 64)

@@ -36,7 +36,7 @@ from torch.utils._pytree import tree_leaves
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, write_text
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
-from swinmr_profiling.models.swinir import SwinIR
+from swinmr_profiling.models.swin.swinir import SwinIR
 
 PUBLISHED, SMALL = 180, 60
 KINDS = ("forward", "training", "light", "full", "saved", "peak", "moved")

@@ -78,15 +78,6 @@ def less_headroom(available_bytes: int, headroom_share: Fraction) -> int:
     return available_bytes * (share.denominator - share.numerator) // share.denominator
 
 
-def reserved_by_others(total_bytes: int, free_bytes: int, own_bytes: int) -> int:
-    """Bytes of a GPU that other processes hold, from `torch.cuda.mem_get_info` and what this process holds itself.
-
-    own_bytes: of the process that asked, its CUDA context and what its allocator has reserved, both out of
-    `free_bytes` already. What the allocator has handed out lies inside what it has reserved and appears nowhere.
-    """
-    return max(0, total_bytes - free_bytes - own_bytes)
-
-
 def has_bf16(compute_capability: str | None) -> bool | None:
     """Whether a GPU computes in bf16 itself; None where its capability is not known. AMD's cards here all do."""
     if compute_capability is None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from swinmr_profiling.profiler.batch_size.inference_recommendation import KNEE_SHARE
+from swinmr_profiling.profiler.record.device_memory import process_needs
 from swinmr_profiling.profiler.record.failures import FailureKind
 
 SETTING_KEYS = ("precision", "checkpointing", "patch_size")
@@ -45,15 +46,6 @@ class MeasuredSize:
         return buckets + process_needs(
             self.reserved_bytes, self.process_bytes, self.context_bytes, assumed_context_bytes
         )
-
-
-def process_needs(
-    reserved_bytes: int, process_bytes: int | None, context_bytes: int | None, assumed_context_bytes: int
-) -> int:
-    """What a process takes of the GPU: the driver's figure has everything in it, where there is one."""
-    if context_bytes is None:
-        context_bytes = assumed_context_bytes if process_bytes is None else 0
-    return max(process_bytes or 0, context_bytes + reserved_bytes)
 
 
 @dataclass(frozen=True)

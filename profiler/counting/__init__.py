@@ -1,11 +1,15 @@
 """Exact MACs of a model, where they sit, and what other counters make of the same model."""
 
-from .count import count_forward
-from .cross_check import CrossCheck, cross_check, second_opinion
-from .explain import cross_check_module
-from .operator_table import KINDS, register_formula
-from .report import CountReport, TrainingCountReport
-from .training import count_training_step, forward_backward
+from swinmr_profiling.profiler.counting.count import count_forward
+from swinmr_profiling.profiler.counting.operator_table import KINDS, register_formula
+from swinmr_profiling.profiler.counting.other_counters.cross_check import (
+    CrossCheck,
+    cross_check,
+    second_opinion,
+)
+from swinmr_profiling.profiler.counting.other_counters.explain import cross_check_module
+from swinmr_profiling.profiler.counting.report import CountReport, TrainingCountReport
+from swinmr_profiling.profiler.counting.training import count_training_step, forward_backward
 
 __all__ = [
     "KINDS",

@@ -6,7 +6,7 @@ The handles' signature and unit are those of formulas.py. Masks are not discount
 from collections.abc import Sequence
 from math import prod
 
-from .formulas import Work, numel_of_matrices
+from swinmr_profiling.profiler.counting.formulas import Work, numel_of_matrices
 
 
 def attention_macs(q_shape: Sequence[int], k_shape: Sequence[int], v_shape: Sequence[int]) -> int:

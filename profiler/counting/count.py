@@ -8,13 +8,13 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import nn
 
-from .complex_numbers import complex_as_one
-from .engine import CountingMode
-from .meta_copy import copy_to, random_state_kept, restored
-from .module_tree import ModuleTracker
-from .operator_table import KINDS
-from .report import CountReport
-from .script_modules import frozen_numbers
+from swinmr_profiling.profiler.counting.complex_numbers import complex_as_one
+from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept, restored
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.profiler.counting.operator_table import KINDS
+from swinmr_profiling.profiler.counting.report import CountReport
+from swinmr_profiling.profiler.counting.script_modules import frozen_numbers
 
 
 def count_forward(module: nn.Module, inputs: tuple, kwargs: dict | None = None) -> CountReport:

@@ -15,7 +15,7 @@ from math import log2, prod
 
 import torch
 
-from . import attention_formulas as attention
+from swinmr_profiling.profiler.counting import attention_formulas as attention
 
 SOFTMAX_MACS_PER_ELEMENT = 2
 

@@ -8,12 +8,21 @@ from contextlib import AbstractContextManager
 import torch
 from torch import nn
 
-from .complex_numbers import REAL_PER_COMPLEX, THIRD_COUNTS, ComposedConvolutions, has_complex
-from .elementwise import elementwise_flops, softmax_macs, softmax_macs_inside
-from .module_tree import ModuleTracker
-from .operator_rules import Rule, decompose, rule_for, run_beside_meta
-from .operator_table import PRODUCT
-from .threads import ThreadFollowingMode
+from swinmr_profiling.profiler.counting.complex_numbers import (
+    REAL_PER_COMPLEX,
+    THIRD_COUNTS,
+    ComposedConvolutions,
+    has_complex,
+)
+from swinmr_profiling.profiler.counting.elementwise import (
+    elementwise_flops,
+    softmax_macs,
+    softmax_macs_inside,
+)
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.profiler.counting.operator_rules import Rule, decompose, rule_for, run_beside_meta
+from swinmr_profiling.profiler.counting.operator_table import PRODUCT
+from swinmr_profiling.profiler.counting.threads import ThreadFollowingMode
 
 DENSE_LAYOUTS = (torch.strided, torch._mkldnn)
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import torch
 
-from .free_operators import FREE
-from .operator_table import COUNTED, CountedOperator
+from swinmr_profiling.profiler.counting.free_operators import FREE
+from swinmr_profiling.profiler.counting.operator_table import COUNTED, CountedOperator
 
 # Operators by which tensor subclasses answer for their shape: nothing is executed, the subclass must reply
 # itself.

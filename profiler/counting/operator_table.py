@@ -12,8 +12,8 @@ Composite operators are in no set: the engine takes them apart into the operator
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import attention_formulas as a
-from . import formulas as f
+from swinmr_profiling.profiler.counting import attention_formulas as a
+from swinmr_profiling.profiler.counting import formulas as f
 
 KINDS = ("convolution", "linear", "attention", "recurrent", "other")
 

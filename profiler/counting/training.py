@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from .count import count_call, report_fields
-from .report import TrainingCountReport
+from swinmr_profiling.profiler.counting.count import count_call, report_fields
+from swinmr_profiling.profiler.counting.report import TrainingCountReport
 
 
 def forward_backward(module: nn.Module, *inputs, **kwargs) -> None:

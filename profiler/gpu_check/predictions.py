@@ -75,7 +75,7 @@ def replayed(trace: Any, workspaces: Any) -> dict[str, Any]:
 
 def workspaces_of(torch_version: str, compute_capability: str | None) -> Any:
     """The table's row; without a GPU, or where this checkout has no table, none, which `source` says."""
-    from swinmr_profiling.profiler.prediction import workspaces
+    from swinmr_profiling.profiler.allocator import workspaces
 
     if compute_capability is None:
         return workspaces.Workspaces(0, 0, 0, "none: no GPU")

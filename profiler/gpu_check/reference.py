@@ -25,7 +25,7 @@ def compare(request: dict[str, Any]) -> dict[str, Any]:
         return {"skipped": f"spandrel cannot be imported: {error}"}
     import torch
 
-    from swinmr_profiling.models.swinir import SwinIR
+    from swinmr_profiling.models.swin.swinir import SwinIR
     from swinmr_profiling.profiler.measure.devices import open_device
 
     device = torch.device(request["device"])

@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from swinmr_profiling.profiler.batch_size.measured_training import process_needs
+from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError, WorkerProcess
 from swinmr_profiling.profiler.measure.machine_state import nvml_used_bytes
 from swinmr_profiling.profiler.measure.training_blocks import context_bytes
-from swinmr_profiling.profiler.prediction.workspaces import KERNELS_BYTES
+from swinmr_profiling.profiler.record.device_memory import process_needs
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
 from swinmr_profiling.profiler.record.search_record import MemoryNow, MemoryReadError, ProbeResult
 

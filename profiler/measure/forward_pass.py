@@ -189,7 +189,7 @@ def measure_forward(
     autocast = torch.autocast(torch_device.type, dtype, enabled=dtype != torch.float32)
     with state_preserved(built.module), torch.inference_mode(), autocast:
         built.module.eval()
-        # SwinIR says which way its attention goes here (models/attention.py): figures depend on it.
+        # SwinIR says which way its attention goes here (models/swin/attention.py): figures depend on it.
         policy_of = getattr(built.module, "attention_policy", None)
         compiled = forward is not built.module
         attention = policy_of(torch_device.type, trains=False, traced=compiled) if policy_of else None

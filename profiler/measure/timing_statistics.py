@@ -20,22 +20,10 @@ from enum import Enum
 from functools import cache
 from itertools import pairwise
 
+from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
+
 CONFIDENCE = 0.95
 
-
-def least_runs(percentile: int) -> int:
-    """The fewest runs of which a percentile, 1 to 99, is reported (the rule at the head of this file)."""
-    return math.ceil(100 / min(percentile, 100 - percentile))
-
-
-# By the names in the JSON.
-LEAST_RUNS = {
-    "std_ms": 2,
-    "iqr_ms": least_runs(75),
-    "p90_ms": least_runs(90),
-    "p95_ms": least_runs(95),
-    "p99_ms": least_runs(99),
-}
 
 # A spread of a tenth of the median is where two networks that differ by 10 % can no longer be told apart by
 # single runs; a quiet GPU stays under 1 %, a quiet CPU under 5 %. Few runs estimate a spread badly: it is

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 
 from swinmr_profiling.profiler.measure.devices import PRECISIONS
+from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
-from swinmr_profiling.profiler.run.command_line import OneLineParser, positive_int
 
 DEFAULT_OUTPUT = "results/pipeline_results.json"
 

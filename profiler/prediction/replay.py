@@ -11,8 +11,8 @@ from swinmr_profiling.profiler.allocator.caching_allocator import (
     CachingAllocator,
     SimulatedOutOfMemoryError,
 )
+from swinmr_profiling.profiler.allocator.workspaces import Workspaces
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
-from swinmr_profiling.profiler.prediction.workspaces import Workspaces
 
 # Operators that CUDA computes with cuBLAS, so that the calling thread's workspace exists from the first of them on.
 PRODUCTS = (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.profiler.allocator.workspaces import workspaces_for
 from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
 from swinmr_profiling.profiler.prediction.settings import setting_of
-from swinmr_profiling.profiler.prediction.workspaces import workspaces_for
 from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.models.windows import clear_cache
+from swinmr_profiling.models.swin.windows import clear_cache
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta

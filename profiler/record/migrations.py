@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from swinmr_profiling.profiler.measure.timing_statistics import LEAST_RUNS
 from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError, is_figure
+from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
 from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, shares_as_json
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
 
@@ -60,8 +60,28 @@ def migrate(
     """
     for step in range(version, newest):
         content = (STEPS if steps is None else steps)[step](content)
-    forget_what_few_runs_do_not_tell(content)
     return content
+
+
+def counted_and_named(content: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 to 2: what is counted is called so, intervals are named, few runs have no spread.
+
+    What version 1 did not keep is null. Changes the content in place.
+    """
+    content["schema_version"] = 2
+    architecture, model = content.get("architecture"), content.get("memory_model")
+    if isinstance(architecture, dict) and architecture.get("source") == "measured":
+        architecture["source"] = "counted"
+    settings = model.get("settings") if isinstance(model, dict) else None
+    for setting in settings if isinstance(settings, list) else ():
+        if isinstance(setting, dict):
+            setting.setdefault("allocations", None)
+    recommendation = content.get("recommendation")
+    search = recommendation.get("search") if isinstance(recommendation, dict) else None
+    if isinstance(search, dict):
+        search.setdefault("held_by_others_bytes", None)
+    forget_what_few_runs_do_not_tell(content)
+    return with_named_intervals(content)
 
 
 def forget_what_few_runs_do_not_tell(content: dict[str, Any]) -> None:
@@ -78,7 +98,7 @@ def forget_what_few_runs_do_not_tell(content: dict[str, Any]) -> None:
 
 
 def with_named_intervals(content: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 as it was first written, whose one interval began below what is live and ended above what is reserved.
+    """Profiles whose one interval began below what is live and ended above what is reserved.
 
     Each of the two figures gets the interval that this version gives it. Changes the content in place.
     """
@@ -201,4 +221,7 @@ def _list(values: tuple[int, ...] | None) -> list[int] | None:
     return None if values is None else list(values)
 
 
-STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {ORIGINAL_SCRIPT: from_original_script}
+STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    ORIGINAL_SCRIPT: from_original_script,
+    1: counted_and_named,
+}

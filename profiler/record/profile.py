@@ -1,4 +1,4 @@
-"""The record of one run, and its JSON form (`profile.schema.json` is its contract)."""
+"""The record of one run: what is known so far of one network on one machine, and its JSON form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass

@@ -13,7 +13,6 @@ from swinmr_profiling.profiler.record.migrations import (
     ORIGINAL_SCRIPT,
     migrate,
     version_of,
-    with_named_intervals,
 )
 
 MAX_FILE_BYTES = 200 * 2**20
@@ -78,7 +77,7 @@ def parse_profile(text: str, name: str) -> LoadedProfile:
         if not isinstance(content, dict):
             raise ProfileShapeError("is no profile: a profile is a JSON object")
         version = version_of(content)
-        migrated = with_named_intervals(migrate(content, version))
+        migrated = migrate(content, version)
         Fields(migrated.get("config"), "config")
         return LoadedProfile(name, migrated, version)
     except ProfileShapeError as error:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from swinmr_profiling.profiler.batch_size.budget import reserved_by_others
+from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from swinmr_profiling.profiler.record.failures import Failure
 
 MIB = 2**20

@@ -6,6 +6,7 @@ from typing import Any
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.record.reconstruction_cost import reconstruction_cost
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import (
     print_counters,
@@ -15,7 +16,6 @@ from swinmr_profiling.profiler.reports.console.terminal import (
     print_reconstruction,
 )
 from swinmr_profiling.profiler.run.context import RunContext
-from swinmr_profiling.profiler.run.reconstruction_cost import reconstruction_cost
 
 GIGA = 1e9
 COUNTED_FIELDS = (
@@ -43,7 +43,7 @@ def analyse_architecture(context: RunContext) -> None:
         return
     unknown = dict.fromkeys(("macs", "flops", "gmacs", "gflops", "flops_per_parameter"))
     architecture = {
-        "source": "measured",
+        "source": "counted",
         "input_shape": built["input_shape"],
         "num_runs": 1,
         **built["parameters"],

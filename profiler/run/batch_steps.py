@@ -21,6 +21,7 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
     perceptual_metric_block,
 )
 from swinmr_profiling.profiler.record.failures import FailureKind
+from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import (
     print_batch,
@@ -29,7 +30,6 @@ from swinmr_profiling.profiler.reports.console.terminal import (
 )
 from swinmr_profiling.profiler.run.context import RunContext
 from swinmr_profiling.profiler.run.prediction_steps import predicted_block
-from swinmr_profiling.profiler.run.reconstruction_cost import add_latency
 from swinmr_profiling.profiler.run.sweep import DEFAULT_SWEEP_LIMIT_S, Expectation, SizeResult, Sweep
 from swinmr_profiling.profiler.run.training_steps import is_final
 

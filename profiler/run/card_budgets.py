@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16, reserved_by_others
+from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, Workspaces, workspaces_for
+from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
 from swinmr_profiling.profiler.batch_size.gpus import is_this_gpu
 from swinmr_profiling.profiler.measure.machine_state import nvml_process_bytes
-from swinmr_profiling.profiler.prediction.workspaces import KERNELS_BYTES, Workspaces, workspaces_for
+from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from swinmr_profiling.profiler.run.context import Card, RunContext, TrainingOptions
 
 

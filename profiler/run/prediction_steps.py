@@ -96,7 +96,7 @@ def _holds(model: dict[str, Any], settings: list[Setting], sizes: list[int]) -> 
 
     Of the config's own setting it must hold these sizes too.
     """
-    if any("allocations" not in row for row in model["settings"]):
+    if any(row["allocations"] is None and row["affine_from_batch"] is not None for row in model["settings"]):
         return False
     held = [[row[field] for field in SETTING_FIELDS] for row in model["settings"]]
     if any(str(size) not in model["settings"][0]["sizes"] for size in sizes):

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
+from swinmr_profiling.profiler.allocator.workspaces import workspaces_for
 from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
 from swinmr_profiling.profiler.batch_size.gpus import Gpu, is_this_gpu
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile
 from swinmr_profiling.profiler.options.budget_options import add_budget_options
 from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
-from swinmr_profiling.profiler.prediction.workspaces import workspaces_for
 
 
 class NoBudgetError(ValueError):

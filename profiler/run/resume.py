@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import statistics
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.profiler.batch_size.training_profile import read_training_profile
 from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import MissingProfileError, ProfileFileError, load_profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.reports.console.terminal import (
-    Console,
-    print_batch,
-    print_counters,
-    print_counts,
-    print_parameters,
-    print_single_image,
-    print_summary,
-)
+from swinmr_profiling.profiler.record.written_profile import check_written
 
 # What makes two runs one: with any of these different the figures are of something else.
 SAME_CONFIG = (
     "config_sha256", "precision", "channels_last", "compile", "num_runs", "warmup", "time_budget_s", "seed", "threads",
     "resolved",
 )  # fmt: skip
-# What a damaged file makes of reading it.
-DAMAGES = (KeyError, TypeError, AttributeError, ValueError, IndexError)
 
 
 class ResumeError(ValueError):
@@ -46,51 +33,16 @@ def read_earlier(path: Path | None) -> dict[str, Any] | None:
         loaded = load_profile(path)
         if loaded.imported:
             raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
-        _read_as_the_run_will(loaded.content)
-        if loaded.content["memory_model"] is not None:
-            read_training_profile(path)
+        check_written(loaded.content)
     except MissingProfileError:
         return None
     except ProfileFileError as error:
         raise ResumeError(f"--resume: {error}") from error
-    except DAMAGES as error:
-        if isinstance(error, ResumeError):
-            raise
-        what = f"without {error.args[0]}" if isinstance(error, KeyError) else str(error)
-        raise ResumeError(f"--resume: {path} is damaged ({what}): use another --output") from error
+    except ResumeError:
+        raise
+    except ValueError as error:
+        raise ResumeError(f"--resume: {path} is damaged ({error}): use another --output") from error
     return loaded.content
-
-
-def _read_as_the_run_will(content: dict[str, Any]) -> None:
-    """Reads and prints, unseen, what a resumed run takes over. Raises DAMAGES."""
-    console = Console(io.StringIO())
-    list(content["config"]["batch_sizes"])
-    if content["environment"]:
-        machine_of(content["environment"])
-        content["environment"]["time_utc"]
-    architecture = content["architecture"]
-    if architecture is not None:
-        print_parameters(console, architecture)
-        if architecture["macs"] is not None:
-            print_counts(console, architecture)
-        print_counters(console, architecture["counters"])
-    if content["single_image"] is not None:
-        print_single_image(console, content["single_image"])
-    for size, block in content["batch_profiling"].items():
-        int(size)
-        print_batch(console, block)
-    for block in (content["single_image"], *content["batch_profiling"].values()):
-        if block is not None and "timing" in block:  # what later sizes are expected by
-            statistics.median(block["timing"]["samples_ms"])
-            int(block["batch_size"]), int(block["memory"]["peak_bytes"]), int(block["memory"]["before_bytes"])
-    for warning in content["warnings"]:
-        ProfileWarning(**warning)
-    for setting in [] if content["memory_model"] is None else content["memory_model"]["settings"]:
-        setting["peak"]["batch_size"], setting["aligned"]
-    for entry in [] if content["recommendation"] is None else content["recommendation"]["training"]:
-        entry["budget"]["workspace_bytes"], entry["budget"]["context_bytes"]
-    content["perceptual_metric"]
-    print_summary(console, content)
 
 
 def machine_of(environment: dict[str, Any]) -> dict[str, Any]:

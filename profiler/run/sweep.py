@@ -130,6 +130,8 @@ class Sweep:
                 "latency": {"samples_ms": block["timing"]["samples_ms"]},
                 "peak_bytes": block["memory"]["peak_bytes"],
                 "before_bytes": block["memory"]["before_bytes"],
+                "after_bytes": block["memory"]["after_bytes"],
+                "memory_is_exact": not self.on_cpu,
             }
         )
 

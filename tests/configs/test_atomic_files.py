@@ -115,7 +115,12 @@ def test_the_file_that_the_command_prints_to_is_refused(tmp_path):
     for name in ("/dev/stdout", str(tmp_path / "report.txt")):
         with (tmp_path / "report.txt").open("w") as printed:
             subprocess.run(
-                [sys.executable, "-c", code, name], stdout=printed, cwd=REPOSITORY, check=True, timeout=60
+                [sys.executable, "-c", code, name],
+                stdout=printed,
+                cwd=tmp_path,
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
+                check=True,
+                timeout=60,
             )
         first, second = (tmp_path / "report.txt").read_text().splitlines()
         assert first == "a figure"

@@ -13,7 +13,7 @@ from swinmr_profiling.configs.model_sections import MODEL_SECTIONS
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import InputSpec
 from swinmr_profiling.models.registry import BUILDERS, build_model
-from swinmr_profiling.models.swinir import SwinIR
+from swinmr_profiling.models.swin.swinir import SwinIR
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 

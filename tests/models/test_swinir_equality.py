@@ -4,7 +4,7 @@ import pytest
 import torch
 from spandrel.architectures.SwinIR.__arch.SwinIR import SwinIR as ReferenceSwinIR
 
-from swinmr_profiling.models.swinir import SwinIR
+from swinmr_profiling.models.swin.swinir import SwinIR
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ def test_reference_checkpoint_of_another_size_loads():
 
 def test_stochastic_depth_matches_its_definition():
     """Dropped with probability p, kept branches scaled by 1/(1-p): the expectation is the whole branch."""
-    from swinmr_profiling.models.swin_block import kept_samples
+    from swinmr_profiling.models.swin.swin_block import kept_samples
 
     torch.manual_seed(0)
     kept = kept_samples(torch.ones(1), 20_000, 0.25, training=True)

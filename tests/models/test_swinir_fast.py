@@ -12,15 +12,15 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from swinmr_profiling.models import windows
-from swinmr_profiling.models.attention import (
+from swinmr_profiling.models.swin import windows
+from swinmr_profiling.models.swin.attention import (
     ATTENTION_WAYS,
     FORCED_WAYS,
     attention_policy,
     pad_heads,
     padded_head_dim,
 )
-from swinmr_profiling.models.swinir import SwinIR
+from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.profiler.counting import count_forward
 
 # Head dims 10 and 15: neither is what a fused kernel of CUDA takes, so that "padded" pads.

@@ -264,4 +264,4 @@ def test_a_network_kept_in_the_checkout_is_found_once(tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     elsewhere, in_the_checkout = run.stdout.splitlines()
     assert "No module named 'models'" in elsewhere
-    assert "module 'swinmr_profiling.models.windows' has no attribute 'NoSuchClass'" in in_the_checkout
+    assert "module 'swinmr_profiling.models.swin.windows' has no attribute 'NoSuchClass'" in in_the_checkout

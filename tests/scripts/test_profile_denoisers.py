@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED, add_latency, reconstruction_cost
 from swinmr_profiling.profiler.reports.console.terminal import Console, print_reconstruction
-from swinmr_profiling.profiler.run.reconstruction_cost import GUIDED, add_latency, reconstruction_cost
 from tests.models.test_denoisers import TINY
 
 QUICK = ("--device", "cpu", "--num-runs", "2", "--warmup", "1")

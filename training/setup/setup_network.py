@@ -118,7 +118,7 @@ def check_training_step(context: SetupContext) -> list[Finding]:
 
 def _needed_bytes(context: SetupContext) -> tuple[int, str]:
     """Bytes of the process, and what kind of figure that is. Raises whatever the network raises."""
-    from swinmr_profiling.training.step.step_memory import estimate_step
+    from swinmr_profiling.training.setup.step_memory import estimate_step
 
     assert context.built is not None
     if context.device.type == "cuda":

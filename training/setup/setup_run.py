@@ -17,7 +17,7 @@ HANDSHAKE_TIMEOUT_S = 120.0
 
 def checkpoint_bytes(context: SetupContext) -> int:
     """Size of one checkpoint: weights, moving average, optimizer states (an estimate: names and steps left out)."""
-    from swinmr_profiling.training.step.step_memory import OPTIMIZER_STATES
+    from swinmr_profiling.training.setup.step_memory import OPTIMIZER_STATES
 
     assert context.built is not None
     training, module = context.config.training, context.built.module

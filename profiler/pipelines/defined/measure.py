@@ -16,7 +16,7 @@ from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 from swinmr_profiling.profiler.pipelines.defined.fast_meta import FastElementwise
 from swinmr_profiling.profiler.pipelines.defined.fused_attention import FusedAttention
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
-from swinmr_profiling.training.step.step_memory import LiveBytes
+from swinmr_profiling.training.setup.step_memory import LiveBytes
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ import torch
 from tqdm import tqdm
 
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, replacing, write_text
-from swinmr_profiling.profiler.compute import create_profiler
 from swinmr_profiling.profiler.measure.devices import PRECISIONS, resolve_device
 from swinmr_profiling.profiler.pipelines.defined.libraries import require_library
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.live.compute import create_profiler
 from swinmr_profiling.profiler.record.result_file import to_text
 
 DEFAULT_SIDE_PX = 512

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.profiler.compute import create_profiler
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
 from swinmr_profiling.profiler.pipelines.defined.schedule import replace_scheduler
+from swinmr_profiling.profiler.pipelines.live.compute import create_profiler
 from swinmr_profiling.profiler.pipelines.live.generation import (
     GenerationSettings,
     call_arguments,

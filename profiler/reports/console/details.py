@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from swinmr_profiling.profiler.measure.timing_statistics import least_runs
+from swinmr_profiling.profiler.record.least_runs import least_runs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
 from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.reports.console.terminal import WIDTH, Console

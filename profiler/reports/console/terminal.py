@@ -13,8 +13,8 @@ import sys
 import textwrap
 from typing import Any, TextIO
 
+from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.run.reconstruction_cost import GUIDED
 
 WIDTH = 80
 LEAST_WIDTH = 40

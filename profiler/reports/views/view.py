@@ -177,7 +177,7 @@ def _architecture(block: Fields | None) -> Architecture | None:
         return None
     convention = block.text("macs_convention")
     return Architecture(
-        source=block.text("source") or "measured",
+        source=block.text("source") or "counted",
         input_shape=block.shape("input_shape"),
         parameters=block.integer("total_parameters"),
         trainable_parameters=block.integer("trainable_parameters"),

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from swinmr_profiling.profiler.batch_size.budget import Budget, budget_of_card, has_bf16, reserved_by_others
+from swinmr_profiling.profiler.batch_size.budget import Budget, budget_of_card, has_bf16
 from swinmr_profiling.profiler.batch_size.fit import (
     BatchStatus,
     accumulation_bytes,
@@ -17,6 +17,7 @@ from swinmr_profiling.profiler.batch_size.fit import (
     validation_needed_bytes,
 )
 from swinmr_profiling.profiler.batch_size.gpus import find_gpu
+from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from tests.training_profiles import FP32, GIB, MIB, memory_model, replayed, setting, size_entry
 
 

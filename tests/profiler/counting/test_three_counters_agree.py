@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.profiler.counting.fvcore_count import count_with_fvcore
+from swinmr_profiling.profiler.counting.other_counters.fvcore_count import count_with_fvcore
 
 SIDE = 224
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES
 from swinmr_profiling.profiler.isolation.training_probes import (
     ProbeOptions,
     TrainingProbes,
@@ -9,7 +10,6 @@ from swinmr_profiling.profiler.isolation.training_probes import (
     needed_bytes,
 )
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
-from swinmr_profiling.profiler.prediction.workspaces import KERNELS_BYTES
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
 from swinmr_profiling.profiler.record.search_record import MemoryNow, MemoryReadError
 

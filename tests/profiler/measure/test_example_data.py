@@ -24,9 +24,9 @@ from swinmr_profiling.profiler.run.prediction_steps import assumptions
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.run.loop import TrainingRun
 from swinmr_profiling.training.run.stopping import StopRequest
+from swinmr_profiling.training.setup.step_memory import LiveBytes
 from swinmr_profiling.training.step.example_batches import ExampleSlices
 from swinmr_profiling.training.step.losses import WeightedTarget, build_loss
-from swinmr_profiling.training.step.step_memory import LiveBytes
 from swinmr_profiling.training.step.training_step import build_settings, training_step
 from tests.conftest import REPOSITORY
 from tests.profiler.measure.test_training_probe import CountedMemory

@@ -7,18 +7,17 @@ import pytest
 import scipy.stats
 
 from swinmr_profiling.profiler.measure.timing_statistics import (
-    LEAST_RUNS,
     TimingWarning,
     half_width_share,
     interquartile_range,
     interval_rank,
-    least_runs,
     median_interval,
     quantile,
     rank_difference,
     summarise,
     timing_warnings,
 )
+from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS, least_runs
 
 NOISY, DRIFT = TimingWarning.NOISY, TimingWarning.DRIFT
 TWO_MODES, OUTLIERS = TimingWarning.TWO_MODES, TimingWarning.OUTLIERS

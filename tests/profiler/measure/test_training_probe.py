@@ -21,8 +21,8 @@ from swinmr_profiling.profiler.measure.training_memory import (
     open_training_memory,
 )
 from swinmr_profiling.profiler.measure.training_probe import NoStepError, probe_training
+from swinmr_profiling.training.setup.step_memory import LiveBytes
 from swinmr_profiling.training.step.losses import build_loss
-from swinmr_profiling.training.step.step_memory import LiveBytes
 from swinmr_profiling.training.validation import validation
 from tests.training.conftest import TINY_RUN, merged
 

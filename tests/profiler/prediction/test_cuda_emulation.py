@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from swinmr_profiling.models.attention import attention_policy
+from swinmr_profiling.models.swin.attention import attention_policy
 from swinmr_profiling.profiler.prediction.cuda_emulation import attention_kernel, cuda_on_meta
 
 

@@ -11,9 +11,10 @@ from fractions import Fraction
 import jsonschema
 import pytest
 
-from swinmr_profiling.profiler.batch_size.budget import Budget, reserved_by_others
+from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import BatchStatus, batch_status, largest_batch, needed_bytes
 from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3, recommend_training
+from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
 from swinmr_profiling.profiler.run.command_line import batch_sizes

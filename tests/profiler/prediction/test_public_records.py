@@ -11,11 +11,11 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 
+from swinmr_profiling.profiler.allocator.workspaces import workspaces_for
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.replay import NOTHING, replay
 from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, tensors_in_moving_order
-from swinmr_profiling.profiler.prediction.workspaces import workspaces_for
 
 MIB = 2**20
 

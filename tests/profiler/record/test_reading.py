@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from swinmr_profiling.profiler.measure.timing_statistics import LEAST_RUNS
 from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError
+from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
 from swinmr_profiling.profiler.record.migrations import migrate, version_of
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
 from swinmr_profiling.profiler.record.reading import ProfileFileError, load_profile, parse_profile
@@ -181,6 +181,7 @@ def test_migrations_are_applied_one_after_the_other():
 def as_first_written(content):
     """The profile as version 1 was written before each quantity had an interval of its own."""
     content = json.loads(json.dumps(content))
+    content["schema_version"] = 1
     for block in content["batch_profiling"].values():
         for name in ("live_interval_bytes", "reserved_interval_bytes"):
             del block["training"][name]
@@ -219,6 +220,14 @@ def test_resuming_reads_the_earlier_interval(tmp_path):
     assert training["live_interval_bytes"] == [1089 * MIB, 1111 * MIB]
 
 
+def test_what_was_called_measured_is_counted():
+    old = as_first_written(with_training())
+    old["architecture"]["source"] = "measured"
+    content = parse_profile(json.dumps(old), "p.json").content
+    assert (content["schema_version"], content["architecture"]["source"]) == (2, "counted")
+    assert content["batch_profiling"]["1"]["source"] == "measured"
+
+
 def test_there_is_a_step_from_every_earlier_version():
     content = migrate(json.loads(json.dumps(ORIGINAL)), version_of(ORIGINAL))
     assert content["schema_version"] == SCHEMA_VERSION
@@ -229,6 +238,7 @@ def test_there_is_a_step_from_every_earlier_version():
 def written_by_an_earlier_program(runs):
     """A profile that holds figures of any number of runs, as programs wrote them before they knew better."""
     content = profile({1: ran(1, [100.0] * runs)})
+    content["schema_version"] = 1
     for timing in (content["single_image"]["timing"], content["batch_profiling"]["1"]["timing"]):
         timing.update(std_ms=0.0, iqr_ms=0.0, p90_ms=100.0, p95_ms=100.0, p99_ms=100.0)
     return content

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, workspaces_for
 from swinmr_profiling.profiler.batch_size.gpus import same_card
-from swinmr_profiling.profiler.prediction.workspaces import KERNELS_BYTES, workspaces_for
 from swinmr_profiling.profiler.run import card_budgets, prediction_steps
 from swinmr_profiling.profiler.run.card_budgets import held_by_others_at_start, is_own_card, own_budget
 from swinmr_profiling.profiler.run.context import Card, TrainingOptions

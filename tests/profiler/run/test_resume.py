@@ -25,12 +25,19 @@ CONFIG = config_from_dict({"model": {"net_type": "swinir"}})
 def earlier_profile(**changes):
     content = with_training(profile(**changes))
     content["architecture"] |= {"note": None, "counters": [counter()]}
-    content["memory_model"]["interval_share"] = [-0.01, 0.05]
+    for setting in content["memory_model"]["settings"]:  # nothing to replay: its table is all there is
+        setting |= {"affine_from_batch": None, "aligned": False, "allocations": None}
     return content
 
 
 def counter():
-    return {"counter": "fvcore", "figure": None, "status": "failed", "reason": "not asked", "agrees": None}
+    """Of a counter that is not installed: nothing of it is known."""
+    unknown = (
+        "input_shapes", "figure", "figure_parameters", "ours", "ours_parameters", "difference",
+        "parameters_difference", "exact_macs", "agrees", "version", "seconds",
+    )  # fmt: skip
+    told = {"counter": "fvcore", "status": "missing", "size": "small", "convention": "MACs", "inexact": False}
+    return {**dict.fromkeys(unknown), **told, "reason": "not installed", "parts": [], "parameter_parts": []}
 
 
 def same_run(earlier, device="auto"):
@@ -166,7 +173,7 @@ DAMAGED = {
     "a memory model that is a number": lambda content: {**content, "memory_model": 7},
     "a recommendation that is a list": lambda content: {**content, "recommendation": [1]},
     "the original script's": lambda content: made_profiles.ORIGINAL,
-    "a later version": lambda content: {**content, "schema_version": 2},
+    "a later version": lambda content: {**content, "schema_version": 3},
 }
 # (path to a block, the key that is taken out of it)
 MISSING = [
@@ -287,7 +294,6 @@ def test_a_table_of_sizes_stays_where_it_has_those_asked_for(monkeypatch, sizes,
     monkeypatch.setattr(prediction_steps, "config_of_training", lambda *_: CONFIG)
     own = earlier["memory_model"]["settings"][0]
     monkeypatch.setattr(prediction_steps, "_settings", lambda *_: [made_setting(own)])
-    monkeypatch.setattr(prediction_steps, "_replay_the_chosen", lambda *_: None)
     session = Predicting()
     predict_training(context, session, sizes)
     assert session.asked is asked
@@ -310,8 +316,8 @@ def test_the_record_of_a_search_outlives_the_prediction(monkeypatch):
     monkeypatch.setattr(prediction_steps, "config_of_training", lambda *_: CONFIG)
     own = earlier["memory_model"]["settings"][0]
     monkeypatch.setattr(prediction_steps, "_settings", lambda *_: [made_setting(own)])
-    monkeypatch.setattr(prediction_steps, "_replay_the_chosen", lambda *_: None)
     predict_training(context, Predicting(), [1, 2])
     assert context.profile.recommendation["search"] == {"outcome": "found", "batch_size": 3}
     assert context.profile.recommendation["inference"] == earlier["recommendation"]["inference"]
-    assert context.profile.recommendation["training"][0]["source"] == "predicted"
+    # A table without what a replay takes is interpolated, and says so.
+    assert context.profile.recommendation["training"][0]["source"] == "extrapolated"

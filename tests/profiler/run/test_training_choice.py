@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
+from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, workspaces_for
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
 from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, TrainingProbes
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
-from swinmr_profiling.profiler.prediction.workspaces import KERNELS_BYTES, workspaces_for
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.terminal import Console

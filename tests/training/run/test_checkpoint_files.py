@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from swinmr_profiling.models.checkpoints import load_weights
-from swinmr_profiling.models.swinir import SwinIR
+from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.training.run.checkpoints import (
     BEST,
     LAST,

@@ -6,10 +6,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from torch import nn
 
-from . import fvcore_count, thop_count
-from .count import count_forward
-from .cross_check import CrossCheck
-from .meta_copy import copy_to, random_state_kept
+from swinmr_profiling.profiler.counting.count import count_forward
+from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
+from swinmr_profiling.profiler.counting.other_counters import fvcore_count, thop_count
+from swinmr_profiling.profiler.counting.other_counters.cross_check import CrossCheck
 
 # fvcore's operators that are no matrix products.
 NOT_MACS = "no matrix product: not a MAC by our convention"

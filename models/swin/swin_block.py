@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from swinmr_profiling.models.attention import attention_policy
-from swinmr_profiling.models.block_layers import (
+from swinmr_profiling.models.swin.attention import attention_policy
+from swinmr_profiling.models.swin.block_layers import (
     BlockOptions,
     Mlp,
     WindowAttention,
@@ -16,8 +16,8 @@ from swinmr_profiling.models.block_layers import (
     is_plain,
     product_dtype,
 )
-from swinmr_profiling.models.blocked import BlockedTraining, BlockWeights, Plan, blocked_inference
-from swinmr_profiling.models.windows import Geometry, index_pair, reorder
+from swinmr_profiling.models.swin.blocked import BlockedTraining, BlockWeights, Plan, blocked_inference
+from swinmr_profiling.models.swin.windows import Geometry, index_pair, reorder
 
 # Kept by official checkpoints, per block, though they follow from the sizes: read past, never written.
 COMPUTED_TENSORS = ("attn_mask", "attn.relative_position_index")
@@ -37,7 +37,7 @@ def kept_samples(x: Tensor, batch: int, probability: float, training: bool) -> T
 class SwinBlock(nn.Module):
     """x + attention(norm1(x)), then x + mlp(norm2(x)), on rows (B * H * W, C).
 
-    `shift` is 0 or half a window. `order` is how the block's result is ordered (models/windows.py).
+    `shift` is 0 or half a window. `order` is how the block's result is ordered (models/swin/windows.py).
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class SwinBlock(nn.Module):
         class_sizes: tuple[int, ...],
         out: Tensor | None,
     ) -> Tensor:
-        """The block in runs of windows: the same values, see models/blocked.py."""
+        """The block in runs of windows: the same values, see models/swin/blocked.py."""
         attn, mlp = self.attn, self.mlp
         plan = Plan(attn.num_heads, geometry.tokens, attn.scale, self.norm1.eps, class_sizes)
         index = inverse = None

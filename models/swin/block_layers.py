@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 
-from swinmr_profiling.models.attention import class_attention, pad_heads, padded_head_dim
-from swinmr_profiling.models.recompute import GeluLinear, NormLinear
 from swinmr_profiling.models.stand_in import stands_for
-from swinmr_profiling.models.windows import cached_class_masks, cached_relative_position_index
+from swinmr_profiling.models.swin.attention import class_attention, pad_heads, padded_head_dim
+from swinmr_profiling.models.swin.recompute import GeluLinear, NormLinear
+from swinmr_profiling.models.swin.windows import cached_class_masks, cached_relative_position_index
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from swinmr_profiling.models.linear_gradients import LinearGradient, NormedLinearGradient
+from swinmr_profiling.models.swin.linear_gradients import LinearGradient, NormedLinearGradient
 
 # Tokens of a run: enough for matrix products to reach their speed, few enough for the largest results (hidden
 # layer, attention logits) to stay in a server's second-level cache. The backward pass holds more of them at a

@@ -104,8 +104,8 @@ def second_opinion(checks: Sequence[CrossCheck]) -> CrossCheck | None:
 def _in_its_own_process(
     config: Mapping, counter: str, size: str, trust_config: bool, timeout_s: float
 ) -> CrossCheck:
-    from .fvcore_count import CONVENTION as FVCORE_CONVENTION
-    from .thop_count import CONVENTION as THOP_CONVENTION
+    from swinmr_profiling.profiler.counting.other_counters.fvcore_count import CONVENTION as FVCORE_CONVENTION
+    from swinmr_profiling.profiler.counting.other_counters.thop_count import CONVENTION as THOP_CONVENTION
 
     known = {
         "counter": counter,
@@ -119,7 +119,7 @@ def _in_its_own_process(
     started = time.perf_counter()
     try:
         child = subprocess.run(
-            python_command("swinmr_profiling.profiler.counting.cross_check_process"),
+            python_command("swinmr_profiling.profiler.counting.other_counters.cross_check_process"),
             input=request,
             capture_output=True,
             encoding="utf-8",

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from swinmr_profiling.models.block_layers import BlockOptions, product_dtype
 from swinmr_profiling.models.stand_in import stands_for
-from swinmr_profiling.models.swin_block import SwinBlock
-from swinmr_profiling.models.windows import Geometry, index_pair, reorder
+from swinmr_profiling.models.swin.block_layers import BlockOptions, product_dtype
+from swinmr_profiling.models.swin.swin_block import SwinBlock
+from swinmr_profiling.models.swin.windows import Geometry, index_pair, reorder
 
 
 class Workspace:

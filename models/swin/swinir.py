@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from swinmr_profiling.models.attention import FORCED_WAYS, attention_policy
-from swinmr_profiling.models.block_layers import BlockOptions, has_hooks, normalise, product_dtype
-from swinmr_profiling.models.residual_group import ResidualSwinGroup, Workspace, residual_convolution
-from swinmr_profiling.models.swin_block import SwinBlock
-from swinmr_profiling.models.upsampling import (
+from swinmr_profiling.models.swin.attention import FORCED_WAYS, attention_policy
+from swinmr_profiling.models.swin.block_layers import BlockOptions, has_hooks, normalise, product_dtype
+from swinmr_profiling.models.swin.residual_group import ResidualSwinGroup, Workspace, residual_convolution
+from swinmr_profiling.models.swin.swin_block import SwinBlock
+from swinmr_profiling.models.swin.upsampling import (
     HEAD_CHANNELS,
     PixelShuffleOnce,
     PixelShuffleStages,
@@ -54,7 +54,7 @@ class SwinIR(nn.Module):
 
     gradient_checkpointing, what the backward pass computes again instead of finding it saved: "none"; "light":
     LayerNorm, GELU and attention probabilities; "full": each residual group.
-    attention: "auto" lets models/attention.py choose; one of its FORCED_WAYS forces a choice. Outputs are
+    attention: "auto" lets models/swin/attention.py choose; one of its FORCED_WAYS forces a choice. Outputs are
     equal. The residual stream is fp32 whatever the dtype of the weights or of autocast.
     Raises ValueError for options that fit no network, and in forward for images too small to reflect-pad.
     """
@@ -230,7 +230,7 @@ class SwinIR(nn.Module):
         return [block for group in self.layers for block in group.residual_group.blocks]
 
     def attention_policy(self, device_type: str, *, trains: bool, traced: bool = False) -> str:
-        """The way attention goes on a device (models/attention.py), for a record of what was measured.
+        """The way attention goes on a device (models/swin/attention.py), for a record of what was measured.
 
         trains: a training step, else inference; traced: under torch.compile. Ask inside the autocast context
         of the measurement.

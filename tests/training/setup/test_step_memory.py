@@ -4,7 +4,7 @@ import torch
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.training.step.step_memory import (
+from swinmr_profiling.training.setup.step_memory import (
     MARGIN,
     PROCESS_BYTES,
     LiveBytes,

@@ -13,8 +13,8 @@ from math import prod
 import torch
 from torch import nn
 
-from . import attention_formulas, formulas
-from .complex_numbers import REAL_PER_COMPLEX, THIRD_COUNTS
+from swinmr_profiling.profiler.counting import attention_formulas, formulas
+from swinmr_profiling.profiler.counting.complex_numbers import REAL_PER_COMPLEX, THIRD_COUNTS
 
 CONVENTION = (
     "fvcore: multiply-adds (which it calls flops) of the operators in its table, plus 5 per element of norms, "

@@ -11,8 +11,7 @@ import sys
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.models.registry import build_model
-
-from .explain import cross_check_module
+from swinmr_profiling.profiler.counting.other_counters.explain import cross_check_module
 
 WHICH_INPUTS = {"small": "cross_check", "full": "inference"}
 

@@ -16,7 +16,7 @@ from swinmr_profiling.models.stand_in import stands_for
 # "matmul"   product, sum, softmax and product as operators of their own.
 # "fused"    scaled_dot_product_attention on the head dim as it is.
 # "padded"   the same, the head dim filled up with zeros to what CUDA's memory-efficient kernel takes.
-# "blocked"  the whole block over runs of windows that fit the processor's cache (models/blocked.py).
+# "blocked"  the whole block over runs of windows that fit the processor's cache (models/swin/blocked.py).
 ATTENTION_WAYS = ("matmul", "fused", "padded", "blocked")
 # What can be asked for, on any device; the last one is the policy's alone.
 FORCED_WAYS = ATTENTION_WAYS[:3]

@@ -1,0 +1,1 @@
+"""SwinIR, which SwinMR is: the network, its blocks, and how they are computed."""

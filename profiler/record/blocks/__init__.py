@@ -1,0 +1,1 @@
+"""The typed blocks of a profile."""

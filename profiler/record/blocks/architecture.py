@@ -1,0 +1,115 @@
+"""What a network is, and what one forward pass of one image costs: counted, never measured."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from swinmr_profiling.profiler.record.blocks.figures import Block, Count, Milliseconds, PositiveCount, Shape
+
+
+class ModuleCount(Block):
+    """A module of the network: its parameters and multiply-adds with those below it, `own` by kind without them."""
+
+    name: str
+    path: str
+    class_name: str = Field(alias="class")
+    macs: Count
+    macs_complex_as_one: Count | None = None
+    own: dict[str, Count]
+    parameters: Count
+    children: list[ModuleCount]
+
+
+class DifferencePart(Block):
+    """One reason why another counter's figure is not ours."""
+
+    operator: str
+    macs: float
+    why: str
+
+
+class ParameterDifferencePart(Block):
+    """One reason why another counter's parameters are not ours."""
+
+    parameter: str
+    parameters: int
+    why: str
+
+
+class Counter(Block):
+    """What another counter says of the same forward pass, and what its difference is made of."""
+
+    counter: Literal["fvcore", "thop"]
+    status: Literal["ok", "missing", "raised", "timeout", "killed", "crashed"]
+    size: Literal["small", "full"]
+    convention: str
+    inexact: bool
+    reason: str | None
+    input_shapes: list[Shape] | None
+    figure: float | None
+    figure_parameters: float | None
+    ours: int | None
+    ours_parameters: int | None
+    difference: float | None
+    parts: list[DifferencePart]
+    parameters_difference: float | None
+    parameter_parts: list[ParameterDifferencePart]
+    exact_macs: float | None
+    agrees: bool | None
+    version: str | None
+    seconds: float | None
+
+
+class Reconstruction(Block):
+    """One sample of one image by a denoiser: calls x cost of one call."""
+
+    source: Literal["extrapolated"]
+    what: str
+    sampler: Literal["ddim", "ancestral"]
+    sampling_steps: PositiveCount
+    guidance: float = Field(ge=0)
+    calls_per_step: Literal[1, 2]
+    denoiser_calls: PositiveCount
+    samples_per_slice: PositiveCount
+    macs: Count | None
+    flops: Count | None
+    gmacs: float | None = Field(ge=0)
+    gflops: float | None = Field(ge=0)
+    latency_ms: Milliseconds | None
+
+
+class Architecture(Block):
+    """Parameters and multiply-adds of one image. FLOPs = 2 x MACs; a complex multiply-add is four MACs."""
+
+    source: Literal["counted"]
+    input_shape: Shape
+    num_runs: Count
+    total_parameters: Count
+    trainable_parameters: Count
+    buffer_elements: Count
+    parameter_bytes: Count
+    buffer_bytes: Count
+    model_size_mb: float = Field(ge=0)
+    parameters_by_module: dict[str, Count]
+    macs: Count | None
+    # With one per complex multiply-add instead of four; equal to macs where nothing is complex.
+    macs_complex_as_one: Count | None = None
+    flops: Count | None
+    gmacs: float | None
+    gflops: float | None
+    flops_per_parameter: float | None
+    by_kind: dict[str, Count] | None = None
+    by_operator: dict[str, Count] | None = None
+    by_operator_complex_as_one: dict[str, Count] | None = None
+    by_module: ModuleCount | None = None
+    uncounted_operators: dict[str, Count] | None = None
+    elementwise_flops: Count | None = None
+    softmax_macs: Count | None = None
+    counted_on: Literal["meta", "cpu", "cuda"] | None = None
+    note: str | None = None
+    count_error: str | None = None
+    reconstruction: Reconstruction | None = None
+    counters: list[Counter]
+    quoted_counter: Counter | None = None

@@ -1,0 +1,127 @@
+"""Predicted memory of training: for each setting, what a batch needs before libraries' workspaces and context."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from swinmr_profiling.profiler.record.blocks.figures import (
+    BatchKey,
+    Block,
+    Bytes,
+    Checkpointing,
+    MemoryCategory,
+    PatchSize,
+    PositiveBytes,
+    PositiveCount,
+    Precision,
+    Sha256,
+    Shape,
+)
+
+
+class PredictedSize(Block):
+    """Peaks of one batch size, without the libraries' workspaces and without the context."""
+
+    live_bytes: PositiveBytes
+    allocated_bytes: PositiveBytes
+    reserved_bytes: PositiveBytes
+    # Replayed for the sizes asked for, in the config's own setting.
+    reserved_expandable_bytes: Bytes | None
+
+
+PredictedSizes = Annotated[dict[BatchKey, PredictedSize], Field(min_length=1)]
+
+
+class MemoryPeak(Block):
+    """Where in the step the peak lies, and what it is made of."""
+
+    phase: str
+    operator: str
+    by_category: dict[MemoryCategory, Bytes]
+    batch_size: PositiveCount
+
+
+class PackedAllocations(Block):
+    """What any batch size is replayed from (profiler/allocator/allocation_order.py)."""
+
+    sizes: str
+    order: str
+
+
+class PredictedValidation(Block):
+    """The validation batch that follows the step."""
+
+    input_shape: Shape
+    allocated_bytes: PositiveBytes
+    reserved_bytes: PositiveBytes
+
+
+class AffineTerms(Block):
+    """bytes = fixed + per sample x batch."""
+
+    fixed_bytes: int
+    bytes_per_sample: int
+
+
+class TermsHold(Block):
+    """The batch sizes that the affine terms hold for."""
+
+    from_batch: PositiveCount
+    to_batch: PositiveCount
+
+
+class MemorySetting(Block):
+    """One setting of the training step: precision, checkpointing, patch."""
+
+    precision: Precision
+    checkpointing: Checkpointing
+    patch_size: PatchSize
+    is_config: bool
+    traced_batches: list[PositiveCount] = Field(min_length=1)
+    affine_from_batch: PositiveCount | None
+    aligned: bool
+    sizes: PredictedSizes
+    peak: MemoryPeak
+    terms: dict[MemoryCategory, AffineTerms] | None
+    terms_hold: TermsHold | None
+    validation: PredictedValidation | None
+    ddp_bucket_bytes: Bytes
+    memory_fingerprint: Sha256
+    # A third traced size had exactly the allocations that the other two promise.
+    checked: bool
+    not_aligned_because: str | None
+    # Null where the allocations are not affine in the batch.
+    allocations: PackedAllocations | None
+
+
+class PredictedInference(Block):
+    """The forward pass alone."""
+
+    sizes: PredictedSizes
+
+
+class IntervalShares(Block):
+    """How far a GPU's own figure may lie from the predicted one, as shares of it."""
+
+    live: Annotated[list[float], Field(min_length=2, max_length=2)]
+    reserved: Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class MemoryModel(Block):
+    """What the prediction of training memory gave."""
+
+    source: Literal["predicted"]
+    memory_fingerprint: Sha256
+    torch_version: str
+    optimizer: str
+    ema: bool
+    accumulate: PositiveCount
+    settings: list[MemorySetting] = Field(min_length=1)
+    inference: PredictedInference | None
+    # Of the predicted figure, down and up, for each quantity.
+    interval_shares: IntervalShares | None
+    assumptions: list[str]
+    untested_rules: list[str]
+    loss: str

@@ -1,0 +1,65 @@
+"""The typed profile: the schema comes out of it, and it refuses what no run writes."""
+
+import json
+
+import pytest
+
+from swinmr_profiling.profiler.record.written_profile import check_written, json_schema
+from tests.conftest import REPOSITORY
+from tests.made_profiles import partial, profile, with_training
+
+
+def test_the_schema_in_the_repository_is_the_generated_one():
+    kept = json.loads((REPOSITORY / "profiler/record/profile.schema.json").read_text())
+    assert kept == json_schema(), "run python -m swinmr_profiling.profiler.record.written_profile"
+
+
+@pytest.mark.parametrize("content", [profile(), profile(device="cuda:0"), with_training(), partial()])
+def test_what_is_read_is_written_back_unchanged(content):
+    typed = check_written(content)
+    assert typed.model_dump(mode="json", by_alias=True, exclude_unset=True) == content
+
+
+def changed(content, path, value):
+    *parents, last = path.split(".")
+    block = content
+    for key in parents:
+        block = block[int(key) if isinstance(block, list) else key]
+    if value is KeyError:
+        del block[last]
+    else:
+        block[last] = value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("schema_version", 3, "schema_version"),
+        ("architecture.macs", -1, "architecture.macs"),
+        ("architecture.macs", 1.5, "architecture.macs"),
+        ("architecture.source", "measured", "architecture.source"),
+        ("architecture.guess", 1, "architecture.guess"),
+        ("architecture.total_parameters", KeyError, "architecture.total_parameters"),
+        ("batch_profiling.1.timing.mean_ms", float("nan"), "batch_profiling.1.timing.mean_ms"),
+        ("batch_profiling.1.timing.std_ms", None, "std_ms is null with fewer than 2 runs"),
+        ("batch_profiling.1.memory.peak_bytes", "5", "batch_profiling.1.memory.peak_bytes"),
+        ("batch_profiling.0", {}, "batch_profiling.0"),
+        ("status", "partial", "status_reason says why"),
+        ("memory_model.settings", [], "memory_model.settings"),
+        ("recommendation.training.0.verified", True, "verified"),
+        ("recommendation.training.0.failure", "nothing_fits", "failure"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(path, value, words):
+    content = changed(with_training(), path, value)
+    with pytest.raises(ValueError, match=words.replace(".", r"\.")) as caught:
+        check_written(content)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_complete_profile_was_measured_or_predicted():
+    content = with_training()
+    content["single_image"] = content["memory_model"] = None
+    with pytest.raises(ValueError, match="measured or predicted"):
+        check_written(content)

@@ -21,7 +21,7 @@ from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.run.command_line import device, positive_int
+from swinmr_profiling.profiler.options.option_types import device, positive_int
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -22,13 +22,14 @@ from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.options.option_types import device
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of the command."""
     parser = argparse.ArgumentParser(prog="train.py", description="Train the network of a JSON config.")
     parser.add_argument("--config", required=True, metavar="FILE")
-    parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1")
+    parser.add_argument("--device", type=device, default="auto", help="auto (default), cpu, cuda, cuda:1")
     parser.add_argument(
         "--resume-recipe",
         choices=("config", "checkpoint"),
@@ -89,13 +90,13 @@ def chosen_batch_size(config, parsed: argparse.Namespace, world):
 
     if world.device.type == "cuda":
         properties = torch.cuda.get_device_properties(world.device)
-        device = Device(properties.name, torch.cuda.mem_get_info(world.device)[1], world.size)
+        available = Device(properties.name, torch.cuda.mem_get_info(world.device)[1], world.size)
     else:
-        device = Device("the CPU", available_bytes(), world.size)
+        available = Device("the CPU", available_bytes(), world.size)
     return choose_batch_size(
         config,
         Path(parsed.profile or config.training.profile),
-        device,
+        available,
         config_file=parsed.config,
         loss=build_loss(config).label,
         allow_stale=parsed.allow_stale_profile,

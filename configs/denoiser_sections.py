@@ -183,5 +183,4 @@ class DiffusersModelConfig(_DiffusersClass):
         return self
 
 
-DenoiserConfig = UNetDenoiserModelConfig | DiTDenoiserModelConfig | DiffusersModelConfig
 DENOISER_TYPES = ("unet_denoiser", "dit_denoiser", "diffusers")

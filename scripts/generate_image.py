@@ -21,6 +21,12 @@ from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.measure.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.options.option_types import (
+    OneLineParser,
+    device,
+    non_negative_int,
+    positive_int,
+)
 from swinmr_profiling.profiler.pipelines.command_line import finite_number
 from swinmr_profiling.profiler.pipelines.live.generation import (
     CONFIG_NAME,
@@ -31,7 +37,6 @@ from swinmr_profiling.profiler.pipelines.live.generation import (
 )
 from swinmr_profiling.profiler.pipelines.output.generation_report import print_image_profile
 from swinmr_profiling.profiler.reports.console.terminal import Console
-from swinmr_profiling.profiler.run.command_line import OneLineParser, device, non_negative_int, positive_int
 
 __all__ = ["generate_image", "generate_images_sequential", "main"]
 

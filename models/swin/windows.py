@@ -28,10 +28,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 # value; not -inf, so that a row that is masked everywhere stays finite.
 MASKED_LOGIT = -100.0
 
-# A shifted window lies inside the image, across its right edge, across its bottom edge, or across both: all
-# windows of a class have the same mask, so there are four masks at any resolution.
-MASK_CLASSES = 4
-
 # Four indices and a set of masks per resolution, batch size and device; a training run sees the patch, the
 # validation size and perhaps a test size. A folder of mixed image sizes would otherwise grow it without end.
 CACHED_TENSORS = 40

@@ -62,7 +62,7 @@ def unpacked(block: Mapping[str, Any]) -> AllocationOrder:
     """The order that `packed` made a text of. Raises AllocationOrderError, also for an order that no run can have."""
     kinds, steps = _array(block, "sizes", KIND_TYPE), _array(block, "order", STEP_TYPE).astype(np.int64)
     if len(kinds) % 2 or not len(kinds) or not len(steps):
-        raise AllocationOrderError("allocations: are cut short")
+        raise AllocationOrderError("allocations: truncated")
     kinds = kinds.reshape(-1, 2).astype(np.int64)
     if (kinds < -(2**62)).any() or (kinds > 2**62).any() or (kinds[:, 1] < 0).any():
         raise AllocationOrderError("allocations: a size that shrinks with the batch, or is none")
@@ -91,5 +91,5 @@ def _array(block: Mapping[str, Any], key: str, kind: np.dtype) -> np.ndarray:
     except (binascii.Error, ValueError, zlib.error) as error:
         raise AllocationOrderError(f"allocations.{key}: {error}") from None
     if not unfolding.eof or len(content) % kind.itemsize:
-        raise AllocationOrderError(f"allocations.{key} is cut short, or far too long")
+        raise AllocationOrderError(f"allocations.{key} is truncated, or far too long")
     return np.frombuffer(content, dtype=kind)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from swinmr_profiling.profiler.batch_size.gpus import Gpu
-
 # What is left free: fragmentation that grows over hours, a library's workspace at another shape, the interval of a
 # prediction. Printed beside every recommendation.
 DEFAULT_HEADROOM = Fraction(1, 10)
@@ -65,11 +63,6 @@ class Budget:
             "context_bytes": self.context_bytes,
             "workspace_bytes": self.workspace_bytes,
         }
-
-
-def budget_of_card(gpu: Gpu, **fields: Any) -> Budget:
-    """The budget of a card of gpus.json; `fields` are Budget's others."""
-    return Budget(gpu.name, gpu.total_bytes, bf16_hardware=has_bf16(gpu.compute_capability), **fields)
 
 
 def less_headroom(available_bytes: int, headroom_share: Fraction) -> int:

@@ -64,7 +64,6 @@ class TrainingProbes:
         device_used_bytes: Callable[[str | None], int | None] = nvml_used_bytes,
     ) -> None:
         self.options = options
-        self.processes_started = 0
         self._start, self._device_used_bytes = start, device_used_bytes
         self._fresh: Asks | None = None
         self._context_bytes: int | None = None
@@ -141,7 +140,6 @@ class TrainingProbes:
         if self._fresh is None:
             before = self._device_used_bytes(self.options.gpu_uuid)
             self._fresh = self._start(self.options.environment)
-            self.processes_started += 1
             self._fresh.ask(
                 "open",
                 timeout_s=self.options.timeout_s,

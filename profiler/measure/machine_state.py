@@ -72,7 +72,7 @@ def _driver_scales_powersave() -> bool:
     return driver in ("intel_pstate", "amd-pstate-epp")
 
 
-class StolenTime:
+class StealTime:
     """Watches, from when it is made, what the host of a virtual machine takes away (Linux; elsewhere nothing)."""
 
     def __init__(self) -> None:

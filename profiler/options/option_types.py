@@ -42,3 +42,10 @@ def positive_seconds(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}: a positive number of seconds")
     return seconds
+
+
+def device(text: str) -> str:
+    """ "auto", "cpu", "cuda" or "cuda:N"."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: one of auto, cpu, cuda, cuda:0, cuda:1, ...")
+    return text

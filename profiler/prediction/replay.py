@@ -9,7 +9,6 @@ import numpy as np
 from swinmr_profiling.profiler.allocator.caching_allocator import (
     MIN_BLOCK_BYTES,
     CachingAllocator,
-    SimulatedOutOfMemoryError,
 )
 from swinmr_profiling.profiler.allocator.workspaces import Workspaces
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
@@ -166,17 +165,6 @@ def _take_workspaces(
         else:
             allocator.free(block)
     return taken
-
-
-def fits(trace: Trace, limit_bytes: int, *, workspaces: Workspaces, expandable: bool = False) -> bool:
-    """Whether the run stays under the limit without once giving cached memory back."""
-    if live_peak(trace)[0] > limit_bytes:
-        return False
-    try:
-        result = replay(trace, workspaces=workspaces, limit_bytes=limit_bytes, expandable=expandable)
-    except SimulatedOutOfMemoryError:
-        return False
-    return result.retries == 0
 
 
 def _validation_start(trace: Trace) -> int | None:

@@ -84,7 +84,7 @@ def classify_death(returncode: int, kernel_killed: bool) -> Failure:
         except ValueError:
             name = f"signal {-returncode}"
         if -returncode == signal.SIGKILL and kernel_killed:
-            return Failure(FailureKind.OOM, "killed by the kernel for want of host memory (SIGKILL)", True)
+            return Failure(FailureKind.OOM, "killed by the kernel: out of host memory (SIGKILL)", True)
         crashes = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
         kind = FailureKind.CRASHED if -returncode in crashes else FailureKind.KILLED
         return Failure(kind, f"the measuring process ended by {name}", True)

@@ -69,8 +69,8 @@ def parse_profile(text: str, name: str) -> LoadedProfile:
     except RecursionError:
         raise ProfileFileError(f"{name}: nested too deeply: no profile is") from None
     except json.JSONDecodeError as error:
-        cut = " (cut short?)" if error.pos >= len(text.rstrip()) - 1 and text.strip() else ""
-        raise ProfileFileError(f"{name}: is no JSON{cut}: {error}") from None
+        cut = " (truncated?)" if error.pos >= len(text.rstrip()) - 1 and text.strip() else ""
+        raise ProfileFileError(f"{name}: is not valid JSON{cut}: {error}") from None
     except ValueError as error:
         raise ProfileFileError(f"{name}: {printable(str(error))[:200]}") from None
     try:
@@ -85,7 +85,7 @@ def parse_profile(text: str, name: str) -> LoadedProfile:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"holds {name}, which is no JSON: a profile writes null for what is not known")
+    raise ValueError(f"holds {name}, which is not JSON: a profile writes null for what is not known")
 
 
 def _finite(text: str) -> float:

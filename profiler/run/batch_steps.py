@@ -13,7 +13,7 @@ from tqdm import tqdm
 from swinmr_profiling.profiler.batch_size.inference_recommendation import recommend_inference
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.latency import PROCESSES, TARGET_HALF_WIDTH, LatencyPolicy
-from swinmr_profiling.profiler.measure.machine_state import StolenTime, gpu_warnings
+from swinmr_profiling.profiler.measure.machine_state import StealTime, gpu_warnings
 from swinmr_profiling.profiler.measure.measurement_blocks import (
     batch_block,
     failure_block,
@@ -151,7 +151,7 @@ def _measure(
     """Measures one size and gives its block to `keep`, after each process where there are several."""
     runs = 0
     latest: SizeResult | None = None
-    stolen = StolenTime()
+    stolen = StealTime()
 
     def on_start(expectation: Expectation | None) -> None:
         if expectation is not None:

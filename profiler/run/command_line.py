@@ -16,6 +16,7 @@ from swinmr_profiling.profiler.options.budget_options import add_budget_options
 from swinmr_profiling.profiler.options.option_types import (
     OneLineParser,
     at_least,
+    device,
     non_negative_int,
     positive_int,
     positive_seconds,
@@ -62,13 +63,6 @@ def image_size(text: str) -> list[int]:
     if not sides or not all(1 <= side <= MAX_IMAGE_SIDE for side in sides):
         raise argparse.ArgumentTypeError(f"{text!r}: give pixels, such as 256 or 256x320 (height x width)")
     return sides * 2 if len(sides) == 1 else sides
-
-
-def device(text: str) -> str:
-    """ "auto", "cpu", "cuda" or "cuda:N"."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: one of auto, cpu, cuda, cuda:0, cuda:1, ...")
-    return text
 
 
 def training_steps(text: str) -> int:

@@ -53,7 +53,6 @@ class RunOptions:
 
     cross_check: "off", "small" or "full", the input size at which other counters are asked.
     flops_counter: "fvcore" or "thop", whose own figure is to be quoted, or None.
-    measure_training: None for "where there is a GPU", else whether to. training_steps: optimizer steps of each size.
     depth: levels of the module tree to print, 0 for none.
     """
 

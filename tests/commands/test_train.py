@@ -199,3 +199,20 @@ def test_automatic_batch_size_is_not_guessed(write_config, tmp_path):
 def test_gpu_that_is_not_there(write_config, tmp_path):
     run = run_command("train.py", "--config", write_config(), "--device", "cuda", cwd=tmp_path)
     refused(run, "--device cuda")
+
+
+@pytest.mark.parametrize("command", ["train.py", "test.py", "validate_setup.py"])
+def test_a_device_that_is_none_is_refused_in_one_line(command, write_config, tmp_path):
+    run = run_command(command, "--config", write_config(), "--device", "gpu", cwd=tmp_path)
+    assert run.returncode == 2
+    assert "'gpu': one of auto, cpu, cuda" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_run_folder_that_cannot_be_made_is_refused_in_one_line(write_config, tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    run = train("--config", write_config(), cwd=tmp_path)
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+    assert "runs" in run.stderr

@@ -92,8 +92,8 @@ def refused_with_output(run, code):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", ["no JSON"]),
-        (json.dumps(profile())[:-400], ["no JSON"]),
+        ("", ["not valid JSON"]),
+        (json.dumps(profile())[:-400], ["not valid JSON"]),
         ('{"a": 1}', ["no profile"]),
         (json.dumps(profile(schema_version=99)), ["schema version 99", "update"]),
         (json.dumps(profile()).replace("102.25", "NaN"), ["NaN"]),

@@ -220,8 +220,8 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", ["is no JSON"]),
-        ("{", ["is no JSON"]),
+        ("", ["is not valid JSON"]),
+        ("{", ["is not valid JSON"]),
         ("[]", ["is no profile"]),
         ('{"schema_version": 2}', ["schema version 2", "update the program"]),
         ('{"schema_version": 1, "config": {}}', ["is missing"]),

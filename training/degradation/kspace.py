@@ -59,15 +59,6 @@ def hard_data_consistency(kspace: Tensor, measured: Tensor, mask: Tensor) -> Ten
     return torch.where(mask.bool(), measured, kspace)
 
 
-def soft_data_consistency(kspace: Tensor, measured: Tensor, mask: Tensor, weight: float | Tensor) -> Tensor:
-    """k - lambda M (k - k0): a gradient step towards the measured samples; weight is lambda.
-
-    Equals `hard_data_consistency` at weight 1 and changes nothing at 0. The end-to-end variational network
-    (Sriram et al. 2020) learns the weight.
-    """
-    return kspace - weight * mask * (kspace - measured)
-
-
 def centre_crop(image: Tensor, size_hw: tuple[int, int]) -> Tensor:
     """The central (h, w) of an image (..., H, W), as fastMRI crops reconstructions.
 

@@ -84,5 +84,5 @@ def test_what_is_no_order_is_refused(damaged):
 
 def test_a_text_that_unfolds_without_end_is_refused():
     bomb = base64.b64encode(zlib.compress(bytes(65 * 2**20), 9)).decode()
-    with pytest.raises(AllocationOrderError, match=r"allocations\.order is cut short, or far too long"):
+    with pytest.raises(AllocationOrderError, match=r"allocations\.order is truncated, or far too long"):
         unpacked({**block(), "order": bomb})

@@ -113,7 +113,7 @@ def test_a_profile_made_with_accumulation_covers_a_run_without_but_not_the_other
     ("profile", "words"),
     [
         (None, "there is no profile"),
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "is no profile"),
         ("{}", "is no profile"),
         ('{"schema_version": 2, "config": {}}', "update the program"),

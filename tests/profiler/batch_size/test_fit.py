@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from swinmr_profiling.profiler.batch_size.budget import Budget, budget_of_card, has_bf16
+from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
 from swinmr_profiling.profiler.batch_size.fit import (
     BatchStatus,
     accumulation_bytes,
@@ -16,7 +16,6 @@ from swinmr_profiling.profiler.batch_size.fit import (
     training_reserved_bytes,
     validation_needed_bytes,
 )
-from swinmr_profiling.profiler.batch_size.gpus import find_gpu
 from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from tests.training_profiles import FP32, GIB, MIB, memory_model, replayed, setting, size_entry
 
@@ -51,17 +50,6 @@ def test_a_headroom_is_a_share(fields):
 def test_memory_is_never_negative():
     with pytest.raises(ValueError, match="never negative"):
         Budget("card", GIB, context_bytes=-1)
-
-
-def test_the_budget_of_a_card():
-    budget = budget_of_card(find_gpu("RTX 3090"), context_bytes=5)
-    assert (budget.name, budget.total_bytes, budget.context_bytes) == (
-        "GeForce RTX 3090",
-        24124 * MIB,
-        5,
-    )
-    assert budget.bf16_hardware is True
-    assert budget_of_card(find_gpu("T4")).bf16_hardware is False
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from swinmr_profiling.profiler.measure import machine_state
 from swinmr_profiling.profiler.measure.machine_state import (
     THROTTLE_REASONS,
-    StolenTime,
+    StealTime,
     governor_warning,
     gpu_warnings,
     load_warning,
@@ -53,7 +53,7 @@ def test_time_that_the_host_gave_to_others_is_said(monkeypatch, stolen, share):
     """98 s of ours, however long the rest of the machine idled: idleness is not what anybody took."""
     times = iter([cpu_times(10.0, 7.0), cpu_times(108.0, 7.0 + stolen, idle=1000.0)])
     monkeypatch.setattr(machine_state.psutil, "cpu_times", lambda: next(times))
-    warning = StolenTime().warning(4)
+    warning = StealTime().warning(4)
     assert (warning is None) is (share is None)
     if share:
         assert (warning.code, warning.batch_size) == ("time_stolen", 4)
@@ -65,7 +65,7 @@ def test_a_system_that_counts_no_stolen_time_says_nothing(monkeypatch):
         [SimpleNamespace(user=1.0, system=1.0, idle=1.0), SimpleNamespace(user=9.0, system=2.0, idle=1.0)]
     )
     monkeypatch.setattr(machine_state.psutil, "cpu_times", lambda: next(times))
-    assert StolenTime().warning(1) is None
+    assert StealTime().warning(1) is None
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_the_detail_is_one_line_of_bounded_length():
 @pytest.mark.parametrize(
     ("returncode", "kernel_killed", "kind", "words"),
     [
-        (-signal.SIGKILL, True, OOM, "killed by the kernel for want of host memory (SIGKILL)"),
+        (-signal.SIGKILL, True, OOM, "killed by the kernel: out of host memory (SIGKILL)"),
         (-signal.SIGKILL, False, KILLED, "the measuring process ended by SIGKILL"),
         # The counter rose for somebody else's process: these signals are not the kernel's.
         (-signal.SIGTERM, True, KILLED, "the measuring process ended by SIGTERM"),

@@ -26,8 +26,8 @@ def test_made_profiles_follow_the_schema(profile_schema):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ["is no JSON"]),
-        ("hello", ["is no JSON"]),
+        ("", ["is not valid JSON"]),
+        ("hello", ["is not valid JSON"]),
         ("[1, 2]", ["is no profile"]),
         ("{}", ["is no profile", "profile_model.py writes one"]),
         ('{"model": {"net_type": "swinir"}}', ["is no profile"]),
@@ -58,9 +58,9 @@ def test_what_is_no_profile(text, words):
 def test_a_file_cut_anywhere_is_refused(tmp_path):
     text = json.dumps(profile())
     for end in range(1, len(text) - 1, len(text) // 40):
-        with pytest.raises(ProfileFileError, match="no JSON"):
+        with pytest.raises(ProfileFileError, match="not valid JSON"):
             parse_profile(text[:end], "cut.json")
-    with pytest.raises(ProfileFileError, match="cut short"):
+    with pytest.raises(ProfileFileError, match="truncated"):
         parse_profile(text[:-20].rstrip("} \n"), "cut.json")
 
 

@@ -46,6 +46,12 @@ def markdown_text(view: ProfileView) -> str:
     training = training_table(view.sizes)
     if training is not None:
         lines += ["## The training step", "", *table(training), ""]
+    if view.architecture is not None and view.architecture.operators:
+        rows = [
+            ("operator", "MACs"),
+            *((name, words.count(macs)) for name, macs in view.architecture.operators),
+        ]
+        lines += ["## Operators with the most MACs", "", *table(rows), ""]
     if view.recommendations:
         lines += ["## Batch size to train with", "", *table(_recommendation_rows(view)), ""]
     if view.warnings:

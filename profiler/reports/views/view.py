@@ -22,6 +22,10 @@ from swinmr_profiling.profiler.reports.views.training_view import Recommendation
 OURS = "exact multiply-adds"
 
 
+# More rows are of no use beside the tree of modules; the JSON has all.
+TOP_OPERATORS = 10
+
+
 @dataclass(frozen=True)
 class CounterView:
     """What another counter says; figures are multiply-adds by that counter's convention."""
@@ -50,7 +54,7 @@ class Reconstruction:
 
 @dataclass(frozen=True)
 class Architecture:
-    """Counts of one forward pass of `input_shape`; a count is `measured`: nothing of it is estimated."""
+    """Counts of one forward pass of `input_shape`. operators: those with the most MACs, most first."""
 
     source: str
     input_shape: tuple[int, ...] | None
@@ -61,6 +65,7 @@ class Architecture:
     flops: int | None
     macs_convention: str
     by_kind: tuple[tuple[str, int], ...]
+    operators: tuple[tuple[str, int], ...]
     uncounted: tuple[tuple[str, int], ...]
     count_error: str | None
     tree: ModuleNode | None
@@ -172,6 +177,10 @@ def _view(profile: Fields, loaded: LoadedProfile) -> ProfileView:
     )
 
 
+def _most(counts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(counts, key=lambda one: -one[1])[:TOP_OPERATORS])
+
+
 def _architecture(block: Fields | None) -> Architecture | None:
     if block is None:
         return None
@@ -186,6 +195,7 @@ def _architecture(block: Fields | None) -> Architecture | None:
         flops=block.integer("flops"),
         macs_convention=OURS if convention is None else convention,
         by_kind=_counts(block.block("by_kind")),
+        operators=_most(_counts(block.block("by_operator"))),
         uncounted=_counts(block.block("uncounted_operators")),
         count_error=block.text("count_error"),
         tree=read_tree(block.block("by_module")),

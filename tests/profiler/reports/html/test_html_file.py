@@ -14,6 +14,7 @@ from swinmr_profiling.profiler.record.reading import ProfileFileError, parse_pro
 from swinmr_profiling.profiler.reports.charts.drawing import charts_of
 from swinmr_profiling.profiler.reports.charts.palette import MARKED
 from swinmr_profiling.profiler.reports.html.html_file import html_text
+from swinmr_profiling.profiler.reports.markdown_file import markdown_text
 from swinmr_profiling.profiler.reports.views.view import view_of
 from swinmr_profiling.profiler.reports.views.words import milliseconds
 from tests.made_profiles import MIB, ORIGINAL, failed, gpu, partial, profile, ran, recommended, with_training
@@ -316,3 +317,23 @@ def test_a_denoisers_sample_has_its_own_card():
     }
     page = Page(html_text(view(content))).text
     assert "400.00 G MACs 400,000,000,000 extrapolated ddim, 50 steps: 100 calls, 10,225.00 ms" in page
+
+
+def test_operators_with_the_most_macs_stand_beside_the_modules():
+    content = profile()
+    by_operator = {f"aten.op{number}": 1000 * number for number in range(12)} | {"aten.<b>": 5_500}
+    content["architecture"]["by_operator"] = by_operator
+    view = view_of(parse_profile(json.dumps(content), "p.json"))
+    # The ten with the most, most first: 11,000 down to 5,500 and on to 3,000.
+    names = [name for name, _ in view.architecture.operators]
+    assert names == [f"aten.op{number}" for number in (11, 10, 9, 8, 7, 6)] + ["aten.<b>"] + [
+        f"aten.op{number}" for number in (5, 4, 3)
+    ]
+    page, text = html_text(view), markdown_text(view)
+    table = page.split('<table id="operators">')[1].split("</table>")[0]
+    assert table.count("<tr>") == 11
+    assert "11,000" in table
+    assert "aten.&lt;b&gt;" in table
+    assert "2,000" not in table
+    assert "## Operators with the most MACs" in text
+    assert text.index("11,000") < text.index("5,500")

@@ -91,7 +91,7 @@ class Worker:
 
     def do_cross_check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Asks fvcore and thop, each in a process of its own (of this process's group: it dies with it)."""
-        from swinmr_profiling.profiler.counting.other_counters import cross_check
+        from swinmr_profiling.profiler.counting import cross_check
 
         checks = cross_check(
             request["config"],

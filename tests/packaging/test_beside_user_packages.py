@@ -249,7 +249,7 @@ from swinmr_profiling.models.registry import build_model
 
 for folder in (sys.argv[1], {str(REPOSITORY)!r}):
     os.chdir(folder)
-    model = {{"net_type": "custom", "target": "models.windows:NoSuchClass", "input_shapes": [[1, 8, 8]]}}
+    model = {{"net_type": "custom", "target": "models.swin.windows:NoSuchClass", "input_shapes": [[1, 8, 8]]}}
     try:
         build_model(config_from_dict({{"model": model}}, sys.argv[1]), trust_config=True)
     except ModelError as error:

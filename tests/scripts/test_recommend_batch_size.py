@@ -223,7 +223,7 @@ def damaged(**changes):
         ("", ["is not valid JSON"]),
         ("{", ["is not valid JSON"]),
         ("[]", ["is no profile"]),
-        ('{"schema_version": 2}', ["schema version 2", "update the program"]),
+        ('{"schema_version": 3}', ["schema version 3", "update the program"]),
         ('{"schema_version": 1, "config": {}}', ["is missing"]),
         (
             profile(config_file="configs/own.json"),

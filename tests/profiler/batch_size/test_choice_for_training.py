@@ -116,7 +116,7 @@ def test_a_profile_made_with_accumulation_covers_a_run_without_but_not_the_other
         ("{", "is not valid JSON"),
         ("[]", "is no profile"),
         ("{}", "is no profile"),
-        ('{"schema_version": 2, "config": {}}', "update the program"),
+        ('{"schema_version": 3, "config": {}}', "update the program"),
         ({"schema_version": 1, "config": {}}, "says nothing about the memory of training"),
         ({**PROFILE, "recommendation": {"training": [{"budget": {}}]}}, "is damaged .*total_bytes"),
         ({**PROFILE, "recommendation": {"training": [1]}}, "is damaged"),

@@ -67,12 +67,9 @@ class Timing(Block):
     def _few_runs_have_no_spread(self) -> Timing:
         if (self.std_ms is None) != (self.num_runs < MIN_RUNS_FOR_DEVIATION):
             raise ValueError("std_ms is null with fewer than 2 runs, and known from 2 on")
-        if self.num_processes == 1 and (self.ci95_median_ms is None) != (
-            self.num_runs < MIN_RUNS_FOR_INTERVAL
-        ):
-            raise ValueError(
-                "ci95_median_ms is null with fewer than 6 runs of one process, and known from 6 on"
-            )
+        few = self.num_processes == 1 and self.num_runs < MIN_RUNS_FOR_INTERVAL
+        if (self.ci95_median_ms is None) != few:
+            raise ValueError("ci95_median_ms is null with fewer than 6 runs of one process, and known otherwise")
         return self
 
 

@@ -240,6 +240,8 @@ def timing_warnings(samples: Sequence[float]) -> list[TimingWarning]:
     elif has_outliers(samples):
         found.append(TimingWarning.OUTLIERS)
     limit = NOISY_IQR_SHARE * statistics.median(samples)
-    if spread > limit * (1 + IQR_RELATIVE_STANDARD_ERROR / math.sqrt(len(samples))):
+    # Of fewer runs the inter-quartile range is not reported, so nothing is said of it either.
+    known = len(samples) >= LEAST_RUNS["iqr_ms"]
+    if known and spread > limit * (1 + IQR_RELATIVE_STANDARD_ERROR / math.sqrt(len(samples))):
         found.append(TimingWarning.NOISY)
     return found

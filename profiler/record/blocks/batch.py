@@ -69,7 +69,9 @@ class Timing(Block):
             raise ValueError("std_ms is null with fewer than 2 runs, and known from 2 on")
         few = self.num_processes == 1 and self.num_runs < MIN_RUNS_FOR_INTERVAL
         if (self.ci95_median_ms is None) != few:
-            raise ValueError("ci95_median_ms is null with fewer than 6 runs of one process, and known otherwise")
+            raise ValueError(
+                "ci95_median_ms is null with fewer than 6 runs of one process, and known otherwise"
+            )
         return self
 
 

@@ -299,6 +299,13 @@ def test_modes_matter_from_five_percent_however_sharp_they_are(slow_ms, expected
     assert timing_warnings([100.0, slow_ms] * 25) == expected
 
 
+@pytest.mark.parametrize(
+    ("samples", "expected"), [([50.0, 100.0, 300.0], []), ([50.0, 60.0, 140.0, 150.0], [NOISY])]
+)
+def test_three_runs_have_no_inter_quartile_range_to_warn_of(samples, expected):
+    assert timing_warnings(samples) == expected
+
+
 @pytest.mark.parametrize(("half_spread", "expected"), [(11.0, []), (12.0, [NOISY])])
 def test_the_threshold_of_noise_by_hand(half_spread, expected):
     # 101 values evenly from 100 - h to 100 + h: the inter-quartile range is h, 10 % + 1.166 sqrt(1/101) of it

@@ -22,8 +22,8 @@ from swinmr_profiling.training.run.checkpoints import read_checkpoint
 from swinmr_profiling.training.run.loop import TrainingRun
 from swinmr_profiling.training.run.stopping import StopRequest
 from swinmr_profiling.training.setup.step_memory import estimate_step
-from swinmr_profiling.training.step import training_step
 from swinmr_profiling.training.step.losses import DenoisingLoss, WeightedTarget, build_loss
+from swinmr_profiling.training.step.training_step import training_step
 from tests.conftest import REPOSITORY
 from tests.training.conftest import TINY_RUN, merged
 from tests.training.run.test_loop import StopBefore, assert_same_bits

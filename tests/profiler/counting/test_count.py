@@ -181,3 +181,15 @@ def test_functions_compiled_inside_the_model_run_eagerly():
 
     report = count_forward(Network(), (X,))
     assert (report.macs, report.counted_on) == (160, "meta")
+
+
+@pytest.mark.parametrize(("rows", "macs"), [(25, 0), (26, 26 * 3 * 4)])
+def test_distances_are_products_from_26_rows_on(rows, macs):
+    """torch's own rule: up to 25 rows on either side it takes differences."""
+
+    class Distances(nn.Module):
+        def forward(self, x, y):
+            return torch.cdist(x, y)
+
+    assert count_forward(Distances(), (torch.randn(rows, 4), torch.randn(3, 4))).macs == macs
+    assert count_forward(Distances(), (torch.randn(3, 4), torch.randn(rows, 4))).macs == macs

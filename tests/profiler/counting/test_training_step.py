@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.counting import count_forward, count_training_step, forward_backward
+from swinmr_profiling.profiler.counting.attention_formulas import attention_backward
 
 
 def differentiable(*shape: int) -> torch.Tensor:
@@ -73,6 +74,30 @@ def test_attention_costs_three_times_the_forward():
     forward, training = count_both(Attention(), inputs)
     assert training.macs == 3 * forward.macs == 3 * 17_920
     assert training.recomputed_macs == 0
+
+
+def test_queries_and_values_may_be_of_different_widths():
+    """Scores 4 x 6, widths 8 (queries, keys) and 3 (values): forward 24 (8 + 3), backward 24 (2 x 8 + 2 x 3)."""
+    inputs = (differentiable(1, 1, 4, 8), differentiable(1, 1, 6, 8), differentiable(1, 1, 6, 3))
+    forward, training = count_both(Attention(), inputs)
+    assert forward.macs == 264
+    assert training.macs == 264 + 528
+
+
+@pytest.mark.parametrize(
+    ("wanted", "macs"),
+    # dV = P'dO costs 24 x 3 alone; dQ and dK need dP = dO V' (24 x 3) and one product of 24 x 8 each.
+    [
+        ((True, True, True), 528),
+        ((False, False, True), 72),
+        ((True, False, False), 264),
+        ((False, True, True), 336),
+    ],
+)
+def test_the_fused_backward_makes_the_products_that_are_wanted(wanted, macs):
+    q, k, v = (torch.empty(shape, device="meta") for shape in ((1, 1, 4, 8), (1, 1, 6, 8), (1, 1, 6, 3)))
+    work = attention_backward((q, k, v), v, q, k, v, grad_input_mask=wanted)
+    assert work == {"attention": macs, "recomputed": 24 * 8}
 
 
 def test_a_fused_attention_backward_computes_the_scores_again():

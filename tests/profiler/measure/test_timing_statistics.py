@@ -14,6 +14,7 @@ from swinmr_profiling.profiler.measure.timing_statistics import (
     median_interval,
     quantile,
     rank_difference,
+    spread_without_drift,
     summarise,
     timing_warnings,
 )
@@ -314,3 +315,8 @@ def test_the_threshold_of_noise_by_hand(half_spread, expected):
     np.random.default_rng(1).shuffle(series)
     assert interquartile_range(series.tolist()) == pytest.approx(half_spread)
     assert timing_warnings(series.tolist()) == expected
+
+
+def test_the_spread_around_a_drift_by_hand():
+    """Differences 1, 2, 3, 4: quartiles 1.75 and 3.25; independent noise makes them sqrt(2) times too wide."""
+    assert spread_without_drift([0.0, 1.0, 3.0, 6.0, 10.0]) == pytest.approx(1.5 / 2**0.5)

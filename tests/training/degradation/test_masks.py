@@ -61,6 +61,11 @@ def test_lines_are_whole_columns_and_the_centre_is_full():
         # 8 of 100 lines around line 50: 46 to 53.
         assert mask[0, 46:54].all()
     assert central_lines(100, 0.08, 0.25) == slice(46, 54)
+    # The zero frequency is line 4 of 8 and of 9 (fftshift): it lies in the middle, or right of it.
+    assert central_lines(8, 0.375, 0.5) == slice(3, 6)
+    assert central_lines(8, 0.25, 0.5) == slice(3, 5)
+    assert central_lines(9, 1 / 3, 0.5) == slice(3, 6)
+    assert central_lines(9, 0.2, 0.5) == slice(3, 5)
     # 7 of 64 lines are asked for, but a share of 0.1 has room for 6 only.
     assert central_lines(64, 0.11, 0.1) == slice(29, 35)
 

@@ -69,7 +69,15 @@ def test_one_step_of_plain_gradient_descent_by_hand():
     assert state.ema.module.weight.item() == pytest.approx(0.9 * 1.4 + 0.1 * second)
 
 
-def test_accumulation_equals_one_large_batch():
+PLAIN_DESCENT = {
+    "training.optimizer": {"type": "sgd", "lr": 1.0, "momentum": 0.0},
+    "training.scheduler": {"type": "none"},
+}
+
+
+# The first step of Adam is the same for gradients of any scale; plain descent is not.
+@pytest.mark.parametrize("changes", [None, PLAIN_DESCENT], ids=["adam", "descent"])
+def test_accumulation_equals_one_large_batch(changes):
     torch.manual_seed(0)
     one, two = nn.Linear(3, 2), nn.Linear(3, 2)
     two.load_state_dict(one.state_dict())
@@ -77,8 +85,8 @@ def test_accumulation_equals_one_large_batch():
     large = MicroBatch(
         (torch.cat([b.inputs[0] for b in small]),), torch.cat([b.target for b in small]), ["all"]
     )
-    accumulated = training_step(state_of(one), StepSettings("cpu", accumulate=4), small)
-    at_once = training_step(state_of(two), StepSettings("cpu"), [large])
+    accumulated = training_step(state_of(one, changes), StepSettings("cpu", accumulate=4), small)
+    at_once = training_step(state_of(two, changes), StepSettings("cpu"), [large])
     torch.testing.assert_close(accumulated.loss, at_once.loss)
     torch.testing.assert_close(one.weight, two.weight)
 
@@ -97,19 +105,56 @@ def test_only_as_many_micro_batches_are_taken_as_needed():
 
 def test_clipping_limits_the_norm_and_reports_it_unclipped():
     module = nn.Linear(3, 2, bias=False)
-    state = state_of(
-        module,
-        {
-            "training.optimizer": {"type": "sgd", "lr": 1.0, "momentum": 0.0},
-            "training.scheduler": {"type": "none"},
-        },
-    )
+    state = state_of(module, PLAIN_DESCENT)
     [batch] = batches(1)
     before = module.weight.detach().clone()
     gradient = torch.autograd.grad((module(batch.inputs[0]) - batch.target).square().mean(), module.weight)[0]
     outcome = training_step(state, StepSettings("cpu", clip_norm=0.01), [batch])
     assert outcome.grad_norm.item() == pytest.approx(gradient.norm().item(), rel=1e-5)
     assert (before - module.weight).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_scaled_gradients_are_unscaled_before_they_are_clipped():
+    """fp16's scaler makes them 1024 times too large; the norm that is reported and clipped is the gradients' own."""
+    module = nn.Linear(3, 2, bias=False)
+    state = state_of(module, PLAIN_DESCENT)
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    [batch] = batches(1)
+    before = module.weight.detach().clone()
+    gradient = torch.autograd.grad((module(batch.inputs[0]) - batch.target).square().mean(), module.weight)[0]
+    norm = gradient.norm().item()
+    outcome = training_step(state, StepSettings("cpu", clip_norm=2 * norm), [batch])
+    assert outcome.grad_norm.item() == pytest.approx(norm, rel=1e-5)
+    # Below the limit nothing is clipped, so the step is the whole gradient.
+    torch.testing.assert_close(module.weight.detach(), before - gradient)
+
+
+def test_devices_average_gradients_once_a_step(tmp_path):
+    """DistributedDataParallel would average with each of the three micro-batches."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
+    try:
+        averaged = []
+
+        def hook(_, bucket):
+            averaged.append(bucket.buffer().clone())
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+
+        config = config_from_dict(merged(TINY_RUN, {"training.gradient": {}, **PLAIN_DESCENT}))
+        module = nn.Linear(3, 2, bias=False)
+        before = module.weight.detach().clone()
+        parallel = nn.parallel.DistributedDataParallel(module)
+        parallel.register_comm_hook(None, hook)
+        state = build_state(config, module, SquaredDifference(), total_steps=10, wrap=lambda _: parallel)
+        training_step(state, StepSettings("cpu", accumulate=3), batches(3))
+    finally:
+        torch.distributed.destroy_process_group()
+    assert len(averaged) == 1
+    # What was averaged is the sum over all three, and the step was made with it.
+    torch.testing.assert_close(module.weight.detach(), before - averaged[0].view(2, 3))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -152,12 +197,15 @@ def test_autocast_reaches_the_network_and_not_the_loss():
 
     class InFloat32(SquaredDifference):
         def forward(self, output, target):
+            # A product, which autocast would make in bf16 whatever it is given.
+            seen["loss"] = (output.float() @ torch.eye(2)).dtype
             return super().forward(output.float(), target)
 
     state = state_of(Watch(3, 2))
     state.loss = InFloat32()
     outcome = training_step(state, StepSettings("cpu", torch.bfloat16), batches(1))
     assert seen["output"] is torch.bfloat16
+    assert seen["loss"] is torch.float32
     assert outcome.loss.dtype is torch.float32
 
 

@@ -11,8 +11,7 @@ from swinmr_profiling.profiler.batch_size.gpus import same_card
 from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.reading import MissingProfileError, ProfileFileError, load_profile
-
-MIB = 2**20
+from swinmr_profiling.profiler.record.units import MIB
 
 
 class BatchSizeError(ValueError):

@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from swinmr_profiling.profiler.record.units import GIB, MIB
+
 CARDS = Path(__file__).with_name("gpus.json")
-MIB = 2**20
-GIB = 2**30
 
 UNIT_BYTES = {
     "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-MIB = 2**20
+from swinmr_profiling.profiler.record.units import MIB
 
 
 def describe_parameters(module: nn.Module) -> dict[str, Any]:

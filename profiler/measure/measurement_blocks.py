@@ -12,9 +12,9 @@ from swinmr_profiling.profiler.measure.process_statistics import (
 )
 from swinmr_profiling.profiler.measure.timing_statistics import TimingWarning, interval_share, summarise
 from swinmr_profiling.profiler.record.failures import Failure
+from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 
-MIB = 2**20
 # cudnn.benchmark tries algorithms with large workspaces in the first run: a cold peak a tenth above the warm one
 # is that, and it is what decides whether the first step fits.
 COLD_SPIKE_SHARE = 0.10

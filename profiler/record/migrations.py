@@ -14,10 +14,9 @@ from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError, i
 from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
 from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, shares_as_json
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
+from swinmr_profiling.profiler.record.units import GIGA, MIB
 
 ORIGINAL_SCRIPT = 0
-MIB = 2**20
-GIGA = 1e9
 FVCORE = "fvcore"
 TIMINGS = ("mean_ms", "std_ms", "min_ms", "max_ms", "median_ms")
 IMPORTED_REASON = "imported from the original script, which recorded no more"

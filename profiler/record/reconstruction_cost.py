@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.profiler.record.units import GIGA
 
-GIGA = 1e9
 WHAT = (
     "one sample of one image: calls of the denoiser alone; the sampler's own arithmetic, data consistency and further "
     "samples of the slice come on top"

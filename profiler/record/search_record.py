@@ -10,8 +10,8 @@ from typing import Any
 
 from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from swinmr_profiling.profiler.record.failures import Failure
+from swinmr_profiling.profiler.record.units import MIB
 
-MIB = 2**20
 # A larger batch may take a little less: cuDNN chooses other algorithms. More than this less is no measurement.
 MONOTONE_SHARE, MONOTONE_BYTES = 0.02, 40 * MIB
 

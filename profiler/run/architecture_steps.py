@@ -7,6 +7,7 @@ from typing import Any
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.record.reconstruction_cost import reconstruction_cost
+from swinmr_profiling.profiler.record.units import GIGA
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import (
     print_counters,
@@ -17,7 +18,6 @@ from swinmr_profiling.profiler.reports.console.terminal import (
 )
 from swinmr_profiling.profiler.run.context import RunContext
 
-GIGA = 1e9
 COUNTED_FIELDS = (
     "macs_complex_as_one", "by_kind", "by_operator", "by_operator_complex_as_one", "by_module",
     "uncounted_operators", "elementwise_flops", "softmax_macs", "counted_on", "note",

@@ -14,11 +14,11 @@ from swinmr_profiling.profiler.measure.host_memory import available_bytes
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement_blocks import activation_bytes
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory
+from swinmr_profiling.profiler.record.units import MIB
 
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8, 16)
 # On a CPU the default sweep of a large network would take an hour that nobody asked for.
 DEFAULT_SWEEP_LIMIT_S = 120.0
-MIB = 2**20
 
 
 @dataclass(frozen=True)

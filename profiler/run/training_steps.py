@@ -25,6 +25,7 @@ from swinmr_profiling.profiler.record.search_record import (
     SearchResult,
     falling_memory,
 )
+from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.measured_training import print_training
 from swinmr_profiling.profiler.run.card_budgets import own_workspaces
@@ -34,7 +35,6 @@ from swinmr_profiling.profiler.run.prediction_steps import config_of_training
 OpenProbes = Callable[[RunContext], TrainingProbes]
 # Failures that answer the question; the others are a defect of the run.
 ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)
-MIB = 2**20
 # As for inference: a first step a tenth above the later ones is libraries trying algorithms.
 COLD_SPIKE_SHARE = 0.10
 

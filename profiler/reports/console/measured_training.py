@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.profiler.reports.console.terminal import Console
-
-MIB = 2**20
 
 
 def print_training(console: Console, size: int, block: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ import textwrap
 from typing import Any, TextIO
 
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
+from swinmr_profiling.profiler.record.units import GIGA, MIB
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 
 WIDTH = 80
@@ -21,8 +22,6 @@ LEAST_WIDTH = 40
 GREEN, RED, YELLOW, RESET = "\033[32m", "\033[31m", "\033[33m", "\033[0m"
 # A broken pipe, a hung-up terminal.
 NOBODY_READS = (errno.EPIPE, errno.EIO)
-MIB = 2**20
-GIGA = 1e9
 
 
 def takes_colour(stream: TextIO) -> bool:

@@ -67,12 +67,18 @@ def wheel(copied_checkout, tmp_path_factory):
 
 
 def new_environment(folder, *what):
-    """A virtual environment that also sees this one's packages, with the package installed; its interpreter."""
+    """A virtual environment that also sees this one's other packages, with the package installed; its interpreter."""
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin/python"
     paths = {"base": str(folder), "platbase": str(folder)}
     own_packages = Path(sysconfig.get_path("purelib", "venv", vars=paths))
-    line = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    # All but the package itself, which may be installed here too and would be found before an editable one.
+    others = folder / "packages_of_the_tests"
+    others.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "swinmr_profiling" not in entry.name:
+            (others / entry.name).symlink_to(entry)
+    line = f"import site; site.addsitedir({str(others)!r})\n"
     (own_packages / "packages_of_the_tests.pth").write_text(line)
     install = [
         "install",

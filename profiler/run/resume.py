@@ -31,15 +31,14 @@ def read_earlier(path: Path | None) -> dict[str, Any] | None:
         raise ResumeError("--resume needs the file of an earlier run: --output FILE, not -")
     try:
         loaded = load_profile(path)
-        if loaded.imported:
-            raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
-        check_written(loaded.content)
     except MissingProfileError:
         return None
     except ProfileFileError as error:
         raise ResumeError(f"--resume: {error}") from error
-    except ResumeError:
-        raise
+    if loaded.imported:
+        raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
+    try:
+        check_written(loaded.content)
     except ValueError as error:
         raise ResumeError(f"--resume: {path} is damaged ({error}): use another --output") from error
     return loaded.content

@@ -113,6 +113,7 @@ class ProfileArguments(argparse.Namespace):
                 devices=self.devices,
                 measure=True if self.measure_training else None,
                 steps=self.training_steps,
+                cache=not self.no_cache,
             ),
             command_line=tuple(command_line),
         )
@@ -195,6 +196,9 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
     ))  # fmt: skip
     add("--training-steps", type=training_steps, default=DEFAULT_TRAINING_STEPS, metavar="N", help=(
         f"optimizer steps of each measured training ({DEFAULT_TRAINING_STEPS} at least, the default)"
+    ))  # fmt: skip
+    add("--no-cache", action="store_true", help=(
+        "trace for the prediction anew and keep no traces (else: in ~/.cache/swinmr-profiling, 100 MiB at most)"
     ))  # fmt: skip
     add_budget_options(parser)
     add("--list-gpus", action="store_true", help="list the known GPUs and exit")

@@ -48,7 +48,7 @@ def test_trains_to_the_end_and_says_what_it_did(write_config, tmp_path):
     assert "step 6 of 6" in again.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_signal_to_the_whole_group_saves_and_the_same_command_goes_on(write_config, tmp_path, number):
     """A terminal's Ctrl-C and torchrun's SIGTERM reach the loader processes too."""
     config = write_config({"training.total_steps": 100_000, "data.num_workers": 2})

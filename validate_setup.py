@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from swinmr_profiling.profiler.options.option_types import device
@@ -112,4 +112,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -37,6 +37,34 @@ def check_writable(file: str | Path, what: str, *, for_devices: str = "") -> Non
     except OSError as error:
         no_file = isinstance(error, UnfitNameError) and error.errno != errno.EISDIR
         raise OutputError(f"{what} {file}: {reason(error)}{for_devices if no_file else ''}") from error
+
+
+Named = Sequence[tuple[str, "str | Path | None"]]
+
+
+def distinct(outputs: Named, inputs: Named = ()) -> None:
+    """Refuses an output that is another output or an input, however it is spelt: one would replace the other.
+
+    outputs, inputs: (what names it, file), None and "-" for no file. Raises OutputError.
+    """
+    seen: dict[object, str] = {place: what for what, file in inputs for place in _places(file)}
+    for what, file in outputs:
+        places = _places(file)
+        for place in places:
+            if place in seen:
+                raise OutputError(f"{what} and {seen[place]} name the same file: {file}")
+        seen |= dict.fromkeys(places, what)
+
+
+def _places(file: str | Path | None) -> list[object]:
+    """What tells a file from others: where its links lead, and its inode (of a hard link, or in another case)."""
+    if file is None or str(file) == "-":
+        return []
+    places: list[object] = [os.path.realpath(file)]
+    with suppress(OSError, ValueError):  # it is not there yet
+        found = os.stat(file)
+        places.append((found.st_dev, found.st_ino))
+    return places
 
 
 @contextmanager

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import torch
 from torch import nn
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.scripts.counter_cases import CASES
@@ -287,4 +287,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

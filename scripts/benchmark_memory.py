@@ -17,7 +17,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config  # noqa: E402
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
@@ -107,4 +107,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines
 
@@ -64,4 +64,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -25,7 +25,7 @@ import psutil
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters  # noqa: E402
 
 PROFILE_MODEL = REPOSITORY / "scripts/profile_model.py"
@@ -141,4 +141,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -33,7 +33,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, write_text
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.models.swin.swinir import SwinIR
@@ -322,4 +322,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from swinmr_profiling.configs.atomic_files import check_writable, write_text
 from swinmr_profiling.profiler.record.earlier_results import EarlierResults, ResultsOf
@@ -79,17 +80,30 @@ class ResultFile:
         if replace and self.earlier is not None:
             self.earlier.are_replaced()
         if self.path is None:
-            sys.stdout.write(to_text(content, ascii_only=True))
-            sys.stdout.flush()
-            return None
+            try:
+                sys.stdout.write(to_text(content, ascii_only=True))
+                sys.stdout.flush()
+                return None
+            except OSError as error:  # a full disk behind it, a reader that went away
+                self.last_error = error
+                _drop_the_rest_of(sys.stdout)
+                return self._elsewhere(content, "profile.json")
         self.kept_earlier = self._has_nothing_new(content)
-        if self.save(content):
-            return None
+        return None if self.save(content) else self._elsewhere(content, self.path.name)
+
+    def _elsewhere(self, content: dict[str, Any], name: str) -> str:
         reason = self.last_error.strerror or str(self.last_error)
         try:
-            folder = Path(tempfile.mkdtemp(prefix="profile-"))
-            write_text(folder / self.path.name, to_text(content))
-            return f"{self.path} cannot be written ({reason}): the result is in {folder / self.path.name}"
+            file = Path(tempfile.mkdtemp(prefix="profile-")) / name
+            write_text(file, to_text(content))
+            return f"{self.name} cannot be written ({reason}): the result is in {file}"
         except OSError:
             sys.stderr.write(to_text(content, ascii_only=True))
-            return f"{self.path} cannot be written ({reason}), nor the temporary folder: the result is above"
+            return f"{self.name} cannot be written ({reason}), nor the temporary folder: the result is above"
+
+
+def _drop_the_rest_of(stream: TextIO) -> None:
+    """What is still buffered would fail once more when Python exits, and change the exit status."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())

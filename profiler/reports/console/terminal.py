@@ -13,6 +13,7 @@ import sys
 import textwrap
 from typing import Any, TextIO
 
+from swinmr_profiling.configs.printable import complain, printable
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
 from swinmr_profiling.profiler.record.units import GIGA, MIB
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
@@ -58,11 +59,11 @@ class Console:
         self.failed = False  # part of the report was lost, on a full disk for example
 
     def line(self, text: str = "") -> None:
-        for part in wrapped(text, self.width):
+        for part in wrapped(printable(text), self.width):
             self._write(part)
 
     def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
-        first, *rest = wrapped(f"{' ' * indent}{mark} {text}", self.width)
+        first, *rest = wrapped(printable(f"{' ' * indent}{mark} {text}"), self.width)
         if self.coloured:
             first = first.replace(mark, f"{colour}{mark}{RESET}", 1)
         for part in (first, *rest):
@@ -121,7 +122,7 @@ class QuietConsole(Console):
 
     def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
         if mark != "✓":
-            print(f"{mark} {text}", file=sys.stderr)
+            complain(f"{mark} {text}")
 
 
 def milliseconds(timing: dict[str, Any]) -> str:

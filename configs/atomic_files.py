@@ -6,13 +6,19 @@ sockets are refused, and so is the file that the command's own output goes to (`
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+# What begins a formula in a spreadsheet.
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 class OutputError(ValueError):
@@ -97,6 +103,22 @@ def write_text(file: Path, text: str) -> None:
         # A name that is no valid text holds lone surrogates, which UTF-8 lacks; as \udcff they are what JSON
         # writes for them.
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+
+
+def table_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """CSV (RFC 4180) with figures as they are in the JSON."""
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    writer.writerow([_cell(name) for name in header])
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return stream.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A spreadsheet takes a text that starts with one of these for a formula and runs it."""
+    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
+        return f"'{value}"
+    return value
 
 
 def reason(error: OSError) -> str:

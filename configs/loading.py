@@ -14,9 +14,9 @@ from swinmr_profiling.configs.error_report import check
 from swinmr_profiling.configs.field_types import RelativeToConfig, Section
 from swinmr_profiling.configs.frequency_loss import frequency_loss_note
 from swinmr_profiling.configs.imports import folder_name, import_options, is_option_file
-from swinmr_profiling.configs.printable import printable
 from swinmr_profiling.configs.schema import ExperimentConfig
 from swinmr_profiling.configs.spellings import adopt_spellings
+from swinmr_profiling.configs.standard_streams import printable
 
 
 @dataclass(frozen=True)

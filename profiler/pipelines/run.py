@@ -10,7 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, distinct, reason, write_text
-from swinmr_profiling.configs.printable import complain
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.pipelines.command_line import PipelineArguments
@@ -76,7 +76,7 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
         return EXIT_BAD_INPUT
     if result.path is not None and not message:
         console.line()
-        console.good(f"Results saved to: {parsed.output}", indent=0)
+        console.good(f"Results saved to: {result.name if result.moved else parsed.output}", indent=0)
     if parsed.csv:
         _write(parsed.csv, lambda file: write_text(file, csv_text(records)))
     if parsed.chart:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from swinmr_profiling.configs.atomic_files import replacing
-from swinmr_profiling.configs.printable import complain
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
 from swinmr_profiling.profiler.record.failures import first_lines
 from swinmr_profiling.profiler.record.memory_fingerprint import canonical

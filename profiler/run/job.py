@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from swinmr_profiling.configs import LoadedConfig
-from swinmr_profiling.configs.printable import complain
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3
 from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError

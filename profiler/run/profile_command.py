@@ -12,7 +12,7 @@ from pathlib import Path
 
 from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, distinct
-from swinmr_profiling.configs.printable import complain
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
     compare_files,
@@ -121,9 +121,9 @@ def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: st
         traceback.print_exc()
         return Outcome(config, EXIT_UNEXPECTED, None, "see the traceback above")
     # A disk that refused the file has been reported: there is nothing on it to compare.
-    written = result.content is not None and not result.kept_earlier and file.is_file()
+    written = result.content is not None and not result.kept_earlier and result.path.is_file()
     reason = None if result.content is None else result.content["status_reason"]
-    return Outcome(config, code, file if written else None, reason)
+    return Outcome(config, code, result.path if written else None, reason)
 
 
 def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
@@ -154,7 +154,7 @@ def _profile(
     for message in loaded.messages:
         complain(message)
     result = ResultFile(output, partial(profile_results, failures=parsed.resume))
-    result.prepare()
+    result.prepare(goes_on=parsed.resume)
     console = _console(parsed, result)
     options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
     code = run_profile(loaded, options, console, result)

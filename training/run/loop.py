@@ -15,10 +15,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from swinmr_profiling.configs.atomic_files import check_writable
+from swinmr_profiling.configs.output_claims import Claim, claim
 from swinmr_profiling.training.data.skipping import SkippedSample
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.run.batch_stream import BatchStream
-from swinmr_profiling.training.run.checkpoints import CheckpointError
+from swinmr_profiling.training.run.checkpoints import LAST, CheckpointError
 from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError
 from swinmr_profiling.training.run.run_log import LOG_NAME, RunLog
 from swinmr_profiling.training.run.run_state import RunState
@@ -68,6 +69,7 @@ class TrainingRun(RunState):
         state = self.state
         self.checkpoints.check_writable()
         check_writable(self.folders.logs / LOG_NAME, "the log")
+        held = self._claim_folder()
         log = self._open_log() if self.world.is_first else None
         stopped_by: str | None = None
         seen, started = 0, time.perf_counter()
@@ -118,6 +120,8 @@ class TrainingRun(RunState):
             finally:
                 if log is not None:
                     log.close()
+                if held is not None:
+                    held.release()
         return TrainingResult(
             step=state.step,
             total_steps=self.total_steps,
@@ -130,6 +134,16 @@ class TrainingRun(RunState):
             messages=self.messages,
             skipped=list(self.skipped.samples.values()),
         )
+
+    def _claim_folder(self) -> Claim | None:
+        """The right to write this run's folder. Raises CheckpointError, in every process, where another run has it."""
+        held = claim(self.folders.checkpoints / LAST) if self.world.is_first else None
+        if self.world.any(self.world.is_first and held is None):
+            raise CheckpointError(
+                f"{self.folders.checkpoints}: another run is training there: wait for its end, or take another "
+                "experiment_name"
+            )
+        return held
 
     def _open_log(self) -> RunLog:
         options = self.config.logging

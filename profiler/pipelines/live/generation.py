@@ -17,7 +17,8 @@ import torch
 from tqdm import tqdm
 
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, replacing, write_text
-from swinmr_profiling.configs.printable import complain
+from swinmr_profiling.configs.output_claims import claim_free_folder
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS, resolve_device
 from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME, refuse_code
 from swinmr_profiling.profiler.pipelines.defined.libraries import require_library
@@ -166,6 +167,10 @@ def generate_images_sequential(
     wanted = GenerationSettings(prompt, **settings)
     folder = Path(output_dir) if output_dir is not None else OUTPUTS / _timestamp()
     check_writable(folder / CONFIG_NAME, "the list of images")
+    asked = folder
+    folder, held = claim_free_folder(asked, CONFIG_NAME)
+    if folder != asked:
+        complain(f"warning: another run is writing {asked}: this one writes {folder}")
     started = datetime.now().isoformat(timespec="seconds")
     entries: list[dict[str, Any]] = []
     images: list[Any] = []
@@ -189,6 +194,7 @@ def generate_images_sequential(
         images.append(image)
         content = {"timestamp": started, "prompt": prompt, "settings": asdict(wanted), "models": entries}
         write_text(folder / CONFIG_NAME, to_text(content))
+    held.release()
     return [{**entry, "image": image} for entry, image in zip(entries, images, strict=True)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swinmr_profiling.configs.printable import table_text
+from swinmr_profiling.configs.atomic_files import table_text
 
 RUN_COLUMNS = (
     *("pipeline", "num_inference_steps", "scheduler", "guidance_scale", "is_guided", "batch", "precision"),

@@ -13,7 +13,7 @@ import sys
 import textwrap
 from typing import Any, TextIO
 
-from swinmr_profiling.configs.printable import complain, printable
+from swinmr_profiling.configs.standard_streams import complain, printable
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
 from swinmr_profiling.profiler.record.units import GIGA, MIB
 from swinmr_profiling.profiler.record.warnings import ProfileWarning

@@ -80,8 +80,8 @@ def chosen_batch_size(config, parsed: argparse.Namespace, world):
     """What the profile recommends for this device. Raises BatchSizeError."""
     import torch
 
+    from swinmr_profiling.models.host_memory import available_bytes
     from swinmr_profiling.profiler.batch_size.choice_for_training import Device, choose_batch_size
-    from swinmr_profiling.profiler.measure.host_memory import available_bytes
     from swinmr_profiling.training.step.losses import build_loss
 
     if world.device.type == "cuda":

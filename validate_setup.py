@@ -54,7 +54,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def available_bytes() -> int:
     """Host memory that can still be taken, under the cgroup's limit."""
-    from swinmr_profiling.profiler.measure.host_memory import available_bytes as host_available_bytes
+    from swinmr_profiling.models.host_memory import available_bytes as host_available_bytes
 
     return host_available_bytes()
 

@@ -11,6 +11,7 @@ from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.size_guard import refuse_too_large, told_as_model_error
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.models.timm_network import build_timm
 from swinmr_profiling.models.unet_denoiser import build_unet_denoiser
@@ -78,12 +79,20 @@ BUILDERS: dict[str, Callable[[ExperimentConfig], BuiltModel]] = {
 }
 
 
+# They make their network without data anyway.
+CHECKED_BY_THEMSELVES = ("diffusers",)
+
+
 def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> BuiltModel:
     """Builds the network that a config names, on the CPU, with torch's current RNG state.
 
     trust_config allows a `custom` network, whose target is imported and run.
     Raises ModelError (one line: what is wrong, what to do) for what cannot be built.
     """
-    if config.model.net_type == "custom":
-        return build_custom(config, trust_config=trust_config)
-    return BUILDERS[config.model.net_type](config)
+    kind = config.model.net_type
+    with told_as_model_error(f"model: the {kind} network"):
+        if kind == "custom":
+            return build_custom(config, trust_config=trust_config)
+        if kind not in CHECKED_BY_THEMSELVES:
+            refuse_too_large(lambda: BUILDERS[kind](config).module)
+        return BUILDERS[kind](config)

@@ -20,7 +20,7 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
     measurement_warnings,
     perceptual_metric_block,
 )
-from swinmr_profiling.profiler.record.failures import FailureKind
+from swinmr_profiling.profiler.record.failures import FailureKind, says_memory
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import (
@@ -97,7 +97,11 @@ def measure_perceptual_metric(context: RunContext) -> None:
 
 def failed_sizes(batch_profiling: dict[str, Any]) -> list[str]:
     """Batch sizes that failed for another reason than memory."""
-    return [size for size, block in batch_profiling.items() if block.get("error", "OOM") not in ANSWERS]
+    return [
+        size
+        for size, block in batch_profiling.items()
+        if block.get("error", "OOM") not in ANSWERS and not says_memory(block["error"], block.get("detail"))
+    ]
 
 
 def warn_about_gpu(context: RunContext) -> None:

@@ -19,6 +19,7 @@ from swinmr_profiling.profiler.comparing.command import (
     show_comparison,
     write_comparison,
 )
+from swinmr_profiling.profiler.isolation.memory_watch import allow
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError
 from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_BAD_INPUT,
@@ -157,6 +158,7 @@ def _profile(
     result.prepare(goes_on=parsed.resume)
     console = _console(parsed, result)
     options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
+    allow(parsed.memory_limit)
     code = run_profile(loaded, options, console, result)
     if result.content is not None:
         if parsed.verbose:

@@ -111,6 +111,7 @@ def rescued(run) -> str:
 def train(config, parsed: argparse.Namespace) -> int:
     """Trains, and prints how it went; returns the exit status."""
     from swinmr_profiling.profiler.batch_size.choice_for_training import with_choice
+    from swinmr_profiling.profiler.record.units import figure
     from swinmr_profiling.training.distributed import open_world
     from swinmr_profiling.training.errors import DataError
     from swinmr_profiling.training.run.checkpoints import CheckpointError
@@ -161,7 +162,7 @@ def train(config, parsed: argparse.Namespace) -> int:
             print(f"  {one}")
     if result.images_per_second is not None:
         share = result.data_wait_share
-        print(f"{result.images_per_second:.2f} images/s, {share:.1%} of the time waiting for data")
+        print(f"{figure(result.images_per_second)} images/s, {share:.1%} of the time waiting for data")
     if result.last_validation is not None:
         values = result.last_validation
         gained, zero_filled = values["val_psnr"], values["zero_filled_psnr"]

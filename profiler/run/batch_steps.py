@@ -22,6 +22,7 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
 )
 from swinmr_profiling.profiler.record.failures import FailureKind, says_memory
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import (
     print_batch,
@@ -160,7 +161,7 @@ def _measure(
     def on_start(expectation: Expectation | None) -> None:
         if expectation is not None:
             seconds = expectation.latency_ms / 1000
-            context.console.note(f"about {seconds:,.2f} s a run, by batch {expectation.from_batch}")
+            context.console.note(f"about {figure(seconds)} s a run, by batch {expectation.from_batch}")
 
     def on_event(event: dict[str, Any]) -> None:
         nonlocal runs

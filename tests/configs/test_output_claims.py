@@ -13,7 +13,6 @@ from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.output_claims import claim, claim_free_file, claim_free_folder
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from tests.conftest import REPOSITORY, run_command
-from tests.training.conftest import TINY_RUN, merged
 
 HOLD = """
 import sys
@@ -120,6 +119,8 @@ def test_a_folder_of_another_run_is_left_to_it(tmp_path):
 
 def test_a_second_training_into_one_folder_is_refused(tmp_path):
     """It would go on from the first one's checkpoints and remove them as old ones."""
+    from tests.training.conftest import TINY_RUN, merged
+
     config = tmp_path / "tiny.json"
     config.write_text(json.dumps(merged(TINY_RUN, {"paths": {"root": "runs"}, "training.total_steps": 2})))
     folder = tmp_path / "runs/tiny/checkpoints"

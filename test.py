@@ -21,12 +21,12 @@ from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.options.option_types import device, positive_int
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_int
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of the command."""
-    parser = argparse.ArgumentParser(prog="test.py", description="Measure a trained network on a test set.")
+    parser = OneLineParser(prog="test.py", description="Measure a trained network on a test set.")
     parser.add_argument("--config", required=True, metavar="FILE")
     parser.add_argument(
         "--checkpoint",

@@ -22,12 +22,12 @@ from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.atomic_files import OutputError
 from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.options.option_types import device
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of the command."""
-    parser = argparse.ArgumentParser(prog="train.py", description="Train the network of a JSON config.")
+    parser = OneLineParser(prog="train.py", description="Train the network of a JSON config.")
     parser.add_argument("--config", required=True, metavar="FILE")
     parser.add_argument("--device", type=device, default="auto", help="auto (default), cpu, cuda, cuda:1")
     parser.add_argument(

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
-from swinmr_profiling.profiler.options.option_types import device
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, overall, run_checks
 from swinmr_profiling.training.setup.setup_suite import CHECKS
 
@@ -30,9 +30,7 @@ EXIT_FAILED = 1  # a check failed
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of the command."""
     names = [check.name for check in CHECKS]
-    parser = argparse.ArgumentParser(
-        prog="validate_setup.py", description="Check that a config can be trained here."
-    )
+    parser = OneLineParser(prog="validate_setup.py", description="Check that a config can be trained here.")
     parser.add_argument("--config", required=True, metavar="FILE")
     parser.add_argument("--device", type=device, default="auto", help="auto (default), cpu, cuda, cuda:1")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of lines")

@@ -1,9 +1,8 @@
 """Networks too large for the machine are refused before they allocate anything.
 
-A size is one key of a config: timm's ViT at 65,536 x 65,536 pixels has a position embedding of 48 GiB. Two means: the
-network is first made without data, and what its tensors would need is held against the memory that is free; and while
-it is really made, whoever asks for one tensor that is larger than what is free is refused. The second also looks after
-classes that cannot be made without data, and the user's own.
+A size is one key of a config: timm's ViT at 65,536 x 65,536 pixels has a position embedding of 48 GiB. So a network is
+first made without data, and what its tensors would need is held against the memory that is free. Of classes that cannot
+be made without data, and of the user's own, each tensor is looked at while they are made.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +24,6 @@ from swinmr_profiling.models.host_memory import available_bytes
 # An operator on fewer elements than this, all operands multiplied, makes no tensor worth asking about.
 ASKED_FROM_ELEMENTS = 2**24
 GIB = 2**30
-Made = TypeVar("Made")
 
 
 class TooLargeError(MemoryError):
@@ -91,10 +89,10 @@ def _words(what: str, wanted_bytes: int) -> str:
     )
 
 
-def refuse_too_large(make: Callable[[], nn.Module]) -> None:
-    """Makes the network without data; raises TooLargeError where its tensors together exceed what is free.
+def without_data(make: Callable[[], nn.Module]) -> nn.Module | None:
+    """The network on meta, None for one that cannot be made so. No generator of random numbers is moved by it.
 
-    What cannot be made so is let pass. No generator of random numbers is moved by it.
+    Raises TooLargeError where its tensors together exceed the memory that is free.
     """
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     try:
@@ -104,7 +102,7 @@ def refuse_too_large(make: Callable[[], nn.Module]) -> None:
     except (
         Exception
     ):  # either it reads values while it is made, or its options are wrong, which making it will tell
-        return
+        return None
     finally:
         torch.set_rng_state(states[0])
         np.random.set_state(states[1])
@@ -112,14 +110,14 @@ def refuse_too_large(make: Callable[[], nn.Module]) -> None:
     wanted = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     if wanted > available_bytes():
         raise TooLargeError(_words("its weights and buffers need", wanted))
+    return network
 
 
 @contextmanager
 def told_as_model_error(what: str) -> Iterator[None]:
-    """Runs a block that makes a network under the guard; ends in one line (ModelError) for one too large."""
+    """Runs a block that makes a network; ends in one line (ModelError) for one too large."""
     try:
-        with SizeGuard():
-            yield
+        yield
     except Exception as error:
         # A builder may have put the guard's word into its own.
         cause: BaseException | None = error

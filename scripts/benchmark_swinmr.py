@@ -37,6 +37,7 @@ import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, write_text
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.models.swin.swinir import SwinIR
+from swinmr_profiling.profiler.options.option_types import OneLineParser
 
 PUBLISHED, SMALL = 180, 60
 KINDS = ("forward", "training", "light", "full", "saved", "peak", "moved")
@@ -289,7 +290,7 @@ def described(row: dict) -> str:
 
 def main() -> int:
     replace_unknown_characters()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default=",".join(KINDS), help=f"which of {', '.join(KINDS)} (default: all)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--quick", action="store_true", help="2 of the 6 groups, fewer turns, no 256 x 256")

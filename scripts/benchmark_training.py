@@ -8,7 +8,6 @@ Goal: under 2 % of the time spent waiting for data.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict, load_config
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
-from swinmr_profiling.profiler.options.option_types import device
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 from swinmr_profiling.training.distributed import open_world
 from swinmr_profiling.training.run.loop import TrainingRun
 from swinmr_profiling.training.run.stopping import stop_on_signals
@@ -29,7 +28,7 @@ from swinmr_profiling.training.run.stopping import stop_on_signals
 def main() -> int:
     """Trains a few steps into a temporary folder, once for each number of loader processes."""
     replace_unknown_characters()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="configs/train_packaged.json")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--device", type=device, default="auto")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import psutil
 
+from swinmr_profiling.models.host_memory import available_bytes
 from swinmr_profiling.training.errors import DataError, first_line
 
 # Bytes of one complex64 value, which every slice becomes on its way.
@@ -64,7 +64,7 @@ def check_memory(volume: Volume) -> None:
     height, width = volume.kspace_hw
     one = height * width * getattr(volume, "coils", 1) * BYTES_PER_VALUE
     order = volume.slices * BYTES_PER_KEY
-    free = psutil.virtual_memory().available
+    free = available_bytes()
     if max(one, order) > free:
         what = f"slices of {height} x {width}" if one > order else f"{volume.slices} slices"
         raise DataError(

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.error_report import shown
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.size_guard import SizeGuard, without_data
 
 TIMESTEP = "timestep"
 MAX_TEXT = 200
@@ -55,7 +57,11 @@ def build_diffusers(config: ExperimentConfig) -> BuiltModel:
     if not isinstance(channels, int) or size is None:
         key = "config.in_channels" if size is not None else "img_size"
         raise ModelError(f"model.{key}: {network_class.__name__} has none of its own: give it")
-    image_hw = (size, size) if isinstance(size, int) else tuple(size)
+    image_hw = (size, size) if isinstance(size, int) else size
+    is_pair = isinstance(image_hw, (list, tuple)) and len(image_hw) == 2
+    if not is_pair or not all(isinstance(side, int) and side > 0 for side in image_hw):
+        raise ModelError(f"model.config.sample_size: {shown(size)}: pixels are expected, or [height, width]")
+    image_hw = tuple(image_hw)
 
     def specs(hw: tuple[int, ...]) -> tuple[InputSpec, ...]:
         further = [
@@ -165,13 +171,12 @@ def _create(network_class: type[nn.Module], config: dict[str, Any]) -> nn.Module
 
 def _without_data(network_class: type[nn.Module], config: dict[str, Any]) -> nn.Module | None:
     """The network without data, or None for a class that reads values while it is built."""
-    try:
-        with torch.device("meta"):
-            return network_class(**config)
-    except Exception:
+    trial = without_data(lambda: network_class(**config))
+    if trial is None:
         # Either the options are wrong, which the real construction tells, or meta tensors are not enough.
-        _create(network_class, config)
-        return None
+        with SizeGuard():
+            _create(network_class, config)
+    return trial
 
 
 def _refusal(network: nn.Module | None, inputs: tuple[InputSpec, ...]) -> str | None:

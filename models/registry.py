@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.custom_network import build_custom
@@ -11,6 +12,7 @@ from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.size_guard import SizeGuard, told_as_model_error, without_data
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.models.timm_network import build_timm
 from swinmr_profiling.models.unet_denoiser import build_unet_denoiser
@@ -84,6 +86,14 @@ def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> Buil
     trust_config allows a `custom` network, whose target is imported and run.
     Raises ModelError (one line: what is wrong, what to do) for what cannot be built.
     """
-    if config.model.net_type == "custom":
-        return build_custom(config, trust_config=trust_config)
-    return BUILDERS[config.model.net_type](config)
+    kind = config.model.net_type
+    with told_as_model_error(f"model: the {kind} network"):
+        if kind == "custom":  # whose class may do anything when it is made, and is made once
+            with SizeGuard():
+                return build_custom(config, trust_config=trust_config)
+        if kind == "diffusers":  # makes its network without data anyway
+            return build_diffusers(config)
+        build = BUILDERS[kind]
+        trial = without_data(lambda: build(config).module)
+        with SizeGuard() if trial is None else nullcontext():
+            return build(config)

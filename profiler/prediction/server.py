@@ -7,6 +7,7 @@ that cannot be traced may do anything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.profiler.isolation import worker
@@ -27,9 +28,11 @@ class PredictionWorker:
         import torch
 
         from swinmr_profiling.configs import config_from_dict
+        from swinmr_profiling.profiler.prediction import trace_cache
         from swinmr_profiling.training.step.losses import build_loss
 
         torch.set_num_threads(1)  # nothing is computed
+        trace_cache.keep_in(None if request["traces"] is None else Path(request["traces"]))
         self.config = config_from_dict(request["config"])
         self.trust_config = request["trust_config"]
         loss = build_loss(self.config)

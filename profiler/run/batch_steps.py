@@ -20,8 +20,9 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
     measurement_warnings,
     perceptual_metric_block,
 )
-from swinmr_profiling.profiler.record.failures import FailureKind
+from swinmr_profiling.profiler.record.failures import FailureKind, says_memory
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import (
     print_batch,
@@ -97,7 +98,11 @@ def measure_perceptual_metric(context: RunContext) -> None:
 
 def failed_sizes(batch_profiling: dict[str, Any]) -> list[str]:
     """Batch sizes that failed for another reason than memory."""
-    return [size for size, block in batch_profiling.items() if block.get("error", "OOM") not in ANSWERS]
+    return [
+        size
+        for size, block in batch_profiling.items()
+        if block.get("error", "OOM") not in ANSWERS and not says_memory(block["error"], block.get("detail"))
+    ]
 
 
 def warn_about_gpu(context: RunContext) -> None:
@@ -156,7 +161,7 @@ def _measure(
     def on_start(expectation: Expectation | None) -> None:
         if expectation is not None:
             seconds = expectation.latency_ms / 1000
-            context.console.note(f"about {seconds:,.2f} s a run, by batch {expectation.from_batch}")
+            context.console.note(f"about {figure(seconds)} s a run, by batch {expectation.from_batch}")
 
     def on_event(event: dict[str, Any]) -> None:
         nonlocal runs

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from swinmr_profiling.configs import LoadedConfig
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3
 from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
@@ -71,6 +72,7 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
     prediction = PredictionSession(
         config_of_training(profile, options).model_dump(mode="json"),
         trust_config=options.measure.trust_config,
+        cache=options.training.cache,
     )
 
     def end_at_once() -> None:
@@ -147,7 +149,7 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     elsewhere = result.finish(content, replace=partial_reason is None)
     console.line()
     if elsewhere is not None:
-        print(f"error: {elsewhere}", file=sys.stderr)
+        complain(f"error: {elsewhere}")
         return EXIT_PARTIAL
     if result.kept_earlier:
         console.bad(f"Nothing new was measured ({partial_reason}): {result.name} stays as it was", indent=0)
@@ -157,16 +159,16 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
         return EXIT_PARTIAL
     console.good(f"Results saved to: {result.name}", indent=0)
     if context.options.strict_flops and counting_gate_failed(profile.architecture):
-        print("error: --strict-flops: not every operator was counted (see the warning)", file=sys.stderr)
+        complain("error: --strict-flops: not every operator was counted (see the warning)")
         return EXIT_GATE_FAILED
     training = [] if profile.recommendation is None else profile.recommendation["training"]
     if context.options.training.cards and needs_exit_3(training):
-        print("error: training fits none of these cards as the config has it (see above)", file=sys.stderr)
+        complain("error: training fits none of these cards as the config has it (see above)")
         return EXIT_NOTHING_FITS
     if context.options.training.predict_only:
         return EXIT_DONE
     if not any("timing" in block for block in profile.batch_profiling.values()):
         first = next(iter(profile.batch_profiling.values()))
-        print(f"error: no requested batch size ran: {first['error']}, {first['detail']}", file=sys.stderr)
+        complain(f"error: no requested batch size ran: {first['error']}, {first['detail']}")
         return EXIT_NOTHING_FITS
     return EXIT_DONE

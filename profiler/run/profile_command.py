@@ -11,13 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.atomic_files import OutputError, check_writable
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable, distinct
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
     compare_files,
     show_comparison,
     write_comparison,
 )
+from swinmr_profiling.profiler.isolation.memory_watch import allow
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError
 from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_BAD_INPUT,
@@ -29,7 +31,7 @@ from swinmr_profiling.profiler.record.earlier_results import profile_results
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
-from swinmr_profiling.profiler.reports.exports import Exports, distinct
+from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
 from swinmr_profiling.profiler.run.command_line import with_image_size
 from swinmr_profiling.profiler.run.job import run_profile
@@ -59,7 +61,7 @@ def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     """Profiles one config, then writes what else was asked for; returns the exit status. Raises USER_ERRORS."""
     exports = exports_of(parsed)
     outputs = [("--output", parsed.output), ("--report", parsed.report), ("--csv", parsed.csv)]
-    distinct([("--config", parsed.config), *outputs, ("--markdown", parsed.markdown)])
+    distinct([*outputs, ("--markdown", parsed.markdown)], [("--config", parsed.config)])
     exports.prepare()
     return _profile(parsed, given, parsed.config, parsed.output, exports)[0]
 
@@ -72,9 +74,9 @@ def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     """
     files = profile_files(parsed.configs, Path(parsed.output))
     comparison_files = [("--report", parsed.report), ("--csv", parsed.csv), ("--markdown", parsed.markdown)]
-    inputs = [(f"the config {config}", config) for config in dict.fromkeys(parsed.configs)]
     distinct(
-        [*inputs, *((f"the profile of {config}", str(file)) for config, file in files), *comparison_files]
+        [*((f"the profile of {config}", file) for config, file in files), *comparison_files],
+        [(f"the config {config}", config) for config in parsed.configs],
     )
     if parsed.report is not None:
         require(HTML_PACKAGES, "--report")
@@ -113,16 +115,16 @@ def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: st
     try:
         code, result = _profile(parsed, given, config, str(file), _exports_of_several(parsed, file))
     except USER_ERRORS as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return Outcome(config, EXIT_BAD_INPUT, None, str(error))
     except Exception:
         # A network of the user's may raise anything: hours of the other configs' measuring are not to be lost to it.
         traceback.print_exc()
         return Outcome(config, EXIT_UNEXPECTED, None, "see the traceback above")
     # A disk that refused the file has been reported: there is nothing on it to compare.
-    written = result.content is not None and not result.kept_earlier and file.is_file()
+    written = result.content is not None and not result.kept_earlier and result.path.is_file()
     reason = None if result.content is None else result.content["status_reason"]
-    return Outcome(config, code, file if written else None, reason)
+    return Outcome(config, code, result.path if written else None, reason)
 
 
 def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
@@ -135,13 +137,10 @@ def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
         write_comparison(comparison, parsed.report, parsed.markdown, parsed.csv)
     unfinished = [outcome for outcome in outcomes if outcome.code != EXIT_DONE]
     for outcome in unfinished:
-        print(
-            f"error: {outcome.config}: exit status {outcome.code} ({outcome.reason or 'see above'})",
-            file=sys.stderr,
-        )
+        complain(f"error: {outcome.config}: exit status {outcome.code} ({outcome.reason or 'see above'})")
     not_started = parsed.configs[len(outcomes) :]
     if not_started:
-        print(f"error: interrupted: not profiled: {', '.join(not_started)}", file=sys.stderr)
+        complain(f"error: interrupted: not profiled: {', '.join(not_started)}")
         return EXIT_PARTIAL
     codes = {outcome.code for outcome in outcomes}
     return codes.pop() if len(codes) == 1 else EXIT_PARTIAL
@@ -154,11 +153,12 @@ def _profile(
     loaded = load_config(config, allow_unknown=parsed.allow_unknown)
     loaded = with_image_size(loaded, parsed.image_size)
     for message in loaded.messages:
-        print(message, file=sys.stderr)
+        complain(message)
     result = ResultFile(output, partial(profile_results, failures=parsed.resume))
-    result.prepare()
+    result.prepare(goes_on=parsed.resume)
     console = _console(parsed, result)
     options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
+    allow(parsed.memory_limit)
     code = run_profile(loaded, options, console, result)
     if result.content is not None:
         if parsed.verbose:
@@ -180,6 +180,6 @@ def _export(console: Console, exports: Exports, result: ResultFile, code: int) -
         for file in exports.write(result.content, result.name):
             console.good(f"Report saved to: {file}", indent=0)
     except OutputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return code or EXIT_PARTIAL
     return code

@@ -18,7 +18,7 @@ from swinmr_profiling.profiler.isolation.training_probes import (
 )
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.training_blocks import failed_training_block, training_block
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory
+from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory, says_memory
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
     ProbeResult,
@@ -110,7 +110,13 @@ def search_training_batch(
 def failed_training(batch_profiling: dict[str, Any]) -> list[str]:
     """Batch sizes whose training step failed for another reason than memory."""
     blocks = {size: block.get("training") for size, block in batch_profiling.items()}
-    return [size for size, block in blocks.items() if block and block.get("error", "OOM") not in ANSWERS]
+    return [
+        size
+        for size, block in blocks.items()
+        if block
+        and block.get("error", "OOM") not in ANSWERS
+        and not says_memory(block["error"], block.get("detail"))
+    ]
 
 
 class _TrainingSweep:
@@ -127,7 +133,8 @@ class _TrainingSweep:
         if self.out_of_memory_at is not None and size > self.out_of_memory_at:
             detail = f"training at batch {self.out_of_memory_at} was out of memory"
             return failed_training_block(Failure(FailureKind.SKIPPED, detail), shape)
-        if self.context.profile.batch_profiling[str(size)].get("error") == FailureKind.OOM.value:
+        inference = self.context.profile.batch_profiling[str(size)]
+        if says_memory(inference.get("error"), inference.get("detail")):
             detail = "inference at this batch was out of memory"
             return failed_training_block(Failure(FailureKind.SKIPPED, detail), shape)
         try:
@@ -147,7 +154,7 @@ class _TrainingSweep:
 
     def note(self, size: int, block: dict[str, Any]) -> None:
         """Takes a block, of this run or of a resumed one, as known."""
-        if block.get("error") == FailureKind.OOM.value:
+        if says_memory(block.get("error"), block.get("detail")):
             self.out_of_memory_at = min(size, self.out_of_memory_at or size)
         elif "error" not in block:
             self.ran[size] = max(block["peak_bytes"], block["validation"]["allocated_bytes"])

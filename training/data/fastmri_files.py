@@ -25,6 +25,7 @@ class FastMriVolume:
     image_hw: tuple[int, int]
     kspace_hw: tuple[int, int]
     target: str | None
+    coils: int = 1
     kspace_simulated: bool = False
     magnitude_only: bool = False
 
@@ -70,6 +71,7 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
             target_shape = None if target is None else opened[target].shape
             shape, kind = kspace.shape, kspace.dtype.kind
             undersampled = target is None and "mask" in opened
+            stored_bytes = kspace.id.get_storage_size()
     except (OSError, RuntimeError) as error:
         text = first_line(error)
         advice = "copy or download it again" if "truncated" in text else "is it an HDF5 file?"
@@ -78,6 +80,10 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
         raise DataError(
             f"{file}: kspace has the shape {shape} and kind {kind!r}; expected complex, "
             "slices x H x W or slices x coils x H x W"
+        )
+    if stored_bytes == 0:
+        raise DataError(
+            f"{file}: declares kspace of {shape} and stores none of it: copy or download it again"
         )
     if undersampled:
         raise DataError(
@@ -91,4 +97,5 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
         fits = len(target_shape) == 3 and target_shape[0] == shape[0]
         if not fits or image_hw[0] > kspace_hw[0] or image_hw[1] > kspace_hw[1]:
             raise DataError(f"{file}: {target} has the shape {target_shape}, kspace {shape}: they do not fit")
-    return [FastMriVolume(name, file, shape[0], image_hw, kspace_hw, target)]
+    coils = shape[1] if len(shape) == 4 else 1
+    return [FastMriVolume(name, file, shape[0], image_hw, kspace_hw, target, coils)]

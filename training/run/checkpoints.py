@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from swinmr_profiling.configs.atomic_files import check_writable, reason, replacing
+from swinmr_profiling.models.checkpoints import NoFileError, refuse_pipes
 from swinmr_profiling.training.errors import first_line
 from swinmr_profiling.training.step.training_step import TrainingState
 
@@ -28,6 +29,8 @@ FORMAT = "swinmr-profiling training checkpoint"
 VERSION = 1
 LAST, BEST = "last.pth", "best.pth"
 STEP_PATTERN, STEP_NAME = "step_*.pth", "step_{step:09d}.pth"
+# A state with weights that are no numbers is kept to be looked at; no run goes on from it.
+NON_FINITE_PATTERN, NON_FINITE_NAME = "nonfinite_step_*.pth", "nonfinite_step_{step:09d}.pth"
 
 
 class CheckpointError(ValueError):
@@ -121,15 +124,17 @@ def _restore_optimizer(state: TrainingState, content: dict[str, Any], file: Path
 
 def check_architecture(module: nn.Module, content: dict[str, Any], file: Path) -> None:
     """Raises CheckpointError, naming the first weights that differ, for a checkpoint of another architecture."""
-    ours, theirs = module.state_dict(), content["params"]
-    differs = [f"misses {key}" for key in ours if key not in theirs]
-    differs += [f"has {key}" for key in theirs if key not in ours]
-    differs += [
-        f"{key} is {tuple(theirs[key].shape)}, the network's {tuple(ours[key].shape)}"
-        for key in ours
-        if key in theirs and ours[key].shape != theirs[key].shape
-    ]
-    if differs:
+    ours = module.state_dict()
+    for theirs in filter(None, (content["params"], content["params_ema"])):
+        differs = [f"misses {key}" for key in ours if key not in theirs]
+        differs += [f"has {key}" for key in theirs if key not in ours]
+        differs += [
+            f"{key} is {tuple(theirs[key].shape)}, the network's {tuple(ours[key].shape)}"
+            for key in ours
+            if key in theirs and ours[key].shape != theirs[key].shape
+        ]
+        if not differs:
+            continue
         more = f" and {len(differs) - 3} more" if len(differs) > 3 else ""
         raise CheckpointError(f"{file} is of another architecture: {', '.join(differs[:3])}{more}")
 
@@ -157,6 +162,7 @@ def is_training_checkpoint(content: Any) -> bool:
 def read_checkpoint(file: Path) -> dict[str, Any]:
     """Reads and checks a checkpoint of this project. Raises CheckpointError; nothing in the file is executed."""
     try:
+        refuse_pipes(file)
         with zipfile.ZipFile(file) as archive:
             damaged = archive.testzip()
         if damaged is not None:
@@ -166,6 +172,8 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file}: no such checkpoint") from error
     except CheckpointError:
         raise
+    except NoFileError as error:
+        raise CheckpointError(f"{file} {error}") from error
     except Exception as error:  # zipfile, zlib, pickle and torch each have their own words for a bad file
         raise CheckpointError(f"{file} cannot be read: {first_line(error)}") from error
     if not is_training_checkpoint(content):
@@ -173,8 +181,8 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
             f"{file} is no training checkpoint of this project: to start from its weights set "
             "training.initial_weights"
         )
-    if content["version"] != VERSION:
-        raise CheckpointError(f"{file} has version {content['version']}, this code reads {VERSION}")
+    if content.get("version") != VERSION:
+        raise CheckpointError(f"{file} has version {content.get('version')}, this code reads {VERSION}")
     return content
 
 
@@ -202,8 +210,14 @@ class CheckpointFolder:
         file = self.folder / STEP_NAME.format(step=content["step"])
         write_checkpoint(content, file)
         self._point_last_at(file)
-        for old in self._by_step()[self.keep :]:
+        for old in [file for file in self._by_step() if file.is_file()][self.keep :]:
             old.unlink(missing_ok=True)
+        return file
+
+    def save_aside(self, content: dict[str, Any]) -> Path:
+        """Writes a state that no run may go on from; `last.pth` and the others stay as they are."""
+        file = self.folder / NON_FINITE_NAME.format(step=content["step"])
+        write_checkpoint(content, file)
         return file
 
     def save_best(self, content: dict[str, Any], *, is_first: bool = False) -> None:
@@ -258,7 +272,8 @@ class CheckpointFolder:
         return not self._all()
 
     def _all(self) -> list[Path]:
-        return [file for file in (self.folder / LAST, self.folder / BEST) if file.exists()] + self._by_step()
+        named = [file for file in (self.folder / LAST, self.folder / BEST) if file.exists()]
+        return named + self._by_step() + sorted(self.folder.glob(NON_FINITE_PATTERN))
 
     def _by_step(self) -> list[Path]:
         return sorted(self.folder.glob(STEP_PATTERN), reverse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from swinmr_profiling.profiler.pipelines.output.figures import gib, macs_text, parameters_text
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.console.terminal import Console
 
 GUIDANCE_WORDS = {
@@ -47,14 +48,14 @@ def print_cost(console: Console, record: dict[str, Any]) -> None:
     if record["batch"] > 1:
         console.line(f"Per image: {macs_text(record['macs_per_image'])}")
     kinds = ", ".join(
-        f"{kind} {macs / TERA:.2f} ({macs / record['total_macs']:.1%})"
+        f"{kind} {figure(macs / TERA)} ({macs / record['total_macs']:.1%})"
         for kind, macs in record["by_kind"].items()
         if macs
     )
     console.line(f"Of these TMACs: {kinds}")
     memory = record["memory"]
     console.line(
-        f"Memory, predicted: {gib(memory['weight_bytes']):.2f} GiB weights, "
+        f"Memory, predicted: {figure(gib(memory['weight_bytes']))} GiB weights, "
         f"{memory['activation_peak_bytes'] / MIB:,.0f} MiB activations at their peak "
         f"({memory['activation_peak_component']})"
     )

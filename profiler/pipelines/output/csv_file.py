@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any
+
+from swinmr_profiling.configs.atomic_files import table_text
 
 RUN_COLUMNS = (
     *("pipeline", "num_inference_steps", "scheduler", "guidance_scale", "is_guided", "batch", "precision"),
@@ -29,8 +29,6 @@ KIND_COLUMNS = ("attention", "convolution", "linear")
 
 def csv_text(records: list[dict[str, Any]]) -> str:
     """The table as text; pipelines that failed have no line."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
     header = [
         *RUN_COLUMNS,
         "height",
@@ -38,7 +36,7 @@ def csv_text(records: list[dict[str, Any]]) -> str:
         *COMPONENT_COLUMNS,
         *(f"{kind}_macs_per_call" for kind in KIND_COLUMNS),
     ]
-    writer.writerow(header)
+    rows = []
     for record in records:
         if not record["enabled"]:
             continue
@@ -46,5 +44,5 @@ def csv_text(records: list[dict[str, Any]]) -> str:
             row = [record[key] for key in RUN_COLUMNS] + record["input_shape"][2:]
             row += [part[key] for key in COMPONENT_COLUMNS]
             row += [part["by_kind_per_call"][kind] for kind in KIND_COLUMNS]
-            writer.writerow(row)
-    return stream.getvalue()
+            rows.append(row)
+    return table_text(header, rows)

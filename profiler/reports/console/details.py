@@ -8,6 +8,7 @@ from typing import Any
 from swinmr_profiling.profiler.record.least_runs import least_runs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
 from swinmr_profiling.profiler.record.reading import LoadedProfile
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.console.terminal import WIDTH, Console
 from swinmr_profiling.profiler.reports.views import words
 from swinmr_profiling.profiler.reports.views.view import view_of
@@ -49,4 +50,4 @@ def print_details(console: Console, content: dict[str, Any]) -> None:
 
 
 def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
+    return "-" if value is None else f"{figure(value)}"

@@ -13,8 +13,9 @@ import sys
 import textwrap
 from typing import Any, TextIO
 
+from swinmr_profiling.configs.standard_streams import complain, printable
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
-from swinmr_profiling.profiler.record.units import GIGA, MIB
+from swinmr_profiling.profiler.record.units import GIGA, MIB, figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 
 WIDTH = 80
@@ -58,11 +59,11 @@ class Console:
         self.failed = False  # part of the report was lost, on a full disk for example
 
     def line(self, text: str = "") -> None:
-        for part in wrapped(text, self.width):
+        for part in wrapped(printable(text), self.width):
             self._write(part)
 
     def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
-        first, *rest = wrapped(f"{' ' * indent}{mark} {text}", self.width)
+        first, *rest = wrapped(printable(f"{' ' * indent}{mark} {text}"), self.width)
         if self.coloured:
             first = first.replace(mark, f"{colour}{mark}{RESET}", 1)
         for part in (first, *rest):
@@ -121,14 +122,14 @@ class QuietConsole(Console):
 
     def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
         if mark != "✓":
-            print(f"{mark} {text}", file=sys.stderr)
+            complain(f"{mark} {text}")
 
 
 def milliseconds(timing: dict[str, Any]) -> str:
     """Mean and deviation, or the number of runs where one run has no deviation."""
     if timing["std_ms"] is None:
-        return f"{timing['mean_ms']:,.2f} ms (n={timing['num_runs']})"
-    return f"{timing['mean_ms']:,.2f} ± {timing['std_ms']:,.2f} ms (n={timing['num_runs']})"
+        return f"{figure(timing['mean_ms'])} ms (n={timing['num_runs']})"
+    return f"{figure(timing['mean_ms'])} ± {figure(timing['std_ms'])} ms (n={timing['num_runs']})"
 
 
 def memory_name(memory: dict[str, Any]) -> str:
@@ -151,10 +152,10 @@ def print_configuration(console: Console, config: dict[str, Any]) -> None:
 def print_parameters(console: Console, architecture: dict[str, Any]) -> None:
     console.good(f"Total parameters: {architecture['total_parameters']:,}")
     console.good(f"Trainable parameters: {architecture['trainable_parameters']:,}")
-    console.good(f"Model size: {architecture['model_size_mb']:.2f} MB")
+    console.good(f"Model size: {figure(architecture['model_size_mb'])} MB")
     if architecture["buffer_bytes"]:
         elements, size = architecture["buffer_elements"], architecture["buffer_bytes"] / MIB
-        console.good(f"Buffers: {elements:,} elements, {size:.2f} MB (not parameters)")
+        console.good(f"Buffers: {elements:,} elements, {figure(size)} MB (not parameters)")
     for name, count in architecture["parameters_by_module"].items():
         if count:
             console.line(f"      {name}: {count:,}")
@@ -163,12 +164,12 @@ def print_parameters(console: Console, architecture: dict[str, Any]) -> None:
 def print_counts(console: Console, architecture: dict[str, Any]) -> None:
     shape = " x ".join(map(str, architecture["input_shape"]))
     console.good(f"MACs: {architecture['macs']:,} (multiply-adds, one forward of {shape})")
-    console.good(f"GMACs: {architecture['gmacs']:,.2f}")
+    console.good(f"GMACs: {figure(architecture['gmacs'])}")
     console.good(f"FLOPs: {architecture['flops']:,} (= 2 x MACs)")
-    console.good(f"GFLOPs: {architecture['gflops']:,.2f}")
+    console.good(f"GFLOPs: {figure(architecture['gflops'])}")
     if architecture["flops_per_parameter"] is not None:
-        console.good(f"FLOPs/param: {architecture['flops_per_parameter']:,.2f}")
-    parts = [f"{kind} {macs / GIGA:,.2f}" for kind, macs in architecture["by_kind"].items() if macs]
+        console.good(f"FLOPs/param: {figure(architecture['flops_per_parameter'])}")
+    parts = [f"{kind} {figure(macs / GIGA)}" for kind, macs in architecture["by_kind"].items() if macs]
     if parts:
         console.good(f"Of these GMACs: {', '.join(parts)}")
     if architecture["note"]:
@@ -184,7 +185,11 @@ def print_reconstruction(console: Console, architecture: dict[str, Any]) -> None
     made_of = (
         f"{block['sampling_steps']} steps of {block['sampler']}{guided}, {block['denoiser_calls']} calls"
     )
-    cost = "" if block["gmacs"] is None else f": {block['gmacs']:,.2f} GMACs, {block['gflops']:,.2f} GFLOPs"
+    cost = (
+        ""
+        if block["gmacs"] is None
+        else f": {figure(block['gmacs'])} GMACs, {figure(block['gflops'])} GFLOPs"
+    )
     console.good(f"One reconstruction: {made_of}{cost}")
     if guided:
         console.note(GUIDED)
@@ -225,9 +230,9 @@ def print_single_image(console: Console, block: dict[str, Any]) -> None:
         return
     timing, memory = block["timing"], block["memory"]
     console.good(f"Mean time: {milliseconds(timing)}")
-    console.good(f"Median time: {timing['median_ms']:,.2f} ms")
-    console.good(f"Min/Max: {timing['min_ms']:,.2f} / {timing['max_ms']:,.2f} ms")
-    console.good(f"{memory_name(memory)} (peak): {memory['peak_mb']:,.2f} MB")
+    console.good(f"Median time: {figure(timing['median_ms'])} ms")
+    console.good(f"Min/Max: {figure(timing['min_ms'])} / {figure(timing['max_ms'])} ms")
+    console.good(f"{memory_name(memory)} (peak): {figure(memory['peak_mb'])} MB")
     print_notes(console, timing, indent=4)
 
 
@@ -237,14 +242,14 @@ def print_batch(console: Console, block: dict[str, Any]) -> None:
         return
     timing, memory = block["timing"], block["memory"]
     console.good(f"Inference time: {milliseconds(timing)}", indent=4)
-    console.good(f"Throughput: {timing['images_per_second']:,.2f} images/sec", indent=4)
-    console.good(f"{memory_name(memory)}: {memory['peak_mb']:,.2f} MB (peak)", indent=4)
+    console.good(f"Throughput: {figure(timing['images_per_second'])} images/sec", indent=4)
+    console.good(f"{memory_name(memory)}: {figure(memory['peak_mb'])} MB (peak)", indent=4)
     # A resumed profile of an earlier version knows of no noise.
     within = memory.get("activation_within_noise")
-    noise = f" (within the noise of {memory['noise_bytes'] / MIB:,.2f} MB)" if within else ""
-    console.good(f"Activation memory: {memory['activation_mb']:,.2f} MB{noise}", indent=4)
+    noise = f" (within the noise of {figure(memory['noise_bytes'] / MIB)} MB)" if within else ""
+    console.good(f"Activation memory: {figure(memory['activation_mb'])} MB{noise}", indent=4)
     if memory["peak_reserved_mb"] is not None:
-        console.good(f"Reserved by the allocator: {memory['peak_reserved_mb']:,.2f} MB (peak)", indent=4)
+        console.good(f"Reserved by the allocator: {figure(memory['peak_reserved_mb'])} MB (peak)", indent=4)
     print_notes(console, timing, indent=6)
 
 
@@ -276,16 +281,18 @@ def print_summary(console: Console, profile: dict[str, Any]) -> None:
         console.line()
         console.line("Model Architecture:")
         parameters, size = architecture["total_parameters"], architecture["model_size_mb"]
-        console.line(f"  - Parameters: {parameters:,} ({size:.2f} MB)")
+        console.line(f"  - Parameters: {parameters:,} ({figure(size)} MB)")
         if architecture["macs"] is not None:
-            console.line(f"  - GFLOPs: {architecture['gflops']:,.2f} (GMACs: {architecture['gmacs']:,.2f})")
+            console.line(
+                f"  - GFLOPs: {figure(architecture['gflops'])} (GMACs: {figure(architecture['gmacs'])})"
+            )
         if architecture.get("reconstruction") is not None:
             console.line(f"  - One reconstruction: {_reconstruction_line(architecture['reconstruction'])}")
     if single is not None and "timing" in single:
         console.line()
         console.line("Single Image Performance:")
         console.line(f"  - Inference time: {milliseconds(single['timing'])}")
-        console.line(f"  - Throughput: {single['timing']['images_per_second']:,.2f} images/sec")
+        console.line(f"  - Throughput: {figure(single['timing']['images_per_second'])} images/sec")
     if profile["batch_profiling"]:
         console.line()
         console.line("Batch Size Recommendations:")
@@ -301,9 +308,9 @@ def print_summary(console: Console, profile: dict[str, Any]) -> None:
 def _reconstruction_line(block: dict[str, Any]) -> str:
     parts = [f"{block['denoiser_calls']} calls"]
     if block["gmacs"] is not None:
-        parts.append(f"{block['gflops']:,.2f} GFLOPs")
+        parts.append(f"{figure(block['gflops'])} GFLOPs")
     if block["latency_ms"] is not None:
-        parts.append(f"about {block['latency_ms'] / 1000:,.2f} s (calls x time of one image)")
+        parts.append(f"about {figure(block['latency_ms'] / 1000)} s (calls x time of one image)")
     return ", ".join(parts)
 
 
@@ -312,5 +319,5 @@ def _summary_line(block: dict[str, Any], codes: list[str]) -> str:
         return f"{block['error']} ({block['detail']})"
     timing, memory = block["timing"], block["memory"]
     name = "GPU memory" if "CUDA" in memory["kind"] else "process memory"
-    text = f"{timing['images_per_second']:,.2f} img/s, {memory['peak_mb']:,.0f} MB {name}"
+    text = f"{figure(timing['images_per_second'])} img/s, {memory['peak_mb']:,.0f} MB {name}"
     return f"{text} (! {', '.join(codes)}: see above)" if codes else text

@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError, printable
 from swinmr_profiling.profiler.record.reading import LoadedProfile, ProfileFileError
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.views.environment_view import environment_rows, hardware_of
 from swinmr_profiling.profiler.reports.views.memory_view import (
     InferenceMemory,
@@ -274,5 +275,5 @@ def _perceptual(block: Fields | None) -> tuple[tuple[str, str], ...]:
         ("metric", f"{block.text('metric')} ({block.text('source')})"),
         ("parameters", "not known" if parameters is None else f"{parameters:,}"),
         ("MACs of one comparison", "not known" if macs is None else f"{macs:,}"),
-        ("median time", "not known" if median is None else f"{median:,.2f} ms"),
+        ("median time", "not known" if median is None else f"{figure(median)} ms"),
     )

@@ -6,6 +6,7 @@ import signal
 import pytest
 import torch
 
+from swinmr_profiling.models import host_memory
 from swinmr_profiling.profiler.record import failures
 from swinmr_profiling.profiler.record.failures import (
     Failure,
@@ -213,8 +214,8 @@ def fake_kernel(tmp_path, monkeypatch):
             (tmp_path / name).write_text(text)
 
     monkeypatch.setattr(failures, "VMSTAT", tmp_path / "vmstat")
-    monkeypatch.setattr(failures, "PROC_CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(failures, "CGROUP_ROOT", tmp_path / "fs")
+    monkeypatch.setattr(host_memory, "PROC_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(host_memory, "CGROUP_ROOT", tmp_path / "fs")
     write.root = tmp_path
     return write
 

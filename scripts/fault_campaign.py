@@ -47,6 +47,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--rows", type=positive_int, default=600, metavar="N", help="combinations to draw (default 600)")
     add("--seed", type=non_negative_int, default=1, help="of the draw (default 1)")
     add("--seconds", type=positive_seconds, metavar="S", help="begin no row after so many seconds")
+    add("--commands", metavar="NAME,...", help="only the rows of these (default: of all)")
     add("--work", type=Path, metavar="DIR", help="keeps the templates, and the folders of rows that failed")
     add("--table", action="store_true", help="run nothing: print the table of the records")
     return parser.parse_args(arguments)
@@ -58,15 +59,23 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     sys.path.insert(0, str(REPOSITORY))
     from tests.faults.campaign import commit_of, go_on, read_records, table
+    from tests.faults.commands import COMMANDS
     from tests.faults.shared_state import NoInjectionError
 
     left = 0
     if not parsed.table:
         parsed.resume.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-            work, commit = parsed.work or Path(folder), commit_of(REPOSITORY)
             try:
-                left = go_on(parsed.resume, parsed.rows, parsed.seed, work, commit, parsed.seconds)
+                left = go_on(
+                    parsed.resume,
+                    parsed.rows,
+                    parsed.seed,
+                    work=parsed.work or Path(folder),
+                    commit=commit_of(REPOSITORY),
+                    seconds=parsed.seconds,
+                    commands=parsed.commands.split(",") if parsed.commands else COMMANDS,
+                )
             except NoInjectionError as error:
                 print(f"error: no fault can be injected here: {error}", file=sys.stderr)
                 return EXIT_BAD_INPUT

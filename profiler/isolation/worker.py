@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.machine_failures import machine_failure
 from swinmr_profiling.profiler.record.failures import classify_exception, first_lines
 from swinmr_profiling.stop_signals import STOP_SIGNALS
 
@@ -184,8 +185,9 @@ def answer(worker: Any, request: dict[str, Any]) -> dict[str, Any]:
 
         if isinstance(error, (ModelError, DeviceError)):
             return {"event": "refused", "message": first_lines(str(error))}
-        failure = classify_exception(error)
-        return {"event": "failed", "failure": failure.to_json(), "traceback": traceback.format_exc()}
+        # Where it comes from says nothing about what the machine refused.
+        place = None if machine_failure(error) else traceback.format_exc()
+        return {"event": "failed", "failure": classify_exception(error).to_json(), "traceback": place}
 
 
 def serve(requests: TextIO, answers: TextIO, worker_class: Callable[..., Any] = Worker) -> None:

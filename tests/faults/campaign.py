@@ -6,7 +6,7 @@ import json
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,23 @@ def read_records(file: Path) -> list[dict[str, Any]]:
     return records
 
 
-def go_on(file: Path, rows: int, seed: int, work: Path, commit: str, seconds: float | None) -> int:
-    """Runs the drawn rows that the file has no record of; returns how many are still to do."""
+def go_on(
+    file: Path,
+    rows: int,
+    seed: int,
+    *,
+    work: Path,
+    commit: str,
+    seconds: float | None = None,
+    commands: Collection[str] = COMMANDS,
+) -> int:
+    """Runs the drawn rows of these commands that the file has no record of; returns how many are still to do."""
     done = {record["row"] for record in read_records(file)}
-    to_do = [row for row in drawn_rows(rows, seed) if str(row) not in done]
+    to_do = [row for row in drawn_rows(rows, seed) if str(row) not in done and row.command in commands]
     end = None if seconds is None else time.monotonic() + seconds
     if not to_do:
         return 0
-    workshop = Workshop(work)
+    workshop = Workshop(work, commands)
     try:
         with file.open("a", encoding="utf-8") as stream:
             while to_do and (end is None or time.monotonic() < end):

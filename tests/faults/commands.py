@@ -14,9 +14,9 @@ class Moment(NamedTuple):
     """A point of a command's progress.
 
     kind: "p" a text is printed, "w" a text is written to an output, "b" an output is about to be replaced, "r" it has
-    just been, "o" a file whose name ends so is about to be opened. nth: the nth such event. phase: "early" before the
-    command has begun its work, "late" when only writing, or ending, is left. first_run: a run that goes on from an
-    earlier one does not come to it.
+    just been, "o" a file whose name ends so is about to be opened. nth: the nth such event.
+    phase: "early" before the command has begun its work, "late" when only writing, or ending, is left, "last" when
+    nothing is written any more. first_run: a run that goes on from an earlier one does not come to it.
     """
 
     kind: str
@@ -39,7 +39,8 @@ class Command:
         complete: the complete things in its outputs, by name; raises BrokenOutputError.
         codes: exit statuses that its help or the README names, beside 0.
         next_arguments: of the run that goes on afterwards, None for the same ones.
-        runs_network, has_children, reads_clock: whether a lost GPU, a killed child, a changed clock can strike it.
+        runs_network, has_children, reads_clock, takes_memory: whether a lost GPU, a killed child, a changed clock, a
+            limit on memory can strike it.
         handles: signals after which it ends in good order; of others a plain death is documented.
     """
 
@@ -54,6 +55,7 @@ class Command:
     runs_network: bool = True
     has_children: bool = True
     reads_clock: bool = True
+    takes_memory: bool = True
     handles: frozenset[str] = frozenset({"SIGINT", "SIGTERM", "SIGHUP"})
     documented_deaths: frozenset[str] = frozenset()
     extra: dict[str, Any] = field(default_factory=dict)
@@ -71,6 +73,10 @@ def _replacing(name: str, *nth: int, phase: str = "middle") -> tuple[Moment, ...
     return tuple(Moment(kind, name, n, phase) for n in nth or (1,) for kind in ("b", "r"))
 
 
+def _finally_replacing(name: str, nth: int = 1) -> tuple[Moment, ...]:
+    return (Moment("b", name, nth, "late"), Moment("r", name, nth, "last"))
+
+
 PROFILE = (
     *("--config", "{in}/own.json", "--trust-config", "--device", "cpu", "--batch-sizes", "1,2,4"),
     *("--num-runs", "2", "--warmup", "0", "--cross-check", "off", "--no-training"),
@@ -85,7 +91,7 @@ PROFILE_MOMENTS = (
     Moment("w", '"status": "complete"', phase="late"),
     *_replacing("/profile.json", 1, 2, 3),
     *_replacing("/profile.csv", phase="late"),
-    *_replacing("/profile.md", phase="late"),
+    *_finally_replacing("/profile.md"),
 )
 EVERYWHERE = frozenset({"SIGINT", "SIGTERM", "SIGHUP"})
 DIES_OF = frozenset({"SIGTERM", "SIGHUP"})
@@ -130,15 +136,16 @@ COMMANDS = {
                 _early("/profile.json"),
                 Moment("o", "/own.json"),
                 *_printed("Training batch size", "global batch"),
-                *_printed("written to", phase="late"),
+                *_printed("written to", phase="last"),
                 Moment("w", '"batch_size": 16', phase="late"),
-                *_replacing("/own.json", phase="late"),
+                *_finally_replacing("/own.json"),
             ),
             complete_outputs.of_files,
             frozenset({2, 3, 4}),
             runs_network=False,
             has_children=False,
             reads_clock=False,
+            takes_memory=False,
             handles=frozenset({"SIGINT"}),
             documented_deaths=DIES_OF,
         ),
@@ -156,7 +163,7 @@ COMMANDS = {
                 *_printed("Latency", "Parameters"),
                 *_replacing("/c.html"),
                 *_replacing("/c.md"),
-                *_replacing("/c.csv", phase="late"),
+                *_finally_replacing("/c.csv"),
                 Moment("w", "<html"),
             ),
             complete_outputs.of_files,
@@ -164,6 +171,7 @@ COMMANDS = {
             runs_network=False,
             has_children=False,
             reads_clock=False,
+            takes_memory=False,
             handles=frozenset({"SIGINT"}),
             documented_deaths=DIES_OF,
         ),
@@ -181,7 +189,7 @@ COMMANDS = {
                 *_printed("Total per", "Results saved to", phase="late"),
                 Moment("w", '"denoiser"', phase="late"),
                 *_replacing("/pipeline.json", phase="late"),
-                *_replacing("/pipeline.csv", phase="late"),
+                *_finally_replacing("/pipeline.csv"),
             ),
             complete_outputs.of_files,
             runs_network=False,
@@ -212,10 +220,11 @@ COMMANDS = {
             (
                 _early("/model_index.json"),
                 *_printed("Compute profile of unet", "Compute profile of transformer"),
-                *_printed("(seed 3)", phase="late"),
+                *_printed("(seed 3)", phase="last"),
                 *_replacing("unet_seed3.png"),
                 *_replacing("transformer_seed3.png"),
-                *_replacing("/generation_config.json", 1, 2),
+                *_replacing("/generation_config.json", 1),
+                *_finally_replacing("/generation_config.json", 2),
                 Moment("w", '"status": "done"'),
             ),
             complete_outputs.of_files,
@@ -233,7 +242,7 @@ COMMANDS = {
             (
                 _early("/train.json"),
                 *_printed("per step; 6 steps", "data: k-space"),
-                *_printed("step 6 of 6", phase="late"),
+                *_printed("step 6 of 6", phase="last"),
                 *(Moment("w", f'"step": {step},', first_run=step < 4) for step in (1, 2, 3, 5)),
                 Moment("w", '"kind": "validation"'),
                 *(moment._replace(first_run=True) for moment in _replacing("/step_000000002.pth")),
@@ -261,7 +270,7 @@ COMMANDS = {
             (
                 _early("/train.json"),
                 Moment("o", "/best.pth"),
-                *_printed("zero-filled", phase="late"),
+                *_printed("zero-filled", phase="last"),
                 *_replacing("/slices.csv", phase="late"),
                 *_replacing("/summary.json", phase="late"),
                 *_replacing("/pictures.png", phase="late"),

@@ -39,14 +39,16 @@ PR_SET_CHILD_SUBREAPER = 36
 # Workers end by themselves when the command is gone; the kernel and a loaded machine take their time.
 GRACE_S = 15
 # Imported by commands as the first thing they do, with an effect on their search path.
+WITHOUT_TORCH = ("numpy", "pydantic", "scipy.stats", "jinja2", "swinmr_profiling.profiler.comparing.command")
 LEFT_TO_COMMANDS = ("swinmr_profiling.command",)
 
 
-def serve(listener: socket.socket, lifeline: int) -> None:
+def serve(listener: socket.socket, lifeline: int, with_torch: bool) -> None:
     """Forks a keeper for every connection, until the tests are gone (the lifeline closes)."""
     import select
 
-    for library in (*LIBRARIES, "matplotlib.pyplot", "jinja2", "PIL.Image", "psutil", *_own_modules()):
+    further = ("matplotlib.pyplot", "jinja2", "PIL.Image", "psutil")
+    for library in (*LIBRARIES, *further, *_own_modules()) if with_torch else WITHOUT_TORCH:
         with contextlib.suppress(ImportError):
             importlib.import_module(library)
     for name in [name for name in sys.modules if name == "tests" or name.startswith("tests.")]:
@@ -175,7 +177,7 @@ class Running:
 class FaultServer:
     """The tests' side; ends with them."""
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library: Path, *, with_torch: bool = True) -> None:
         # Names of sockets are short, folders of tests are not.
         self._place = tempfile.TemporaryDirectory(prefix="faults-")
         self.address = f"{self._place.name}/server"
@@ -187,7 +189,7 @@ class FaultServer:
             f"import sys; sys.path[:0] = [{str(REPOSITORY / 'src')!r}, {str(REPOSITORY)!r}]; import socket\n"
         )
         code += "from tests.faults.fault_server import serve\n"
-        code += f"serve(socket.socket(fileno={listener.fileno()}), {ours})"
+        code += f"serve(socket.socket(fileno={listener.fileno()}), {ours}, {with_torch})"
         environment = {
             **os.environ,
             "LD_PRELOAD": str(library),

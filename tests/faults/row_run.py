@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.faults.templates import write_inputs
 
 # A row takes one to three seconds; one that hangs must not hang the campaign.
 PATIENCE_S = 90
+WITHOUT_TORCH = {"compare", "recommend"}
 
 
 @dataclass
@@ -58,10 +59,11 @@ class Outcome:
 class Workshop:
     """The server and the templates of a series of rows. Raises NoInjectionError where faults cannot be injected."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commands: Collection[str] = COMMANDS) -> None:
+        """commands: those that are to come; where none of them needs torch, none waits for its import."""
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.server = FaultServer(build_library(self.folder))
+        self.server = FaultServer(build_library(self.folder), with_torch=not set(commands) <= WITHOUT_TORCH)
         self._count = 0
         self._reference: dict[str, int] | None = None
 

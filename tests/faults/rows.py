@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.faults.commands import COMMANDS, Command, Moment
 
+AT_THE_END = ("late", "last")
 # "fresh": no outputs; "again": what an earlier run left there.
 STARTS = ("fresh", "again")
 NEED_AN_EARLIER_RUN = ("resume", "recommend", "test")
@@ -31,11 +32,15 @@ class Fault:
         """Whether there is something for it to strike."""
         if self.value == ("SIGUSR1",):
             return command.name == "train"  # where it is documented as a batch system's warning
+        if self.kind in ("error", "descriptors"):
+            return moment.phase != "last"
         if (
             self.kind in ("gpu", "kill_children", "clock", "cgroup", "address_space")
-            and moment.phase == "late"
+            and moment.phase in AT_THE_END
         ):
             return False
+        if self.kind in ("cgroup", "address_space"):
+            return command.takes_memory
         if self.kind == "kill_children":
             return command.has_children and moment.phase == "middle"
         if self.kind == "clock":

@@ -209,7 +209,8 @@ class CheckpointFolder:
         """Writes the state of a step, points `last.pth` at it, removes what is older than `keep`."""
         file = self.folder / STEP_NAME.format(step=content["step"])
         write_checkpoint(content, file)
-        self._point_last_at(file)
+        with _told_as_unwritable(self.folder / LAST):
+            self._point_last_at(file)
         for old in [file for file in self._by_step() if file.is_file()][self.keep :]:
             old.unlink(missing_ok=True)
         return file

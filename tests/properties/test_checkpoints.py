@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from swinmr_profiling.configs import config_from_dict
@@ -131,6 +131,11 @@ def test_damaged_bytes(file, network, content):
 
 
 @given(content=contents())
+@example(content={**OURS, "format": torch.zeros(0)})
+@example(content={key: value for key, value in OURS.items() if key != "version"})
+@example(content={**OURS, "step": torch.zeros(2, 1, 3, 3)})
+@example(content={**OURS, "config": True})
+@example(content={**WEIGHTS, "weight": torch.zeros(2, 1, 3, 3, device="meta")})
 def test_other_contents(file, network, content, monkeypatch):
     try:
         data = saved(content)

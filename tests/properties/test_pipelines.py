@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from swinmr_profiling.profiler.pipelines.defined.definition import (
     DEFINITIONS_DIR,
@@ -52,11 +52,14 @@ def place(tmp_path_factory):
 
 
 @given(document=nearly(DEFINITIONS))
+@example(document={**DEFINITIONS[0], "pipeline": ["a"]})
+@example(document={**DEFINITIONS[0], "text_encoders": ["encoder"]})
 def test_definitions(place, document):
     define(place / "some.json", as_text(document))
 
 
 @given(text=damaged(TEXTS))
+@example(text="[" * 100_000)
 def test_damaged_definitions(place, text):
     define(place / "some.json", text)
 
@@ -73,12 +76,23 @@ def define(file, text):
 
 @given(document=nearly([FOLDER]))
 def test_folders(place, document):
+    read_folder(place, document)
+
+
+def test_a_folder_whose_files_are_nested_without_end(place):
+    for name in FOLDER:
+        read_folder(place, FOLDER, {name: '{"a": ' * 100_000})
+
+
+def read_folder(place, document, texts=()):
     folder = place / "folder"
     for name in FOLDER:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
-        if isinstance(document, dict) and name in document:
+        if name in texts:
+            file.write_text(texts[name])
+        elif isinstance(document, dict) and name in document:
             file.write_text(as_text(document[name]))
     try:
         read_pipeline_folder(folder)

@@ -49,7 +49,7 @@ def _foreign(place: Path) -> dict[str, tuple[int, int]]:
         while folders:
             for entry in folders.pop().iterdir():
                 if entry.is_dir() and not entry.is_symlink():
-                    if entry.name not in NOT_WATCHED:
+                    if entry.name not in NOT_WATCHED and not entry.name.endswith(".egg-info"):
                         folders.append(entry)
                 elif entry.suffix != ".pyc":
                     status = entry.lstat()

@@ -71,7 +71,7 @@ def test_a_moment_that_is_not_reached_is_not_run(workshop):
     assert (outcome.verdict, outcome.fired) == ("not run", False)
 
 
-def test_the_invariant_sees_what_is_broken(workshop, tmp_path):
+def test_the_invariant_sees_what_is_broken(tmp_path):
     """Each part of it, on outputs that a command of ours would not leave."""
     place = tmp_path
     for name in ("in", "out", "sentinel"):

@@ -112,7 +112,8 @@ class ResultFile:
         return None if self.save(content) else self._elsewhere(content, self.path.name)
 
     def _elsewhere(self, content: dict[str, Any], name: str) -> str:
-        reason = self.last_error.strerror or str(self.last_error)
+        error = self.last_error
+        reason = (error.strerror if error else None) or str(error)
         try:
             file = Path(tempfile.mkdtemp(prefix="profile-")) / name
             write_text(file, to_text(content))

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from swinmr_profiling.profiler.record.blocks.architecture import Architecture
+from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch, MeasuredBatch, Memory, Timing
+from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
 from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError, is_figure
 from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
 from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, shares_as_json
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
 from swinmr_profiling.profiler.record.units import GIGA, MIB
+from swinmr_profiling.profiler.record.written_profile import NoEnvironment, WrittenProfile
 
 ORIGINAL_SCRIPT = 0
 FVCORE = "fvcore"
@@ -160,6 +164,35 @@ def from_original_script(content: dict[str, Any]) -> dict[str, Any]:
         "recommendation": None,
         "warnings": [],
     }
+
+
+def original_profile(content: dict[str, Any]) -> WrittenProfile:
+    """The migrated content of the original script, typed."""
+    architecture = {key: value for key, value in content["architecture"].items() if key != "macs_convention"}
+    single = content["single_image"]
+    return WrittenProfile.model_construct(
+        **{
+            **content,
+            "config": RunConfig.imported(**content["config"]),
+            "environment": NoEnvironment(),
+            "architecture": Architecture.imported(**architecture),
+            "single_image": None if single is None else _typed(single),
+            "batch_profiling": {size: _typed(block) for size, block in content["batch_profiling"].items()},
+        }
+    )
+
+
+def _typed(block: dict[str, Any]) -> Batch:
+    if "error" in block:
+        return FailedBatch.imported(**block)
+    memory = block["memory"]
+    return MeasuredBatch.imported(
+        **{
+            **block,
+            "timing": Timing.imported(**block["timing"]),
+            "memory": None if memory is None else Memory.imported(**memory),
+        }
+    )
 
 
 def _sizes_of(batches: Fields | None) -> list[str]:

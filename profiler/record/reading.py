@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError, p
 from swinmr_profiling.profiler.record.migrations import (
     ORIGINAL_SCRIPT,
     migrate,
+    original_profile,
     version_of,
 )
+from swinmr_profiling.profiler.record.written_profile import WrittenProfile, check_written
 
 MAX_FILE_BYTES = 200 * 2**20
 
@@ -42,6 +45,18 @@ class LoadedProfile:
     @property
     def imported(self) -> bool:
         return self.version == ORIGINAL_SCRIPT
+
+    @cached_property
+    def profile(self) -> WrittenProfile:
+        """The content, typed. Raises ProfileFileError, naming its first fault.
+
+        Of the original script's only what it recorded is known; every other field is None, whatever its type says, and
+        `architecture.macs` are by fvcore's convention.
+        """
+        try:
+            return original_profile(self.content) if self.imported else check_written(self.content)
+        except ValueError as error:
+            raise ProfileFileError(f"{self.file}: {error}") from None
 
 
 def load_profile(path: str | Path) -> LoadedProfile:

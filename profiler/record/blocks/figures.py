@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import Self
 
 Bytes = Annotated[int, Field(ge=0)]
 PositiveBytes = Annotated[int, Field(ge=1)]
@@ -44,3 +45,13 @@ class Block(BaseModel):
     """A block of a profile. Unknown keys are an error: a reader never shows what it does not know."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """The block as it stands in the file: keys that nobody set are absent."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    @classmethod
+    def imported(cls, **known: Any) -> Self:
+        """A block of a file of the original script, whose values were checked one by one: all others are None."""
+        unknown = dict.fromkeys(cls.model_fields.keys() - known.keys())
+        return cls.model_construct(set(known), **known, **unknown)

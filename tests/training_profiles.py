@@ -5,10 +5,39 @@ import copy
 import numpy as np
 
 from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder, packed
+from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMeasurement
 from tests import made_profiles
 
 MIB = 2**20
 GIB = 2**30
+
+
+# What a probe of a training step tells; each test changes what it is about.
+MEASURED = TrainingMeasurement(
+    batch_size=1,
+    accumulate=1,
+    input_shape=[1, 1, 96, 96],
+    validation_shape=[1, 1, 256, 256],
+    precision="fp32",
+    checkpointing="none",
+    patch_size=[96, 96],
+    loss="15 spatial",
+    memory_kind="torch's CUDA allocator (without the CUDA context)",
+    steps_run=3,
+    step_ms=[],
+    before_bytes=50,
+    cold=StepPeaks(MIB, MIB, MIB),
+    warm=StepPeaks(MIB, MIB, MIB),
+    validation=StepPeaks(MIB, MIB, MIB),
+    retries=0,
+    out_of_memory=0,
+    process_bytes=None,
+    device_used_bytes=MIB,
+    device_total_bytes=24 * GIB,
+    reserved_at_end_bytes=MIB,
+    expandable_segments=False,
+    finite=True,
+)
 
 
 def size_entry(live_mib, reserved_mib):

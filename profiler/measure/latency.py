@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from swinmr_profiling.profiler.measure.process_statistics import split_by_process
 from swinmr_profiling.profiler.measure.timing_statistics import half_width_share
 
 # What users of this script know, and the reasons to stop before or go on after.
@@ -85,6 +86,7 @@ class LatencySamples:
     """Raw times of whole-batch forward passes, in the order they ran, and why there are no more.
 
     further_processes: how many more processes are to measure the same size, each its share.
+    runs_by_process: timed runs of each process that measured; [] where one did.
     """
 
     samples_ms: list[float]
@@ -92,6 +94,12 @@ class LatencySamples:
     stop_reason: str
     notes: list[str] = field(default_factory=list)
     further_processes: int = 0
+    runs_by_process: list[int] = field(default_factory=list)
+
+    @property
+    def series(self) -> list[list[float]]:
+        """The timed runs of each process."""
+        return split_by_process(self.samples_ms, self.runs_by_process or [len(self.samples_ms)])
 
 
 def is_steady(warmup_ms: list[float]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.configs.errors import ConfigError
@@ -34,13 +33,10 @@ class Setting:
     patch_size: tuple[int, int] | None
     is_config: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "precision": self.precision,
-            "checkpointing": self.checkpointing,
-            "patch_size": None if self.patch_size is None else list(self.patch_size),
-            "is_config": self.is_config,
-        }
+    @property
+    def patch(self) -> list[int] | None:
+        """The patch as a profile has it."""
+        return None if self.patch_size is None else list(self.patch_size)
 
 
 def setting_of(config: ExperimentConfig, precision: str) -> Setting:

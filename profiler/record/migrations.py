@@ -12,13 +12,12 @@ from typing import Any
 
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch, MeasuredBatch, Memory, Timing
-from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
+from swinmr_profiling.profiler.record.blocks.run_description import NoEnvironment, RunConfig
 from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError, is_figure
 from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
-from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, shares_as_json
-from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
+from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, interval_shares
+from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.units import GIGA, MIB
-from swinmr_profiling.profiler.record.written_profile import NoEnvironment, WrittenProfile
 
 ORIGINAL_SCRIPT = 0
 FVCORE = "fvcore"
@@ -115,7 +114,9 @@ def with_named_intervals(content: dict[str, Any]) -> dict[str, Any]:
                 known = spans and is_figure(figure) and figure >= 0
                 training[f"{quantity}_interval_bytes"] = interval_bytes(quantity, figure) if known else None
     if isinstance(model, dict) and "interval_share" in model:
-        model["interval_shares"] = None if model.pop("interval_share") is None else shares_as_json()
+        model["interval_shares"] = (
+            None if model.pop("interval_share") is None else interval_shares().to_json()
+        )
     return content
 
 
@@ -166,11 +167,11 @@ def from_original_script(content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def original_profile(content: dict[str, Any]) -> WrittenProfile:
+def original_profile(content: dict[str, Any]) -> Profile:
     """The migrated content of the original script, typed."""
     architecture = {key: value for key, value in content["architecture"].items() if key != "macs_convention"}
     single = content["single_image"]
-    return WrittenProfile.model_construct(
+    return Profile.model_construct(
         **{
             **content,
             "config": RunConfig.imported(**content["config"]),

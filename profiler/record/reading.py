@@ -16,7 +16,8 @@ from swinmr_profiling.profiler.record.migrations import (
     original_profile,
     version_of,
 )
-from swinmr_profiling.profiler.record.written_profile import WrittenProfile, check_written
+from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.record.written_profile import check_written
 
 MAX_FILE_BYTES = 200 * 2**20
 
@@ -47,7 +48,7 @@ class LoadedProfile:
         return self.version == ORIGINAL_SCRIPT
 
     @cached_property
-    def profile(self) -> WrittenProfile:
+    def profile(self) -> Profile:
         """The content, typed. Raises ProfileFileError, naming its first fault.
 
         Of the original script's only what it recorded is known; every other field is None, whatever its type says, and

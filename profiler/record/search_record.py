@@ -43,7 +43,8 @@ class MemoryNow:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """One trial. peak_bytes: what it took from the device (None where it failed). measurement: the whole record.
+    """One trial. peak_bytes: what it took from the device (None where it failed). measurement: all of it, for whoever
+    asked for the search.
 
     allocated_bytes: what its tensors took, which must grow with the batch; what is reserved for them need not.
     """
@@ -54,7 +55,7 @@ class ProbeResult:
     retries: int = 0
     allocated_bytes: int | None = None
     failure: Failure | None = None
-    measurement: dict[str, Any] | None = field(default=None, compare=False, repr=False)
+    measurement: Any = field(default=None, compare=False, repr=False)
 
 
 class Outcome(str, Enum):
@@ -105,7 +106,7 @@ class SearchResult:
     budget_changes: list[dict[str, int]]
     unsupported: dict[str, Any] | None
     failure: Failure | None
-    measurements: dict[int, dict[str, Any]]
+    measurements: dict[int, Any]
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the measurements, which have blocks of their own."""

@@ -38,6 +38,10 @@ class Timing(Block):
     source: Literal["measured"]
     input_shape: Shape
     num_runs: PositiveCount
+    # Processes that measured, one after the other; absent (one) in profiles of earlier versions.
+    num_processes: PositiveCount = 1
+    # Timed runs of each process; their samples follow one another in samples_ms.
+    runs_by_process: list[PositiveCount] | None = Field(None, min_length=1)
     mean_ms: Milliseconds
     std_ms: Milliseconds | None
     min_ms: Milliseconds
@@ -51,10 +55,6 @@ class Timing(Block):
     ci95_half_width_share: float | None
     # Of each process by itself.
     ci95_target_half_width_share: float
-    # Processes that measured, one after the other; absent (one) in profiles of earlier versions.
-    num_processes: PositiveCount = 1
-    # Timed runs of each process; their samples follow one another in samples_ms.
-    runs_by_process: list[PositiveCount] | None = Field(None, min_length=1)
     fps: PerSecond
     images_per_second: PerSecond
     warmup_runs: Count
@@ -91,12 +91,26 @@ class Memory(Block):
     after_bytes: Bytes
     peak_bytes: Bytes
     activation_bytes: int
-    peak_reserved_bytes: Bytes | None
-    cold_peak_bytes: Bytes
-    warm_peak_bytes: Bytes
     # |after - before| of resident memory, 0 for an allocator's counters; absent in earlier profiles.
     noise_bytes: Bytes | None = None
     activation_within_noise: bool | None = None
+    peak_reserved_bytes: Bytes | None
+    cold_peak_bytes: Bytes
+    warm_peak_bytes: Bytes
+
+
+class PerceptualMetric(Block):
+    """What one LPIPS comparison of two images costs."""
+
+    source: Literal["measured"]
+    metric: Literal["lpips"]
+    backbone: str
+    input_shape: Shape
+    num_runs: PositiveCount
+    total_parameters: Count
+    macs: Count
+    flops: Count
+    timing: Timing
 
 
 class MeasuredBatch(Block):

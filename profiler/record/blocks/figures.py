@@ -11,6 +11,8 @@ Bytes = Annotated[int, Field(ge=0)]
 PositiveBytes = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(ge=1)]
+# Of another program, whole or not.
+Figure = int | float
 Milliseconds = Annotated[float, Field(ge=0)]
 # MiB: 2^20 bytes, as `_mb` always meant in these files.
 Mebibytes = Annotated[float, Field(ge=0)]

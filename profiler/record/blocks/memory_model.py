@@ -37,10 +37,10 @@ PredictedSizes = Annotated[dict[BatchKey, PredictedSize], Field(min_length=1)]
 class MemoryPeak(Block):
     """Where in the step the peak lies, and what it is made of."""
 
+    batch_size: PositiveCount
     phase: str
     operator: str
     by_category: dict[MemoryCategory, Bytes]
-    batch_size: PositiveCount
 
 
 class PackedAllocations(Block):
@@ -79,21 +79,21 @@ class MemorySetting(Block):
     checkpointing: Checkpointing
     patch_size: PatchSize
     is_config: bool
+    memory_fingerprint: Sha256
     traced_batches: list[PositiveCount] = Field(min_length=1)
     affine_from_batch: PositiveCount | None
     aligned: bool
+    # A third traced size had exactly the allocations that the other two promise.
+    checked: bool
+    not_aligned_because: str | None
+    # Null where the allocations are not affine in the batch.
+    allocations: PackedAllocations | None
     sizes: PredictedSizes
     peak: MemoryPeak
     terms: dict[MemoryCategory, AffineTerms] | None
     terms_hold: TermsHold | None
     validation: PredictedValidation | None
     ddp_bucket_bytes: Bytes
-    memory_fingerprint: Sha256
-    # A third traced size had exactly the allocations that the other two promise.
-    checked: bool
-    not_aligned_because: str | None
-    # Null where the allocations are not affine in the batch.
-    allocations: PackedAllocations | None
 
 
 class PredictedInference(Block):
@@ -115,6 +115,7 @@ class MemoryModel(Block):
     source: Literal["predicted"]
     memory_fingerprint: Sha256
     torch_version: str
+    loss: str
     optimizer: str
     ema: bool
     accumulate: PositiveCount
@@ -124,4 +125,3 @@ class MemoryModel(Block):
     interval_shares: IntervalShares | None
     assumptions: list[str]
     untested_rules: list[str]
-    loss: str

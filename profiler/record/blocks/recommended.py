@@ -75,6 +75,7 @@ class TrainingRecommendation(Block):
     precision: Precision | None
     checkpointing: Checkpointing | None
     patch_size: PatchSize
+    target_batch: PositiveCount | None
     batch_size: PositiveCount | None
     largest_batch: PositiveCount | None
     accumulate: PositiveCount | None
@@ -87,7 +88,6 @@ class TrainingRecommendation(Block):
     reason: str = Field(min_length=1)
     time: TrainingTime | None
     levers: list[Lever]
-    target_batch: PositiveCount | None
 
     @model_validator(mode="after")
     def _none_has_a_failure(self) -> TrainingRecommendation:

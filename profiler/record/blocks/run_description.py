@@ -77,6 +77,10 @@ class GitState(Block):
     dirty: bool
 
 
+class NoEnvironment(Block):
+    """Of a run that ended before the machine was looked at."""
+
+
 class Environment(Block):
     """Machine and software of a run."""
 
@@ -93,6 +97,11 @@ class Environment(Block):
     executable: str
     command_line: str
     resumed_from_utc: str | None = None
+
+    @property
+    def torch_version(self) -> str:
+        """Of torch, as the measuring process has it."""
+        return self.packages["torch"] or ""
 
     @model_validator(mode="after")
     def _torch_is_among_the_packages(self) -> Environment:

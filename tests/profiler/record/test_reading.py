@@ -216,8 +216,8 @@ def test_an_earlier_profiles_one_interval_becomes_one_of_each_quantity(profile_s
 def test_resuming_reads_the_earlier_interval(tmp_path):
     file = tmp_path / "p.json"
     file.write_text(json.dumps(as_first_written(with_training())))
-    training = read_earlier(file)["batch_profiling"]["1"]["training"]
-    assert training["live_interval_bytes"] == [1089 * MIB, 1111 * MIB]
+    training = read_earlier(file).batch_profiling["1"].training
+    assert training.live_interval_bytes == [1089 * MIB, 1111 * MIB]
 
 
 def test_what_was_called_measured_is_counted():
@@ -259,7 +259,7 @@ def test_what_too_few_runs_do_not_tell_is_unknown_in_earlier_files_too(tmp_path,
     content = written_by_an_earlier_program(runs)
     text = json.dumps(content)
     (tmp_path / "p.json").write_text(text)
-    for read in (parse_profile(text, "p.json").content, read_earlier(tmp_path / "p.json")):
+    for read in (parse_profile(text, "p.json").content, read_earlier(tmp_path / "p.json").to_json()):
         for block in (read["single_image"], read["batch_profiling"]["1"]):
             figures = {name: block["timing"][name] for name in LEAST_RUNS}
             assert {name for name, value in figures.items() if value is None} == unknown

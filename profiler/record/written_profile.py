@@ -19,6 +19,8 @@ from swinmr_profiling.profiler.record.blocks.run_description import Environment,
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# In characters; a key of a damaged file may be of any length.
+LONGEST_PLACE = 120
 
 
 class PerceptualMetric(Block):
@@ -83,17 +85,19 @@ def check_written(content: dict[str, Any]) -> WrittenProfile:
     try:
         return WrittenProfile.model_validate(content)
     except ValidationError as error:
-        fault = _first_fault(error)
+        fault = first_fault(error)
         raise ValueError(fault) from None
 
 
-def _first_fault(error: ValidationError) -> str:
+def first_fault(error: ValidationError) -> str:
     """`batch_profiling.4.timing.mean_ms: ...`, of the block that came nearest where several were possible."""
     faults = error.errors(include_url=False, include_input=False)
     deepest = max(faults, key=lambda fault: len(fault["loc"]))
     # Beside keys and places in lists, a location names the alternatives of a union that were tried, by class.
     keys = [str(part) for part in deepest["loc"] if isinstance(part, int) or not _is_alternative(part)]
     place = ".".join(keys)
+    if len(place) > LONGEST_PLACE:
+        place = f"{place[: LONGEST_PLACE - 3]}..."
     return f"{place or 'the profile'}: {deepest['msg'].removeprefix('Value error, ')}"
 
 

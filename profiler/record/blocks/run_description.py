@@ -53,6 +53,8 @@ class Gpu(Block):
 
     name: str
     total_bytes: Bytes
+    # "8.6"; the architecture's name on AMD ("gfx90a").
+    compute_capability: str | None = None
 
 
 class GitState(Block):

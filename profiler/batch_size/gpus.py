@@ -84,9 +84,7 @@ def known_gpus() -> tuple[Gpu, ...]:
     return tuple(
         Gpu(
             total_bytes=card["total_memory_mib"] * MIB,
-            **{
-                name: tuple(value) if isinstance(value := card[name], list) else value for name in alike
-            },
+            **{name: tuple(value) if isinstance(value := card[name], list) else value for name in alike},
         )
         for card in cards
     )

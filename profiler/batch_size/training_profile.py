@@ -48,9 +48,7 @@ def read_training_profile(path: str | Path) -> TrainingProfile:
     gpu = None if environment is None else environment.gpu
     measured = {} if gpu is None else training_of(profile)
     if model is None and not any(block.source == "measured" for block in measured.values()):
-        raise ProfileFileError(
-            f"{loaded.file}: holds no training memory (memory_model is null): {command}"
-        )
+        raise ProfileFileError(f"{loaded.file}: holds no training memory (memory_model is null): {command}")
     of_run = None if environment is None else environment.packages["torch"]
     return TrainingProfile(
         file=Path(path),
@@ -71,6 +69,4 @@ def training_of(profile: WrittenProfile) -> dict[int, TrainingRun | TrainingFail
 def _held_by_others(profile: WrittenProfile, name: str) -> int:
     """As the recommendation for the machine's own GPU counted it; 0 without one."""
     entries = [] if profile.recommendation is None else profile.recommendation.training
-    return next(
-        (entry.budget.reserved_elsewhere_bytes for entry in entries if entry.budget.name == name), 0
-    )
+    return next((entry.budget.reserved_elsewhere_bytes for entry in entries if entry.budget.name == name), 0)

@@ -6,13 +6,13 @@ fvcore calls flops: multiply-adds, with five per element of every norm. They bec
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch, MeasuredBatch, Memory, Timing
-from swinmr_profiling.profiler.record.blocks.figures import BatchKey, Block, Count, ErrorKind, Milliseconds, Shape
+from swinmr_profiling.profiler.record.blocks.figures import BatchKey, Count, ErrorKind, Milliseconds, Shape
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
 from swinmr_profiling.profiler.record.units import GIGA, MIB
@@ -20,7 +20,6 @@ from swinmr_profiling.profiler.record.written_profile import NoEnvironment, Writ
 
 ORIGINAL_SCRIPT = 0
 IMPORTED_REASON = "imported from the original script, which recorded no more"
-AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 class _Original(BaseModel):
@@ -80,18 +79,17 @@ class OriginalBatch(_Original):
         size = {"batch_size": batch_size, "input_shape": self.input_shape}
         if self.error is not None:
             kind = self.error if self.error in get_args(ErrorKind) else "exception"
-            return _known(FailedBatch, error=kind, detail=self.detail or self.error, **size)
+            return FailedBatch.imported(error=kind, detail=self.detail or self.error, **size)
         if self.timing is None:
             raise ValueError(f"batch {batch_size}: neither timing nor error")
         mean_ms = self.timing.mean_ms
-        timing = _known(
-            Timing,
+        timing = Timing.imported(
             source="measured",
             **self.timing.model_dump(),
             images_per_second=batch_size * 1000 / mean_ms if mean_ms else None,
             notes=[],
         )
-        return _known(MeasuredBatch, source="measured", timing=timing, memory=self._memory(), **size)
+        return MeasuredBatch.imported(source="measured", timing=timing, memory=self._memory(), **size)
 
     def _memory(self) -> Memory | None:
         if self.memory is None:
@@ -101,7 +99,7 @@ class OriginalBatch(_Original):
             name.replace("_mb", "_bytes"): None if value is None else round(value * MIB)
             for name, value in found.items()
         }
-        return _known(Memory, source="measured", kind="as the original script measured it", **found)
+        return Memory.imported(source="measured", kind="as the original script measured it", **found)
 
 
 class OriginalProfile(_Original):
@@ -119,8 +117,7 @@ class OriginalProfile(_Original):
         """
         counts = self.architecture
         size_mb, macs = counts.model_size_mb, counts.flops
-        architecture = _known(
-            Architecture,
+        architecture = Architecture.imported(
             source="counted",
             input_shape=None if self.single_image is None else self.single_image.input_shape,
             num_runs=1,
@@ -137,19 +134,15 @@ class OriginalProfile(_Original):
             schema_version=SCHEMA_VERSION,
             status="partial",
             status_reason=IMPORTED_REASON,
-            config=_known(RunConfig, **self.config.model_dump(), resolved={}),
+            config=RunConfig.imported(**self.config.model_dump(), resolved={}),
             environment=NoEnvironment(),
             architecture=architecture,
             single_image=None if self.single_image is None else self.single_image.as_batch(1),
-            batch_profiling={size: one.as_batch(int(size)) for size, one in batches.items() if one is not None},
+            batch_profiling={
+                size: one.as_batch(int(size)) for size, one in batches.items() if one is not None
+            },
             perceptual_metric=None,
             memory_model=None,
             recommendation=None,
             warnings=[],
         )
-
-
-def _known(block: type[AnyBlock], **known: Any) -> AnyBlock:
-    """The block with what is known of it, unchecked; all else is None."""
-    unknown = {name: None for name in block.model_fields if name not in known}
-    return block.model_construct(set(known), **unknown, **known)

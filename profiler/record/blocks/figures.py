@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing_extensions import Self
 
 # No count of a network comes near; beyond a float's range nothing could be divided or drawn.
 LARGEST_FIGURE = 10**24
@@ -51,7 +52,19 @@ class Block(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _is_a_figure(cls, value: Any) -> Any:
-        numbers = value if isinstance(value, list) else value.values() if isinstance(value, dict) else (value,)
+        numbers = (
+            value if isinstance(value, list) else value.values() if isinstance(value, dict) else (value,)
+        )
         if any(isinstance(number, int | float) and abs(number) >= LARGEST_FIGURE for number in numbers):
             raise ValueError("a number beyond any figure of a profile")
         return value
+
+    def to_json(self) -> dict[str, Any]:
+        """The block as it stands in the file: keys that nobody set are absent."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    @classmethod
+    def imported(cls, **known: Any) -> Self:
+        """A block of a file of the original script, whose values were checked one by one: all others are None."""
+        unknown = dict.fromkeys(cls.model_fields.keys() - known.keys())
+        return cls.model_construct(set(known), **known, **unknown)

@@ -52,9 +52,22 @@ class Gpu(Block):
     model_config = ConfigDict(extra="allow")
 
     name: str
-    total_bytes: Bytes
-    # "8.6"; the architecture's name on AMD ("gfx90a").
+    index: int | None = None
+    uuid: str | None = None
     compute_capability: str | None = None
+    multiprocessors: PositiveCount | None = None
+    total_bytes: Bytes
+    free_bytes_at_start: Bytes | None = None
+    cuda: str | None = None
+    cudnn: int | None = None
+    # PYTORCH_ALLOC_CONF of the measuring process.
+    allocator_config: str | None = None
+    tf32_matmul: bool | None = None
+    tf32_cudnn: bool | None = None
+    cudnn_benchmark: bool | None = None
+    driver: str | None = None
+    # Why NVML told no driver.
+    driver_error: str | None = None
 
 
 class GitState(Block):

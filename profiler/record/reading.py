@@ -44,10 +44,6 @@ class LoadedProfile:
     version: int
 
     @property
-    def content(self) -> dict[str, Any]:
-        return self.profile.to_json()
-
-    @property
     def imported(self) -> bool:
         return self.version == ORIGINAL_SCRIPT
 

@@ -21,6 +21,7 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
     perceptual_metric_block,
 )
 from swinmr_profiling.profiler.record.failures import FailureKind
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import (
@@ -32,6 +33,7 @@ from swinmr_profiling.profiler.run.context import RunContext
 from swinmr_profiling.profiler.run.prediction_steps import predicted_block
 from swinmr_profiling.profiler.run.sweep import DEFAULT_SWEEP_LIMIT_S, Expectation, SizeResult, Sweep
 from swinmr_profiling.profiler.run.training_steps import is_final
+from swinmr_profiling.profiler.run.typed_blocks import batches_of
 
 # Failures that answer the question (does it fit? is it worth two minutes?): they are no defect of the run.
 ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)
@@ -71,7 +73,7 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
         warn_about_gpu(context)
         profile.recommendation = {
             **(profile.recommendation or {"training": []}),
-            "inference": recommend_inference(profile.batch_profiling),
+            "inference": _recommended(profile),
         }
         context.save()
 
@@ -195,3 +197,8 @@ def _block(context: RunContext, result: SizeResult) -> dict[str, Any]:
     if result.failure is not None:
         return failure_block(result.failure, size, [size, *context.input_shape[1:]], expected)
     return {**batch_block(result.measurement, context.device_kind), **expected}
+
+
+def _recommended(profile: Profile) -> dict[str, Any] | None:
+    found = recommend_inference(batches_of(profile))
+    return None if found is None else found.to_json()

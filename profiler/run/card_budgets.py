@@ -9,11 +9,12 @@ from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, Worksp
 from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
 from swinmr_profiling.profiler.batch_size.gpus import is_this_gpu
 from swinmr_profiling.profiler.measure.machine_state import nvml_process_bytes
+from swinmr_profiling.profiler.record.blocks.run_description import Gpu
 from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from swinmr_profiling.profiler.run.context import Card, RunContext, TrainingOptions
 
 
-def is_own_card(card: Card, gpu: dict[str, Any]) -> bool:
+def is_own_card(card: Card, gpu: Gpu) -> bool:
     """Whether a card asked for is the machine's own: by its name, or by its very memory where that is all there is."""
     return is_this_gpu(card.name, card.total_bytes, card.compute_capability, gpu)
 

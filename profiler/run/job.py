@@ -37,6 +37,7 @@ from swinmr_profiling.profiler.run.resume import check_machine, read_earlier, ta
 from swinmr_profiling.profiler.run.sweep import DEFAULT_BATCH_SIZES, ascending
 from swinmr_profiling.profiler.run.training_choice import choose_training_batch
 from swinmr_profiling.profiler.run.training_steps import failed_training, measure_training, wants_training
+from swinmr_profiling.profiler.run.typed_blocks import typed_profile
 
 
 def config_block(loaded: LoadedConfig, options: RunOptions, sizes: list[int]) -> dict[str, Any]:
@@ -159,8 +160,8 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     if context.options.strict_flops and counting_gate_failed(profile.architecture):
         print("error: --strict-flops: not every operator was counted (see the warning)", file=sys.stderr)
         return EXIT_GATE_FAILED
-    training = [] if profile.recommendation is None else profile.recommendation["training"]
-    if context.options.training.cards and needs_exit_3(training):
+    training = typed_profile(content).recommendation
+    if context.options.training.cards and training is not None and needs_exit_3(training.training):
         print("error: training fits none of these cards as the config has it (see above)", file=sys.stderr)
         return EXIT_NOTHING_FITS
     if context.options.training.predict_only:

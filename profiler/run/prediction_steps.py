@@ -25,6 +25,7 @@ from swinmr_profiling.profiler.run.card_budgets import (
     own_budget,
 )
 from swinmr_profiling.profiler.run.context import Card, RunContext, RunOptions
+from swinmr_profiling.profiler.run.typed_blocks import gpu_of, memory_model_of
 
 # What a network trained in the config's setting is told about where nobody names a card.
 DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB SXM")
@@ -56,17 +57,19 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
             context.save()
             return
     budgets = _budgets(context, profile.memory_model["torch_version"])
+    model = memory_model_of(profile)
+    entries = recommend_training(
+        model,
+        budgets,
+        target_batch=options.training.target_batch,
+        devices=options.training.devices,
+    )
     profile.recommendation = {
         "inference": None,
         **(profile.recommendation or {}),  # of a resumed profile
-        "training": recommend_training(
-            profile.memory_model,
-            budgets,
-            target_batch=options.training.target_batch,
-            devices=options.training.devices,
-        ),
+        "training": [entry.to_json() for entry in entries],
     }
-    print_training_recommendation(console, profile.memory_model, profile.recommendation["training"])
+    print_training_recommendation(console, model, entries)
     context.save()
 
 
@@ -79,7 +82,7 @@ def _budgets(context: RunContext, torch_version: str) -> list[Budget]:
     cards = training.cards or [Card(card.name, card.total_bytes, card.compute_capability) for card in usual]
     return [
         own_budget(context, held_by_others_at_start(context))
-        if gpu is not None and is_own_card(card, gpu)
+        if gpu is not None and is_own_card(card, gpu_of(context.profile))
         else budget_of(card, training, torch_version)
         for card in cards
     ]

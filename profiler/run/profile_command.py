@@ -35,6 +35,7 @@ from swinmr_profiling.profiler.run.command_line import with_image_size
 from swinmr_profiling.profiler.run.job import run_profile
 from swinmr_profiling.profiler.run.report_options import exports_of
 from swinmr_profiling.profiler.run.resume import ResumeError
+from swinmr_profiling.profiler.run.typed_blocks import typed_profile
 
 # What the user must change, each with one line that says what.
 USER_ERRORS = (ConfigError, OutputError, RequestRefusedError, ResumeError, MissingPackageError)
@@ -162,7 +163,7 @@ def _profile(
     code = run_profile(loaded, options, console, result)
     if result.content is not None:
         if parsed.verbose:
-            print_details(console, result.content)
+            print_details(console, typed_profile(result.content))
         # What says nothing new replaces no report either.
         if exports.wanted and not result.kept_earlier:
             code = _export(console, exports, result, code)
@@ -177,7 +178,7 @@ def _console(parsed: argparse.Namespace, result: ResultFile) -> Console:
 def _export(console: Console, exports: Exports, result: ResultFile, code: int) -> int:
     """Writes the exports; what cannot be written makes a run that was done a partial one."""
     try:
-        for file in exports.write(result.content, result.name):
+        for file in exports.write(typed_profile(result.content), result.name):
             console.good(f"Report saved to: {file}", indent=0)
     except OutputError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from swinmr_profiling.profiler.allocator.workspaces import workspaces_for
+from swinmr_profiling.profiler.allocator.workspaces import WorkspaceTableError, workspaces_for
 from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
 from swinmr_profiling.profiler.batch_size.gpus import Gpu, is_this_gpu
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile
@@ -60,7 +60,12 @@ class RecommendationArguments(argparse.Namespace):
         self, name: str, total_bytes: int, capability: str | None, profile: TrainingProfile
     ) -> Budget:
         backend = "rocm" if (capability or "").startswith("gfx") else "cuda"
-        libraries = workspaces_for(profile.torch_version, capability, backend)
+        if profile.torch_version is None:
+            raise NoBudgetError(f"{profile.file} does not say which torch it was made with")
+        try:
+            libraries = workspaces_for(profile.torch_version, capability, backend)
+        except WorkspaceTableError as error:
+            raise NoBudgetError(f"{profile.file}: {error}") from None
         return Budget(
             name=name,
             total_bytes=total_bytes,

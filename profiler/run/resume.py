@@ -7,9 +7,13 @@ from typing import Any
 
 from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
-from swinmr_profiling.profiler.record.reading import MissingProfileError, ProfileFileError, load_profile
+from swinmr_profiling.profiler.record.reading import (
+    DamagedProfileError,
+    MissingProfileError,
+    ProfileFileError,
+    load_profile,
+)
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.record.written_profile import check_written
 
 # What makes two runs one: with any of these different the figures are of something else.
 SAME_CONFIG = (
@@ -33,15 +37,13 @@ def read_earlier(path: Path | None) -> dict[str, Any] | None:
         loaded = load_profile(path)
     except MissingProfileError:
         return None
+    except DamagedProfileError as error:
+        raise ResumeError(f"--resume: {error}: use another --output") from error
     except ProfileFileError as error:
         raise ResumeError(f"--resume: {error}") from error
     if loaded.imported:
         raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
-    try:
-        check_written(loaded.content)
-    except ValueError as error:
-        raise ResumeError(f"--resume: {path} is damaged ({error}): use another --output") from error
-    return loaded.content
+    return loaded.profile.to_json()
 
 
 def machine_of(environment: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from swinmr_profiling.profiler.record.profile import Profile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# In characters; a key of a damaged file may be of any length.
+LONGEST_PLACE = 120
 WrittenProfile = Profile
 
 
@@ -21,21 +23,35 @@ def check_written(content: dict[str, Any]) -> Profile:
     try:
         return Profile.model_validate(content)
     except ValidationError as error:
-        fault = _first_fault(error)
+        fault = first_fault(error)
         raise ValueError(fault) from None
 
 
-def _first_fault(error: ValidationError) -> str:
+def first_fault(error: ValidationError) -> str:
     """`batch_profiling.4.timing.mean_ms: ...`, of the block that came nearest where several were possible."""
     faults = error.errors(include_url=False, include_input=False)
-    deepest = max(faults, key=lambda fault: len(fault["loc"]))
-    # Beside keys and places in lists, a location names the alternatives of a union that were tried, by class.
-    keys = [str(part) for part in deepest["loc"] if isinstance(part, int) or not _is_alternative(part)]
+    # Of a block that may be one of several kinds it is the kind with the fewest faults, and there the deepest one.
+    tried = [_alternative(fault["loc"]) for fault in faults]
+    nearest, _ = min(
+        zip(faults, tried, strict=True), key=lambda one: (tried.count(one[1]), -len(one[0]["loc"]))
+    )
+    keys = [str(part) for part in nearest["loc"] if isinstance(part, int) or not _is_alternative(part)]
     place = ".".join(keys)
-    return f"{place or 'the profile'}: {deepest['msg'].removeprefix('Value error, ')}"
+    if len(place) > LONGEST_PLACE:
+        place = f"{place[: LONGEST_PLACE - 3]}..."
+    return f"{place or 'the profile'}: {nearest['msg'].removeprefix('Value error, ')}"
+
+
+def _alternative(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Up to the last alternative of a union that was tried."""
+    parts = list(location)
+    while parts and (isinstance(parts[-1], int) or not _is_alternative(parts[-1])):
+        parts.pop()
+    return tuple(parts)
 
 
 def _is_alternative(part: str) -> bool:
+    """Beside keys and places in lists, a location names the alternatives by class."""
     return part[:1].isupper() or part.startswith("function-")
 
 

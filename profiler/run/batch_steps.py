@@ -19,7 +19,6 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
     perceptual_metric_block,
 )
 from swinmr_profiling.profiler.record.blocks.batch import Batch, Expected, FailedBatch, MeasuredBatch
-from swinmr_profiling.profiler.record.blocks.recommended import InferenceRecommendation
 from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
@@ -69,8 +68,7 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
             profile.set_training(size, predicted)
         print_batch(console, profile.batch_profiling[str(size)].to_json())
         warn_about_gpu(context)
-        best = recommend_inference(profile.to_json()["batch_profiling"])
-        profile.recommend(inference=None if best is None else InferenceRecommendation(**best))
+        profile.recommend(inference=recommend_inference(profile.batch_profiling))
         context.save()
 
 

@@ -15,7 +15,7 @@ from swinmr_profiling.profiler.run.context import Card, RunContext, TrainingOpti
 
 def is_own_card(card: Card, gpu: Gpu) -> bool:
     """Whether a card asked for is the machine's own: by its name, or by its very memory where that is all there is."""
-    return is_this_gpu(card.name, card.total_bytes, card.compute_capability, gpu.to_json())
+    return is_this_gpu(card.name, card.total_bytes, card.compute_capability, gpu)
 
 
 def own_budget(context: RunContext, held_by_others_bytes: int) -> Budget:

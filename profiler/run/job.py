@@ -55,8 +55,10 @@ def config_block(loaded: LoadedConfig, options: RunOptions, sizes: list[int]) ->
     )
 
 
-def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, result: ResultFile) -> int:
-    """Profiles the network of a config; returns the exit code.
+def run_profile(
+    loaded: LoadedConfig, options: RunOptions, console: Console, result: ResultFile
+) -> tuple[int, Profile]:
+    """Profiles the network of a config; returns the exit code and what was found.
 
     Whatever ends the run, what was measured is in the result. Raises RequestRefusedError and ResumeError for
     what the user must change.
@@ -101,7 +103,7 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
             if error.traceback is not None and error.failure.error is FailureKind.EXCEPTION:
                 print(error.traceback, file=sys.stderr, end="")
             reason = error.failure.detail
-        return _finish(context, reason)
+        return _finish(context, reason), profile
 
 
 def _open(context: RunContext, earlier: Profile | None, taken_over: list[str]) -> None:
@@ -156,8 +158,8 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     if context.options.strict_flops and counting_gate_failed(profile.architecture):
         print("error: --strict-flops: not every operator was counted (see the warning)", file=sys.stderr)
         return EXIT_GATE_FAILED
-    training = [] if profile.recommendation is None else content["recommendation"]["training"]
-    if context.options.training.cards and needs_exit_3(training):
+    advice = profile.recommendation
+    if context.options.training.cards and advice is not None and needs_exit_3(advice.training):
         print("error: training fits none of these cards as the config has it (see above)", file=sys.stderr)
         return EXIT_NOTHING_FITS
     if context.options.training.predict_only:

@@ -13,7 +13,6 @@ from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSE
 from swinmr_profiling.profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
 from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
-from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
 from swinmr_profiling.profiler.record.blocks.training import TrainingRun, TrainingValidation
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, interval_shares
@@ -58,15 +57,14 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
             context.save()
             return
     budgets = _budgets(context, profile.memory_model.torch_version)
-    model = profile.memory_model.to_json()
     entries = recommend_training(
-        model,
+        profile.memory_model,
         budgets,
         target_batch=options.training.target_batch,
         devices=options.training.devices,
     )
-    profile.recommend(training=[TrainingRecommendation.model_validate(entry) for entry in entries])
-    print_training_recommendation(console, model, entries)
+    profile.recommend(training=entries)
+    print_training_recommendation(console, profile.memory_model, entries)
     context.save()
 
 

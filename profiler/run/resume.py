@@ -8,7 +8,11 @@ from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment
 from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
-from swinmr_profiling.profiler.record.reading import MissingProfileError, ProfileFileError, load_profile
+from swinmr_profiling.profiler.record.reading import (
+    MissingProfileError,
+    ProfileFileError,
+    load_profile,
+)
 
 # What makes two runs one: with any of these different the figures are of something else.
 SAME_CONFIG = (
@@ -36,10 +40,7 @@ def read_earlier(path: Path | None) -> Profile | None:
         raise ResumeError(f"--resume: {error}") from error
     if loaded.imported:
         raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
-    try:
-        return loaded.profile
-    except ProfileFileError as error:
-        raise ResumeError(f"--resume: {error}: damaged: use another --output") from error
+    return loaded.profile
 
 
 def machine_of(environment: Environment) -> dict[str, str | int | None]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from swinmr_profiling.profiler.batch_size.fit import config_setting, estimated_bytes
+from swinmr_profiling.profiler.batch_size.fit import estimated_bytes
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.measure.training_blocks import training_block
 from swinmr_profiling.profiler.record.blocks.batch import Batch
-from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation, TrainingSearch
+from swinmr_profiling.profiler.record.blocks.recommended import TrainingSearch
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.search_record import SearchResult, Trial
@@ -27,10 +27,10 @@ def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = 
     context.console.line()
     context.console.line("  Searching for the training batch size")
     gpu, version = context.gpu, context.environment.torch_version
-    model = None if profile.memory_model is None else profile.memory_model.to_json()
-    setting = None if model is None else config_setting(model)
+    model = profile.memory_model
+    setting = None if model is None else model.config_setting
     # The trials run on one device, and each of several holds gradient buckets besides.
-    besides = 0 if setting is None or options.devices == 1 else setting["ddp_bucket_bytes"]
+    besides = 0 if setting is None or options.devices == 1 else setting.ddp_bucket_bytes
     anywhere = own_budget(context, 0)
 
     def predict(batch_size: int) -> int:
@@ -47,30 +47,24 @@ def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = 
         budgets,
         target_batch=options.target_batch,
         devices=options.devices,
-        measured={
-            size: {"training": block.to_json()}
-            for size, block in measured_blocks(profile.batch_profiling, found).items()
-        },
+        measured=measured_blocks(profile.batch_profiling, found),
     )
     search = {**found.to_json(), "held_by_others_bytes": held}
-    profile.recommend(
-        training=[TrainingRecommendation.model_validate(entry) for entry in entries],
-        search=TrainingSearch.model_validate(search),
-    )
+    profile.recommend(training=entries, search=TrainingSearch.model_validate(search))
     print_training_recommendation(context.console, model, entries)
     context.save()
 
 
 def measured_blocks(
     batch_profiling: dict[str, Batch], found: SearchResult
-) -> dict[str, TrainingRun | TrainingFailure]:
+) -> dict[int, TrainingRun | TrainingFailure]:
     """Every training step that ran, of the sweep and of the search, by batch size; and what did not run, and why.
 
     What ran once is no failure, whatever was in the way the other time.
     """
-    failed = {str(trial.batch_size): _failed(trial) for trial in found.trials if trial.verdict in FAILURES}
-    ran = {str(size): training_block(raw) for size, raw in found.measurements.items()}
-    blocks = {size: block.training for size, block in batch_profiling.items()}
+    failed = {trial.batch_size: _failed(trial) for trial in found.trials if trial.verdict in FAILURES}
+    ran = {size: training_block(raw) for size, raw in found.measurements.items()}
+    blocks = {int(size): block.training for size, block in batch_profiling.items()}
     swept = {size: block for size, block in blocks.items() if block is not None}
     swept_and_ran = {size: block for size, block in swept.items() if isinstance(block, TrainingRun)}
     return {**failed, **swept, **ran, **swept_and_ran}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from swinmr_profiling.profiler.record.blocks.figures import (
     BatchKey,
@@ -95,6 +95,17 @@ class MemorySetting(Block):
     validation: PredictedValidation | None
     ddp_bucket_bytes: Bytes
 
+    @model_validator(mode="after")
+    def _replayed_from_a_batch_on(self) -> MemorySetting:
+        if self.allocations is not None:
+            if self.affine_from_batch is None:
+                raise ValueError("affine_from_batch is null, and the allocations are replayed from it on")
+            smaller = range(1, self.affine_from_batch)
+            missing = next((batch for batch in smaller if str(batch) not in self.sizes), None)
+            if missing is not None:
+                raise ValueError(f"sizes: {missing} is missing, which is not replayed")
+        return self
+
 
 class PredictedInference(Block):
     """The forward pass alone."""
@@ -125,3 +136,14 @@ class MemoryModel(Block):
     interval_shares: IntervalShares | None
     assumptions: list[str]
     untested_rules: list[str]
+
+    @model_validator(mode="after")
+    def _one_is_the_config_s(self) -> MemoryModel:
+        if sum(setting.is_config for setting in self.settings) != 1:
+            raise ValueError("not one setting that is the config's")
+        return self
+
+    @property
+    def config_setting(self) -> MemorySetting:
+        """The setting that is the config's own."""
+        return next(setting for setting in self.settings if setting.is_config)

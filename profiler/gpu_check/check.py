@@ -260,7 +260,7 @@ class GpuCheck:
         )
         row = {"status": "measured", "search": result.to_json(), "batch_size": result.batch_size}
         if result.batch_size is None:
-            return {**row, "status": result.outcome.value, "reason": result.reason}
+            return {**row, "status": result.outcome, "reason": result.reason}
         return {
             **row,
             "measured": training_figures(result.measurements[result.batch_size]),

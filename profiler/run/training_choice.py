@@ -6,10 +6,10 @@ from swinmr_profiling.profiler.batch_size.fit import estimated_bytes
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.measure.training_blocks import training_block
 from swinmr_profiling.profiler.record.blocks.batch import Batch
-from swinmr_profiling.profiler.record.blocks.recommended import TrainingSearch
+from swinmr_profiling.profiler.record.blocks.recommended import Trial
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.failures import FailureKind
-from swinmr_profiling.profiler.record.search_record import SearchResult, Trial
+from swinmr_profiling.profiler.record.search_record import SearchResult
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
 from swinmr_profiling.profiler.run.card_budgets import budget_of, is_own_card, own_budget
 from swinmr_profiling.profiler.run.context import RunContext
@@ -49,8 +49,8 @@ def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = 
         devices=options.devices,
         measured=measured_blocks(profile.batch_profiling, found),
     )
-    search = {**found.to_json(), "held_by_others_bytes": held}
-    profile.recommend(training=entries, search=TrainingSearch.model_validate(search))
+    found.held_by_others_bytes = held
+    profile.recommend(training=entries, search=found)
     print_training_recommendation(context.console, model, entries)
     context.save()
 

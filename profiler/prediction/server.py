@@ -16,6 +16,7 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.field_types import JsonObject
 from swinmr_profiling.profiler.isolation import worker
 from swinmr_profiling.profiler.prediction.settings import Setting, config_with
+from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, PredictedInference
 
 if TYPE_CHECKING:  # needs torch
@@ -78,7 +79,7 @@ class PredictionWorker:
             on_progress=lambda: self.send("progress"),
         )
 
-    def do_predict_inference(self, precision: str, batch_sizes: list[int]) -> PredictedInference:
+    def do_predict_inference(self, precision: Precision, batch_sizes: list[int]) -> PredictedInference:
         """`memory_model.inference`."""
         from swinmr_profiling.profiler.prediction.predict import inference_family, predict_sizes
 

@@ -83,6 +83,7 @@ class ResultFile:
         self.kept_earlier = self._has_nothing_new(content)
         if self.save(content):
             return None
+        assert self.last_error is not None
         reason = self.last_error.strerror or str(self.last_error)
         try:
             folder = Path(tempfile.mkdtemp(prefix="profile-"))

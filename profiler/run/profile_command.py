@@ -123,8 +123,10 @@ def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: st
         traceback.print_exc()
         return Outcome(config, EXIT_UNEXPECTED, None, "see the traceback above")
     # A disk that refused the file has been reported: there is nothing on it to compare.
-    is_there = result.path is not None and not result.kept_earlier and result.path.is_file()
-    return Outcome(config, code, result.path if is_there else None, profile.status_reason)
+    if result.moved and result.path is not None:
+        file = result.path
+    is_there = not result.kept_earlier and file.is_file()
+    return Outcome(config, code, file if is_there else None, profile.status_reason)
 
 
 def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:

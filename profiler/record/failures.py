@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -30,9 +30,6 @@ class Failure:
     detail: str
     needs_new_process: bool = False
     possibly_memory: bool = False
-
-    def to_json(self) -> dict:
-        return asdict(self)
 
     @property
     def is_of_memory(self) -> bool:

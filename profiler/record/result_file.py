@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, write_text
 from swinmr_profiling.configs.output_claims import Claim, claim_free_file
@@ -18,7 +18,7 @@ from swinmr_profiling.profiler.record.earlier_results import EarlierResults, Res
 STANDARD_OUTPUT = "-"
 
 
-def to_text(content: dict[str, Any], *, ascii_only: bool = False) -> str:
+def to_text(content: object, *, ascii_only: bool = False) -> str:
     """JSON text of a result. Raises ValueError for a NaN or an infinity, which JSON does not have.
 
     ascii_only: for a stream, whose encoding may be any: JSON's own escapes say the same in all of them.
@@ -38,7 +38,6 @@ class ResultFile:
         self.path = None if self.to_standard_output else Path(os.path.abspath(output))
         self.last_error: OSError | None = None
         self._claim: Claim | None = None
-        self.content: dict[str, Any] | None = None  # what `finish` was given
         self.earlier = None if results_of is None else EarlierResults(results_of)
         self.moved = False  # whether `prepare` took another name
         self.kept_earlier = False  # whether `finish` left the file as it was
@@ -66,7 +65,7 @@ class ResultFile:
             if self.earlier is not None:
                 self.earlier.read(self.path)
 
-    def save(self, content: dict[str, Any]) -> bool:
+    def save(self, content: object) -> bool:
         """Writes what is known so far. False when the disk refuses; the last good file then stays."""
         if self.path is None or self._has_nothing_new(content):
             return True
@@ -80,23 +79,22 @@ class ResultFile:
             self.earlier.are_replaced()
         return True
 
-    def _has_nothing_new(self, content: dict[str, Any]) -> bool:
+    def _has_nothing_new(self, content: object) -> bool:
         return self.earlier is not None and self.earlier.outweigh(content)
 
-    def finish(self, content: dict[str, Any], *, replace: bool = False) -> str | None:
+    def finish(self, content: object, *, replace: bool = False) -> str | None:
         """Writes the final state; returns a line for the user when it had to go elsewhere.
 
         Where the file cannot be written the result goes to the temporary folder, and where that fails too to
         standard error: it is never dropped. replace: over a file that was there before though nothing in it is new.
         """
-        self.content = content
         try:
             return self._finish(content, replace)
         finally:
             if self._claim is not None:
                 self._claim.release()
 
-    def _finish(self, content: dict[str, Any], replace: bool) -> str | None:
+    def _finish(self, content: object, replace: bool) -> str | None:
         if replace and self.earlier is not None:
             self.earlier.are_replaced()
         if self.path is None:
@@ -111,8 +109,9 @@ class ResultFile:
         self.kept_earlier = self._has_nothing_new(content)
         return None if self.save(content) else self._elsewhere(content, self.path.name)
 
-    def _elsewhere(self, content: dict[str, Any], name: str) -> str:
-        reason = self.last_error.strerror or str(self.last_error)
+    def _elsewhere(self, content: object, name: str) -> str:
+        error = self.last_error
+        reason = (error.strerror if error else None) or str(error)
         try:
             file = Path(tempfile.mkdtemp(prefix="profile-")) / name
             write_text(file, to_text(content))

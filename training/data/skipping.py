@@ -87,11 +87,14 @@ class SkippedSamples:
         return [one for place, one in fresh.items() if place not in self.samples]
 
     def add(self, found: list[SkippedSample]) -> list[SkippedSample]:
-        """Takes them into the list; returns those that are new. Raises DataError above the limit."""
+        """Takes them into the list; returns those that are new.
+
+        Raises DataError above the limit, and takes none: a run that goes on meets the same limit at the same slice.
+        """
         fresh = self.unknown(found)
+        if len(self.samples) + len(fresh) > self.limit:
+            raise too_many(fresh, self.limit)
         self.samples |= {(one.file, one.slice): one for one in fresh}
-        if len(self.samples) > self.limit:
-            raise too_many(list(self.samples.values()), self.limit)
         return fresh
 
     def to_json(self) -> list[list[Any]]:

@@ -211,8 +211,9 @@ def test_the_limit_counts_slices_once_and_over_resumptions():
     assert samples.add([second]) == []
     resumed = SkippedSamples(limit=2)
     resumed.restore(json.loads(json.dumps(samples.to_json())))
-    with pytest.raises(DataError, match=r"a\.npy, slice 2: bad; more than 2"):
-        resumed.add([third])
+    for _ in range(2):  # however often it goes on
+        with pytest.raises(DataError, match=r"a\.npy, slice 2: bad; more than 2"):
+            resumed.add([third])
 
 
 def test_a_bad_step_leaves_no_trace_in_running_statistics():

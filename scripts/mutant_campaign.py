@@ -4,7 +4,7 @@
     pip install cosmic-ray
     python scripts/mutant_campaign.py --count 300 --seed 17 --records results/mutants.jsonl
 
-A mutant is one change by an operator of cosmic-ray (+ to -, < to <=, True to False, a number by one, ...) at one place of
+A mutant is one change by an operator of cosmic-ray (+ to -, < to <=, True to False, a number by one) at one place of
 the code; places are drawn with equal chance, and changes of annotations alone are not drawn. Each is tried in a copy
 of the checkout by the tests of its module, then by those of its room, until one fails. A run that was stopped goes on
 where it was: what stands in --records is not tried again. Prints the share that was noticed, by room, and the diff of

@@ -34,7 +34,6 @@ class ResultFile:
         self.to_standard_output = output == STANDARD_OUTPUT
         self.path = None if self.to_standard_output else Path(os.path.abspath(output))
         self.last_error: OSError | None = None
-        self.content: dict[str, Any] | None = None  # what `finish` was given
         self.earlier = None if results_of is None else EarlierResults(results_of)
         self.kept_earlier = False  # whether `finish` left the file as it was
 
@@ -75,7 +74,6 @@ class ResultFile:
         Where the file cannot be written the result goes to the temporary folder, and where that fails too to
         standard error: it is never dropped. replace: over a file that was there before though nothing in it is new.
         """
-        self.content = content
         if replace and self.earlier is not None:
             self.earlier.are_replaced()
         if self.path is None:
@@ -85,6 +83,7 @@ class ResultFile:
         self.kept_earlier = self._has_nothing_new(content)
         if self.save(content):
             return None
+        assert self.last_error is not None
         reason = self.last_error.strerror or str(self.last_error)
         try:
             folder = Path(tempfile.mkdtemp(prefix="profile-"))

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reading import parse_profile
 from swinmr_profiling.profiler.reports.charts.drawing import charts_of
 from swinmr_profiling.profiler.reports.console.details import print_details
@@ -84,7 +85,7 @@ def test_what_too_few_runs_do_not_tell_is_no_number_in_any_report(runs):
     known = {"std_ms": 2, "p90_ms": 10, "p95_ms": 20, "p99_ms": 100}
     assert {name for name in known if line[name] == ""} == {n for n, least in known.items() if runs < least}
     stream = io.StringIO()
-    print_details(Console(stream), content)
+    print_details(Console(stream), Profile.model_validate(content))
     printed = stream.getvalue().splitlines()
     row = next(text.split() for text in printed if len(text.split()) == 7 and text.split()[0] == "1")
     assert [cell == "-" for cell in row[3:6]] == [runs < 10, runs < 20, runs < 100]

@@ -281,8 +281,8 @@ class GpuCheck:
                 BatchMeasurement,
                 timeout_s,
                 batch_size=batch_size,
-                policy=asdict(policy),
                 expected_ms=None,
+                **asdict(policy),
             )
         return inference_figures(answer)
 

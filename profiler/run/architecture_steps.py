@@ -28,21 +28,20 @@ def analyse_architecture(context: RunContext) -> None:
     context.training_input_shape = built.training_input_shape
     if profile.architecture is not None:  # of a resumed profile
         architecture = profile.architecture
-        content = {"reconstruction": None, **architecture.to_json()}
-        print_parameters(console, content)
+        print_parameters(console, architecture)
         console.step(3, "Measuring FLOPs...")
-        print_counts(console, content)
-        print_reconstruction(console, content)
-        print_counters(console, content["counters"])
+        print_counts(console, architecture)
+        print_reconstruction(console, architecture)
+        print_counters(console, architecture.counters)
         return
     profile.architecture = built.architecture
-    print_parameters(console, built.architecture.to_json())
+    print_parameters(console, built.architecture)
     context.save()
     console.step(3, "Measuring FLOPs...")
     profile.architecture = _counted(context, built.architecture)
     config = config_from_dict(profile.config.resolved)
     profile.architecture.reconstruction = reconstruction_cost(config, profile.architecture.macs)
-    print_reconstruction(console, profile.architecture.to_json())
+    print_reconstruction(console, profile.architecture)
     context.save()
     _ask_other_counters(context, profile.architecture)
     context.save()
@@ -55,9 +54,9 @@ def _counted(context: RunContext, architecture: Architecture) -> Architecture:
         architecture.count_error = error.failure.detail
         context.console.bad(f"not counted: {error.failure.detail}")
         return architecture
-    print_counts(context.console, counted.to_json())
+    print_counts(context.console, counted)
     if context.options.depth:
-        print_module_tree(context.console, counted.by_module.to_json(), context.options.depth)
+        print_module_tree(context.console, counted.by_module, context.options.depth)
     if counted.uncounted_operators:
         calls = ", ".join(f"{name} ({n} calls)" for name, n in counted.uncounted_operators.items())
         text = f"operators without a formula, counted as 0 MACs: {calls}; register_formula adds one"
@@ -70,13 +69,13 @@ def _ask_other_counters(context: RunContext, architecture: Architecture) -> None
     if options.flops_counter is not None:
         quoted = _cross_check(context, "full", [options.flops_counter])
         architecture.quoted_counter = quoted[0] if quoted else None
-        print_counters(context.console, [check.to_json() for check in quoted])
+        print_counters(context.console, quoted)
     if options.cross_check == "off":
         context.console.note("no other counter was asked: --cross-check off")
         return
     checks = _cross_check(context, options.cross_check, ["fvcore", "thop"])
     architecture.counters = checks
-    print_counters(context.console, [check.to_json() for check in checks])
+    print_counters(context.console, checks)
     for check in checks:
         if check.agrees is False:
             text = f"{check.counter} and our count differ by MACs that nothing explains: see `counters`"

@@ -47,7 +47,7 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
             profile.single_image = block
 
         _measure(context, sweep, 1, keep_single)
-    print_single_image(console, profile.single_image.to_json())
+    print_single_image(console, profile.single_image)
     add_latency(profile.architecture, profile.single_image)
     context.save()
     console.step(5, "Profiling batch sizes...")
@@ -66,7 +66,7 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
         # A resumed profile's own measurement says more than a prediction.
         if predicted is not None and not is_final(profile.batch_profiling[str(size)].training):
             profile.set_training(size, predicted)
-        print_batch(console, profile.batch_profiling[str(size)].to_json())
+        print_batch(console, profile.batch_profiling[str(size)])
         warn_about_gpu(context)
         profile.recommend(inference=recommend_inference(profile.batch_profiling))
         context.save()
@@ -78,7 +78,7 @@ def measure_perceptual_metric(context: RunContext) -> None:
     console.line()
     console.line("  LPIPS, one comparison of two images")
     if context.profile.perceptual_metric is not None:  # of a resumed profile
-        print_perceptual_metric(console, context.profile.perceptual_metric.to_json())
+        print_perceptual_metric(console, context.profile.perceptual_metric)
         return
     image_hw = context.input_shape[-2:]
     try:
@@ -87,7 +87,7 @@ def measure_perceptual_metric(context: RunContext) -> None:
         context.warn(ProfileWarning("lpips_not_measured", f"LPIPS was not measured: {error.failure.detail}"))
         return
     context.profile.perceptual_metric = perceptual_metric_block(measured, context.device_kind)
-    print_perceptual_metric(console, context.profile.perceptual_metric.to_json())
+    print_perceptual_metric(console, context.profile.perceptual_metric)
     context.save()
 
 

@@ -114,7 +114,7 @@ def _open(context: RunContext, earlier: Profile | None, taken_over: list[str]) -
     context.environment.command_line = shlex.join(context.options.command_line)
     if earlier is not None:
         check_machine(profile, earlier)
-    print_configuration(context.console, profile.config.to_json())
+    print_configuration(context.console, profile.config)
     if context.options.resume:
         context.console.line(
             f"  - Resumed: {'batch ' + ', '.join(taken_over) if taken_over else 'nothing yet'}"
@@ -141,9 +141,8 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     profile, console, result = context.profile, context.console, context.result
     profile.status = "complete" if partial_reason is None else "partial"
     profile.status_reason = partial_reason
-    content = profile.to_json()
-    print_summary(console, content)
-    elsewhere = result.finish(content, replace=partial_reason is None)
+    print_summary(console, profile)
+    elsewhere = result.finish(profile.to_json(), replace=partial_reason is None)
     console.line()
     if elsewhere is not None:
         print(f"error: {elsewhere}", file=sys.stderr)

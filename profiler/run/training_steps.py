@@ -67,7 +67,7 @@ def measure_training(context: RunContext, sizes: list[int]) -> None:
                 training = sweep.measure(probes, size)
                 profile.set_training(size, training)
             sweep.note(size, training)
-            print_training(console, size, training.to_json())
+            print_training(console, size, training)
             context.save()
 
 

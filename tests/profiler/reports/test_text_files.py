@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reading import parse_profile
 from swinmr_profiling.profiler.reports.charts.drawing import charts_of
@@ -61,7 +62,7 @@ def test_what_lies_within_the_noise_of_resident_memory_is_said_to_in_every_repor
     assert "within its noise" not in html_text(view(profile()))
     stream = io.StringIO()
     for size in ("1", "2"):
-        print_batch(Console(stream), content["batch_profiling"][size])
+        print_batch(Console(stream), MeasuredBatch.model_validate(content["batch_profiling"][size]))
     lines = [line.strip() for line in stream.getvalue().splitlines()]
     assert "✓ Activation memory: 10.00 MB (within the noise of 23.00 MB)" in lines
     assert "✓ Activation memory: 20.00 MB" in lines

@@ -10,14 +10,12 @@ if __name__ == "configs":  # found as a folder, at the top of a checkout
     stand_for(__name__)
 
 from swinmr_profiling.configs.errors import ConfigError
-from swinmr_profiling.configs.field_types import JsonObject
 from swinmr_profiling.configs.loading import LoadedConfig, config_from_dict, load_config, resolve_paths
 from swinmr_profiling.configs.schema import ExperimentConfig
 
 __all__ = [
     "ConfigError",
     "ExperimentConfig",
-    "JsonObject",
     "LoadedConfig",
     "config_from_dict",
     "load_config",

@@ -10,9 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# Content of a JSON file or of a pipe that nobody has held against a model yet.
-JsonObject = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Expected:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM, less_headroom
 from swinmr_profiling.profiler.batch_size.estimate import expected_bytes, largest_expected
+from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE, MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.blocks.recommended import (
     BudgetChange,
     Reduction,
@@ -21,7 +22,6 @@ from swinmr_profiling.profiler.record.blocks.recommended import (
 )
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory
 from swinmr_profiling.profiler.record.search_record import (
-    MIB,
     MemoryNow,
     MemoryReadError,
     Outcome,
@@ -29,14 +29,12 @@ from swinmr_profiling.profiler.record.search_record import (
     SearchResult,
     falling_memory,
 )
+from swinmr_profiling.profiler.record.units import MIB
 
 SMALL_SIZES = (1, 2)
 # The third trial: far enough from the small sizes to be like the large ones, and safe by a wide margin.
 MIDDLE_SHARE = 0.6
 MAX_TRIALS = 9
-MIN_STEPS = 3
-# Kernels that put the batch into the grid's y or z dimension cannot be launched beyond this.
-LARGEST_GRID_BATCH = 65535
 # Kernels count samples in 32 bits.
 LARGEST_BATCH = 2**31 - 1
 # A choice of at least this share of the largest batch that may still fit ends the search.
@@ -156,8 +154,8 @@ class BatchSearch:
             smaller = max((ran for ran in self._ran if ran < size), default=None)
             failure = confirm_memory(result.failure, smaller)
             return failure.error.value, failure.detail
-        if result.steps_run < MIN_STEPS:
-            steps = f"{result.steps_run} training steps ran, and {MIN_STEPS} are needed"
+        if result.steps_run < MIN_TRAINING_STEPS:
+            steps = f"{result.steps_run} training steps ran, and {MIN_TRAINING_STEPS} are needed"
             self._end_failed_measurement(size, result, steps)
         assert result.peak_bytes is not None
         self._ran[size] = result
@@ -221,7 +219,7 @@ class BatchSearch:
             return None
         if upper is not None and (upper in self._unsupported or self._was_expected_to_fit(upper)):
             # The estimate knows nothing of this limit, so the middle is the best guess.
-            size = LARGEST_GRID_BATCH if lower < LARGEST_GRID_BATCH < upper else (lower + upper) // 2
+            size = MAX_BATCH_SIZE if lower < MAX_BATCH_SIZE < upper else (lower + upper) // 2
         else:
             middle = max(self._ran) <= SMALL_SIZES[-1]
             size = self._largest_expected(lower, limit, MIDDLE_SHARE) if middle else lower

@@ -274,8 +274,8 @@ class GpuCheck:
                 BatchMeasurement,
                 timeout_s,
                 batch_size=batch_size,
-                policy=asdict(LatencyPolicy(INFERENCE_RUNS, INFERENCE_WARMUP)),
                 expected_ms=None,
+                **asdict(LatencyPolicy(INFERENCE_RUNS, INFERENCE_WARMUP)),
             )
         return inference_figures(answer)
 

@@ -95,8 +95,8 @@ class MeasuringSession:
                 timeout_s=self.timeout_s(expected_ms),
                 on_progress=on_progress,
                 batch_size=batch_size,
-                policy=asdict(policy),
                 expected_ms=expected_ms,
+                **asdict(policy),
             )
         except WorkerError as failed:
             if failed.failure.needs_new_process:
@@ -111,7 +111,7 @@ class MeasuringSession:
             MetricMeasurement,
             timeout_s=self.timeout_s(None),
             image_hw=image_hw,
-            policy=asdict(policy),
+            **asdict(policy),
         )
 
     def renew(self) -> None:

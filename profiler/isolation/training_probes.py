@@ -16,11 +16,11 @@ from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import Answer, Progress, WorkerError, WorkerProcess
 from swinmr_profiling.profiler.measure.machine_state import nvml_used_bytes
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory, TrainingMeasurement
+from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.device_memory import process_needs
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
 from swinmr_profiling.profiler.record.search_record import MemoryNow, MemoryReadError, ProbeResult
 
-DEFAULT_TRAINING_STEPS = 3
 # A probe takes seconds on a GPU; half an hour is for slow machines and large networks on a CPU.
 PROBE_TIMEOUT_S = 1800.0
 
@@ -49,7 +49,7 @@ class ProbeOptions:
 
     config: ExperimentConfig
     device: str = "auto"
-    steps: int = DEFAULT_TRAINING_STEPS
+    steps: int = MIN_TRAINING_STEPS
     timeout_s: float = PROBE_TIMEOUT_S
     trust_config: bool = False
     environment: Mapping[str, str | None] | None = None

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from swinmr_profiling.configs.field_types import JsonObject
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import (
@@ -92,7 +91,7 @@ class Worker:
         self.device = open_device(self.torch_device)
         return Opened(str(self.torch_device), describe_environment(self.torch_device))
 
-    def do_build(self, config: JsonObject, trust_config: bool, seed: int) -> Built:
+    def do_build(self, config: dict[str, Any], trust_config: bool, seed: int) -> Built:
         """Builds the network on the CPU from the seed."""
         import torch
 
@@ -132,8 +131,8 @@ class Worker:
         self.channels_last = channels_last
         self.forward = torch.compile(module) if compile else module
 
-    def do_measure(self, batch_size: int, policy: JsonObject, expected_ms: float | None) -> BatchMeasurement:
-        """Measures one batch size."""
+    def do_measure(self, batch_size: int, expected_ms: float | None, **policy: Any) -> BatchMeasurement:
+        """Measures one batch size; policy: fields of a LatencyPolicy."""
         from swinmr_profiling.profiler.measure.forward_pass import measure_forward
 
         self._runs = 0
@@ -171,11 +170,13 @@ class Worker:
             on_stage=lambda stage: self.send("stage", stage=stage),
         )
 
-    def do_lpips(self, image_hw: tuple[int, int], policy: JsonObject) -> MetricMeasurement:
+    def do_lpips(self, image_hw: list[int], **policy: Any) -> MetricMeasurement:
         """Measures one LPIPS comparison of two images of the network's size."""
         from swinmr_profiling.profiler.measure.perceptual_metric import measure_lpips
 
-        return measure_lpips(tuple(image_hw), self.device, self.torch_device, LatencyPolicy(**policy))
+        return measure_lpips(
+            (image_hw[0], image_hw[1]), self.device, self.torch_device, LatencyPolicy(**policy)
+        )
 
     def report_run(self) -> None:
         """Tells the command that a run has ended, ten times a second at most."""
@@ -186,21 +187,23 @@ class Worker:
             self.send("run", runs=self._runs)
 
 
-def answer(worker: Any, do: str, **arguments: Any) -> JsonObject:
-    """The answer to one request: its result, a mistake of the user's, or a classified failure."""
+def answer(worker: Any, send: Callable[..., None], do: str, **arguments: Any) -> None:
+    """Sends the answer to one request: its result, a mistake of the user's, or a classified failure."""
     try:
-        return {"event": "done", "result": getattr(worker, f"do_{do}")(**arguments)}
+        result = getattr(worker, f"do_{do}")(**arguments)
     except Exception as error:  # whatever a network raises is a result to report, never this process's end
         from swinmr_profiling.models.errors import ModelError
         from swinmr_profiling.profiler.measure.devices import DeviceError
 
         if isinstance(error, (ModelError, DeviceError)):
-            return {"event": "refused", "message": first_lines(str(error))}
-        failure = classify_exception(error)
-        return {"event": "failed", "failure": failure, "traceback": traceback.format_exc()}
+            send("refused", message=first_lines(str(error)))
+        else:
+            send("failed", failure=classify_exception(error), traceback=traceback.format_exc())
+    else:
+        send("done", result=result)
 
 
-def _in_json(value: Any) -> JsonObject:
+def _in_json(value: Any) -> Any:
     """A block or a dataclass of an answer."""
     return value.to_json() if isinstance(value, Block) else vars(value)
 
@@ -216,7 +219,7 @@ def serve(requests: TextIO, answers: TextIO, worker_class: Callable[..., Any] = 
 
     worker = worker_class(send)
     for line in requests:
-        send(**answer(worker, **json.loads(line)))
+        answer(worker, send, **json.loads(line))
 
 
 def main(worker_class: Callable[..., Any] = Worker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from swinmr_profiling.profiler.measure.latency import LatencySamples
+from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, Precision
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ class TrainingMeasurement:
     accumulate: int
     input_shape: list[int]
     validation_shape: list[int]
-    precision: str
-    checkpointing: str
+    precision: Precision
+    checkpointing: Checkpointing
     patch_size: list[int] | None
     loss: str
     memory_kind: str

@@ -111,6 +111,16 @@ def batch_block(measured: BatchMeasurement, device_kind: str) -> MeasuredBatch:
     )
 
 
+def cold_spike(what: str, cold_bytes: int, warm_bytes: int) -> str | None:
+    """What is to be said of a first peak on a GPU that lies well above the later ones; None where it does not."""
+    if cold_bytes <= warm_bytes * (1 + COLD_SPIKE_SHARE):
+        return None
+    return (
+        f"{what} peaked at {cold_bytes / MIB:,.0f} MiB, the later ones at {warm_bytes / MIB:,.0f}: "
+        "cuDNN tried algorithms; the first figure must fit"
+    )
+
+
 def measurement_warnings(measured: BatchMeasurement, device_kind: str) -> list[ProfileWarning]:
     """What the reader of this batch size must know."""
     batch = measured.batch_size
@@ -118,13 +128,10 @@ def measurement_warnings(measured: BatchMeasurement, device_kind: str) -> list[P
         ProfileWarning(f"timing_{kind.value}", f"batch {batch}: {TIMING_WORDS[kind]}", batch)
         for kind in process_warnings(measured.latency.series)
     ]
-    cold, warm = measured.cold_peak_bytes, measured.warm_peak_bytes
-    if device_kind == "cuda" and cold > warm * (1 + COLD_SPIKE_SHARE):
-        text = (
-            f"batch {batch}: the first runs peaked at {cold / MIB:,.0f} MiB, the later ones at "
-            f"{warm / MIB:,.0f}: cuDNN tried algorithms; the first figure must fit"
-        )
-        found.append(ProfileWarning("memory_cold_spike", text, batch))
+    if device_kind == "cuda":
+        spike = cold_spike("the first runs", measured.cold_peak_bytes, measured.warm_peak_bytes)
+        if spike is not None:
+            found.append(ProfileWarning("memory_cold_spike", f"batch {batch}: {spike}", batch))
     culprit = measured.first_nonfinite_module
     if culprit is not None:
         text = f"batch {batch}: the output holds NaN or infinity, made first by module {culprit}"

@@ -20,6 +20,7 @@ from swinmr_profiling.profiler.measure.example_data import ExampleData, validati
 from swinmr_profiling.profiler.measure.forward_pass import state_preserved
 from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMeasurement
 from swinmr_profiling.profiler.measure.training_memory import TrainingMemory
+from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
     MicroBatch,
@@ -31,8 +32,6 @@ from swinmr_profiling.training.step.training_step import (
     training_step,
 )
 
-# The optimizer's state appears in the first step, and only the third is like all that follow.
-MIN_STEPS = 3
 # fp16 starts with a loss scale that overflows, and each such step leaves the optimizer out; the scale halves each
 # time, so that from 65536 this many steps take it to 1.
 MAX_OVERFLOWING_STEPS = 16
@@ -75,8 +74,8 @@ def probe_training(
     on_stage: told what begins ("step 2 of 3"), so that a process that dies there has said where.
     Raises whatever the network, the loss or the device raises; NoStepError when no step changed the weights.
     """
-    if steps < MIN_STEPS:
-        raise ValueError(f"{steps} steps: the memory of training shows from {MIN_STEPS} on")
+    if steps < MIN_TRAINING_STEPS:
+        raise ValueError(f"{steps} steps: the memory of training shows from {MIN_TRAINING_STEPS} on")
     if batch_size < 1:
         raise ValueError(f"a batch of {batch_size}: a step needs at least one sample")
     with state_preserved(built.module), _as_training_sets(config):

@@ -49,7 +49,7 @@ class PredictionSession:
         # Traces first, one at a time and kept on disk, so that two processes share even a single setting.
         self._share(
             [
-                partial(self._ask, "trace", int, setting=asdict(setting), batch_size=batch)
+                partial(self._ask, "trace", int, batch_size=batch, **asdict(setting))
                 for setting in settings
                 for batch in traced_batches(setting.is_config)
             ],
@@ -58,7 +58,7 @@ class PredictionSession:
         sizes = list(batch_sizes)
         answers = self._share(
             [
-                partial(self._ask, "predict", MemorySetting, setting=asdict(setting), batch_sizes=sizes)
+                partial(self._ask, "predict", MemorySetting, batch_sizes=sizes, **asdict(setting))
                 for setting in settings
             ],
             processes,

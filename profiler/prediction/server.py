@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.field_types import JsonObject
 from swinmr_profiling.profiler.isolation import worker
 from swinmr_profiling.profiler.prediction.settings import Setting, config_with
+from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, PredictedInference
 
 if TYPE_CHECKING:  # needs torch
@@ -40,7 +40,7 @@ class PredictionWorker:
         self.send = send
         self._last: tuple[Setting, ExperimentConfig, BuiltModel] | None = None
 
-    def do_open(self, config: JsonObject, trust_config: bool, run: str) -> Traced:
+    def do_open(self, config: dict[str, Any], trust_config: bool, run: str) -> Traced:
         """Takes the config; answers the loss it makes here and the version of torch."""
         import torch
 
@@ -50,25 +50,25 @@ class PredictionWorker:
         torch.set_num_threads(1)  # nothing is computed
         self.config = config_from_dict(config)
         self.trust_config = trust_config
-        label = build_loss(self.config).label
+        label = str(build_loss(self.config).label)
         # Which parts of the loss there are depends on files at hand, too.
         own = self.config.model.net_type in OWN_NETWORKS
         self.loss_parts = label if own else f"{label}; run {run}"
         return Traced(label, torch.__version__)
 
-    def do_trace(self, setting: JsonObject, batch_size: int) -> int:
+    def do_trace(self, batch_size: int, **setting: Any) -> int:
         """Traces one batch size of a setting and keeps it on disk; answers the size."""
         from swinmr_profiling.profiler.prediction.predict import training_trace
 
-        _, config, built = self._in_setting(setting)
+        _, config, built = self._in_setting(**setting)
         training_trace(built, config, self.loss_parts, batch_size)
         return batch_size
 
-    def do_predict(self, setting: JsonObject, batch_sizes: list[int]) -> MemorySetting:
+    def do_predict(self, batch_sizes: list[int], **setting: Any) -> MemorySetting:
         """One entry of `memory_model.settings`."""
         from swinmr_profiling.profiler.prediction.predict import predict_setting
 
-        typed, config, built = self._in_setting(setting)
+        typed, config, built = self._in_setting(**setting)
         return predict_setting(
             built,
             config,
@@ -78,7 +78,7 @@ class PredictionWorker:
             on_progress=lambda: self.send("progress"),
         )
 
-    def do_predict_inference(self, precision: str, batch_sizes: list[int]) -> PredictedInference:
+    def do_predict_inference(self, precision: Precision, batch_sizes: list[int]) -> PredictedInference:
         """`memory_model.inference`."""
         from swinmr_profiling.profiler.prediction.predict import inference_family, predict_sizes
 
@@ -86,12 +86,12 @@ class PredictionWorker:
         family = inference_family(self._build(config), config, self.loss_parts)
         return PredictedInference(sizes=predict_sizes(family, batch_sizes, expandable=False))
 
-    def _in_setting(self, fields: JsonObject) -> tuple[Setting, ExperimentConfig, BuiltModel]:
+    def _in_setting(self, **fields: Any) -> tuple[Setting, ExperimentConfig, BuiltModel]:
         """The setting, its config and the network in it; the last one is kept."""
         setting = TypeAdapter(Setting).validate_python(fields)
         if self._last is None or self._last[0] != setting:
             config = config_with(self.config, setting)
-            self._last = setting, config, self._build(config)
+            self._last = (setting, config, self._build(config))
         return self._last
 
     def _build(self, config: ExperimentConfig) -> BuiltModel:

@@ -14,12 +14,16 @@ from swinmr_profiling.profiler.record.original_script import ORIGINAL_SCRIPT
 from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, interval_shares
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
 
+# Of a file: JSON that nobody has held against a model yet.
+Content = dict[str, Any]
+Step = Callable[[Content], Content]
+
 
 class ProfileShapeError(ValueError):
     """A file's content that is no profile of a known version."""
 
 
-def version_of(content: Mapping[str, Any]) -> int:
+def version_of(content: Content) -> int:
     """The schema version of a file's content. Raises ProfileShapeError for what is no profile."""
     version = content.get("schema_version")
     if version is None:
@@ -39,17 +43,14 @@ def version_of(content: Mapping[str, Any]) -> int:
     return version
 
 
-def _looks_original(content: Mapping[str, Any]) -> bool:
+def _looks_original(content: Content) -> bool:
     architecture = content.get("architecture")
     return isinstance(architecture, dict) and "total_parameters" in architecture
 
 
 def migrate(
-    content: dict[str, Any],
-    version: int,
-    steps: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] | None = None,
-    newest: int = SCHEMA_VERSION,
-) -> dict[str, Any]:
+    content: Content, version: int, steps: Mapping[int, Step] | None = None, newest: int = SCHEMA_VERSION
+) -> Content:
     """The content in the newest schema version. Raises ProfileShapeError.
 
     steps: by the version they start from; each leads to the next.
@@ -59,7 +60,7 @@ def migrate(
     return content
 
 
-def counted_and_named(content: dict[str, Any]) -> dict[str, Any]:
+def counted_and_named(content: Content) -> Content:
     """Version 1 to 2: what is counted is called so, intervals are named, few runs have no spread.
 
     What version 1 did not keep is null. Changes the content in place.
@@ -80,20 +81,20 @@ def counted_and_named(content: dict[str, Any]) -> dict[str, Any]:
     return with_named_intervals(content)
 
 
-def forget_what_few_runs_do_not_tell(content: dict[str, Any]) -> None:
+def forget_what_few_runs_do_not_tell(content: Content) -> None:
     """Sets to null the percentiles and spreads of too few runs, which earlier programs wrote (iqr_ms 0.0 for one)."""
     sizes = content.get("batch_profiling")
     blocks = [*(sizes.values() if isinstance(sizes, dict) else ()), content.get("single_image")]
     for block in (*blocks, content.get("perceptual_metric")):
         timing = block.get("timing") if isinstance(block, dict) else None
         runs = timing.get("num_runs") if isinstance(timing, dict) else None
-        if isinstance(runs, int):
+        if isinstance(timing, dict) and isinstance(runs, int):
             timing.update(
                 {name: None for name, least in LEAST_RUNS.items() if runs < least and name in timing}
             )
 
 
-def with_named_intervals(content: dict[str, Any]) -> dict[str, Any]:
+def with_named_intervals(content: Content) -> Content:
     """Profiles whose one interval began below what is live and ended above what is reserved.
 
     Each of the two figures gets the interval that this version gives it. Changes the content in place.
@@ -114,6 +115,6 @@ def with_named_intervals(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+STEPS: dict[int, Step] = {
     1: counted_and_named,
 }

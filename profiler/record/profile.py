@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
 
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.batch import Batch, PerceptualMetric
@@ -81,10 +81,6 @@ class Profile(Block):
         self.recommendation = before.model_copy(update=parts)
         return self.recommendation
 
-    def to_json(self) -> dict[str, Any]:
-        """The profile JSON, batch sizes in ascending order."""
-        content = super().to_json()
-        content["batch_profiling"] = dict(
-            sorted(content["batch_profiling"].items(), key=lambda item: int(item[0]))
-        )
-        return content
+    @field_serializer("batch_profiling", mode="wrap")
+    def _ascending(self, value: dict[str, Batch], serialize: SerializerFunctionWrapHandler) -> Any:
+        return serialize(dict(sorted(value.items(), key=lambda item: int(item[0]))))

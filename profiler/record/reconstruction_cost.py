@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture, Reconstruction
 from swinmr_profiling.profiler.record.blocks.batch import Batch, MeasuredBatch
@@ -25,7 +27,7 @@ def reconstruction_cost(config: ExperimentConfig, macs: int | None) -> Reconstru
     if not config.is_denoiser:
         return None
     sampling = config.evaluation.sampling
-    calls_per_step = 1 if sampling.guidance == 1 else 2
+    calls_per_step: Literal[1, 2] = 1 if sampling.guidance == 1 else 2
     calls = sampling.sampling_steps * calls_per_step
     total = None if macs is None else calls * macs
     return Reconstruction(

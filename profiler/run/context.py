@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions, MeasuringSession
-from swinmr_profiling.profiler.isolation.training_probes import DEFAULT_TRAINING_STEPS
+from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
@@ -45,7 +45,7 @@ class TrainingOptions:
     target_batch: int | None = None
     devices: int = 1
     measure: bool | None = None
-    steps: int = DEFAULT_TRAINING_STEPS
+    steps: int = MIN_TRAINING_STEPS
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def check_machine(profile: Profile, earlier: Profile) -> None:
     Afterwards the profile's environment says what it was resumed from.
     """
     before, now = earlier.environment, profile.environment
-    if isinstance(before, NoEnvironment):
+    if isinstance(before, NoEnvironment) or isinstance(now, NoEnvironment):
         return
     was = {"device": earlier.config.device, **machine_of(before)}
     is_now = {"device": profile.config.device, **machine_of(now)}

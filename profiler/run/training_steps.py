@@ -16,6 +16,7 @@ from swinmr_profiling.profiler.isolation.training_probes import (
 )
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.measurement import TrainingMeasurement
+from swinmr_profiling.profiler.measure.measurement_blocks import cold_spike
 from swinmr_profiling.profiler.measure.training_blocks import failed_training_block, training_block
 from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
@@ -26,7 +27,6 @@ from swinmr_profiling.profiler.record.search_record import (
     SearchResult,
     falling_memory,
 )
-from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.measured_training import print_training
 from swinmr_profiling.profiler.run.card_budgets import own_workspaces
@@ -36,8 +36,6 @@ from swinmr_profiling.profiler.run.prediction_steps import config_of_training
 OpenProbes = Callable[[RunContext], TrainingProbes]
 # Failures that answer the question; the others are a defect of the run.
 ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)
-# As for inference: a first step a tenth above the later ones is libraries trying algorithms.
-COLD_SPIKE_SHARE = 0.10
 
 
 def wants_training(context: RunContext) -> bool:
@@ -155,13 +153,11 @@ class _TrainingSweep:
             self.out_of_memory_at = min(size, self.out_of_memory_at or size)
 
     def _warn(self, size: int, measured: TrainingMeasurement) -> None:
-        cold, warm = measured.cold.allocated_bytes, measured.warm.allocated_bytes
-        if self.context.device_kind == "cuda" and cold > warm * (1 + COLD_SPIKE_SHARE):
-            text = (
-                f"batch {size}: the first training step peaked at {cold / MIB:,.0f} MiB, the later ones at "
-                f"{warm / MIB:,.0f}: cuDNN tried algorithms; the first figure must fit"
-            )
-            self.context.warn(ProfileWarning("training_cold_spike", text, size))
+        if self.context.device_kind == "cuda":
+            cold, warm = measured.cold.allocated_bytes, measured.warm.allocated_bytes
+            spike = cold_spike("the first training step", cold, warm)
+            if spike is not None:
+                self.context.warn(ProfileWarning("training_cold_spike", f"batch {size}: {spike}", size))
         if measured.retries:
             text = (
                 f"batch {size}: training ran only because cached memory was given back {measured.retries} "

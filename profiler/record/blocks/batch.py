@@ -18,9 +18,10 @@ from swinmr_profiling.profiler.record.blocks.figures import (
     Shape,
 )
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
+from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
 
-MIN_RUNS_FOR_DEVIATION = 2
 MIN_RUNS_FOR_INTERVAL = 6
+StopReason = Literal["requested", "time_budget", "max_runs", "precise"]
 
 
 class Expected(Block):
@@ -58,14 +59,14 @@ class Timing(Block):
     fps: PerSecond
     images_per_second: PerSecond
     warmup_runs: Count
-    stop_reason: Literal["requested", "time_budget", "max_runs", "precise"]
+    stop_reason: StopReason
     notes: list[str]
     samples_ms: list[Milliseconds] = Field(min_length=1)
     warmup_ms: list[Milliseconds]
 
     @model_validator(mode="after")
     def _few_runs_have_no_spread(self) -> Timing:
-        if (self.std_ms is None) != (self.num_runs < MIN_RUNS_FOR_DEVIATION):
+        if (self.std_ms is None) != (self.num_runs < LEAST_RUNS["std_ms"]):
             raise ValueError("std_ms is null with fewer than 2 runs, and known from 2 on")
         few = self.num_processes == 1 and self.num_runs < MIN_RUNS_FOR_INTERVAL
         if (self.ci95_median_ms is None) != few:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from swinmr_profiling.profiler.record.blocks.figures import Block
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingSearch
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
 
 
-class Record(BaseModel):
-    """A part of the file."""
-
-    def to_json(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", exclude_unset=True)
-
-
-class Peaks(Record):
+class Peaks(Block):
     """Of one way to set the allocator."""
 
     allocated_bytes: int
@@ -31,7 +25,7 @@ class Peaks(Record):
         return max(self.reserved_bytes, self.validation_reserved_bytes or 0)
 
 
-class PredictedSize(Record):
+class PredictedSize(Block):
     """One batch size, workspaces included."""
 
     live_bytes: int
@@ -45,7 +39,7 @@ class PredictedSize(Record):
         return self.expandable if allocator == "expandable" else self.default
 
 
-class Prediction(Record):
+class Prediction(Block):
     """Of one network. workspaces: where their bytes come from."""
 
     sizes: dict[int, PredictedSize]
@@ -53,7 +47,7 @@ class Prediction(Record):
     aligned: bool
 
 
-class Predicted(Record):
+class Predicted(Block):
     """What was predicted of a combination; `source` is None, and `reason` says why, where nothing was."""
 
     source: Literal["predicted"] | None
@@ -70,7 +64,7 @@ class Predicted(Record):
     validation_reserved_bytes: int | None = None
 
 
-class Measured(Record):
+class Measured(Block):
     """Peaks of the steps (or of the forward pass), of the validation, and what is beside the allocator."""
 
     source: Literal["measured"] = "measured"
@@ -97,7 +91,7 @@ class Measured(Record):
     attention: str | None = None
 
 
-class Ratios(Record):
+class Ratios(Block):
     """Measured over predicted; None where one of them is not known. requested: over what is predicted to be live."""
 
     allocated: float | None
@@ -107,7 +101,7 @@ class Ratios(Record):
     requested: float | None
 
 
-class Row(Record):
+class Row(Block):
     """One combination."""
 
     name: str
@@ -127,7 +121,7 @@ class Row(Record):
     took_s: float | None = None
 
 
-class Spread(Record):
+class Spread(Block):
     """Distances of ratios from 1 (0.01 is 1 % off)."""
 
     median: float
@@ -135,21 +129,21 @@ class Spread(Record):
     num_runs: int
 
 
-class Product(Record):
+class Product(Block):
     """kept: bytes that a call left allocated. peak: the most it had beside what was there."""
 
     kept_bytes: int
     peak_bytes: int
 
 
-class LibraryCosts(Record):
+class LibraryCosts(Block):
     """Of a fresh process: its context, and what each of its first products took, in the order they were made."""
 
     context_bytes: int | None
     products: dict[str, Product]
 
 
-class WorkspaceRow(Record):
+class WorkspaceRow(Block):
     """A measurement in the form of the workspace table."""
 
     backend: str
@@ -164,14 +158,14 @@ class WorkspaceRow(Record):
     source: str
 
 
-class NotRun(Record):
+class NotRun(Block):
     """A part that was left out, and why."""
 
     status: Literal["not run"] = "not run"
     reason: str
 
 
-class Workspaces(Record):
+class Workspaces(Block):
     """What the libraries take on this GPU."""
 
     status: Literal["measured"] = "measured"
@@ -180,7 +174,7 @@ class Workspaces(Record):
     bias_first: LibraryCosts
 
 
-class Timed(Record):
+class Timed(Block):
     """Of both implementations in one precision."""
 
     reference_ms: float
@@ -190,7 +184,7 @@ class Timed(Record):
     num_runs: int
 
 
-class Reference(Record):
+class Reference(Block):
     """Our network beside the one that it descends from."""
 
     status: Literal["measured"] = "measured"
@@ -200,7 +194,7 @@ class Reference(Record):
     bf16: Timed
 
 
-class GpuCheckRecord(Record):
+class GpuCheckRecord(Block):
     """The whole file. usable_bytes: of the device, when the check began."""
 
     schema_version: Literal[1] = 1
@@ -209,7 +203,7 @@ class GpuCheckRecord(Record):
     environment: Annotated[Environment | None, Field(exclude=True)] = None
     usable_bytes: Annotated[int, Field(exclude=True)] = 0
     workspaces: Workspaces | NotRun | None = None
-    combinations: list[Row] = []
+    combinations: list[Row]
     reference: Reference | NotRun | None = None
     summary: dict[str, int | Spread] | None = None
     took_s: float | None = None

@@ -60,15 +60,14 @@ def ask_module(
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     try:
-        found = json.loads(out.splitlines()[-1])
+        last = out.splitlines()[-1]
+        failed = json.loads(last).get("failed")
     except (IndexError, ValueError):
-        last = (err.strip().splitlines() or ["no output"])[-1]
-        raise PartFailedError(
-            f"the process ended with status {process.returncode}: {last[:ERROR_CHARACTERS]}"
-        ) from None
-    if "failed" in found:
-        raise PartFailedError(found["failed"])
-    return answer.model_validate(found)
+        said = (err.strip().splitlines() or ["no output"])[-1][:ERROR_CHARACTERS]
+        raise PartFailedError(f"the process ended with status {process.returncode}: {said}") from None
+    if failed is not None:
+        raise PartFailedError(failed)
+    return answer.model_validate_json(last)
 
 
 def serve(request: type[Request], answer: Callable[[Request], BaseModel]) -> None:

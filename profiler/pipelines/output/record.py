@@ -80,12 +80,12 @@ def cost_record(cost: PipelineCost) -> dict[str, Any]:
     }
 
 
-def size_figures(parameters: int) -> dict[str, Any]:
+def size_figures(parameters: int) -> dict[str, int | str]:
     """total_params and its text."""
     return {"total_params": parameters, "params_str": parameters_text(parameters)}
 
 
-def mac_figures(macs_per_step: int, total_macs: int) -> dict[str, Any]:
+def mac_figures(macs_per_step: int, total_macs: int) -> dict[str, int | str]:
     """MACs and FLOPs (2 x MACs) of a step and of the run, with their texts."""
     return {
         "macs_per_step": macs_per_step,
@@ -132,7 +132,7 @@ def component_record(component: ComponentCost, total_macs: int) -> dict[str, Any
     }
 
 
-def memory_record(cost: PipelineCost) -> dict[str, Any]:
+def memory_record(cost: PipelineCost) -> dict[str, int | str]:
     """Weights of all components at the precision, and the largest component's activations, bytes."""
     peak = cost.activation_peak
     return {

@@ -28,6 +28,7 @@ DEFAULT_STEPS = 50
 DEFAULT_GUIDANCE_SCALE = 7.5
 MAX_SEED = 2**32
 OUTPUTS = Path("outputs")
+CallArgument = str | list[str] | int | float | torch.Generator
 CONFIG_NAME = "generation_config.json"
 
 
@@ -196,7 +197,7 @@ def _timestamp() -> str:
     return datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
-def call_arguments(pipe: Any, settings: GenerationSettings, seed: int) -> dict[str, Any]:
+def call_arguments(pipe: Any, settings: GenerationSettings, seed: int) -> dict[str, CallArgument]:
     """What the pipeline's call takes of the settings; a generator on the CPU gives the same noise everywhere."""
     accepted = inspect.signature(type(pipe).__call__).parameters
     wanted = {

@@ -206,7 +206,7 @@ class GpuCheck:
 
     def _batch(self, combination: Combination, table: Mapping[int, PredictedSize]) -> int:
         """The batch wished for, or the largest of the table that is safely predicted to fit."""
-        sizes = {size: row.of(combination.allocator).needed_bytes for size, row in table.items()}
+        sizes = {size: row.of(combination.allocator).peak_reserved_bytes for size, row in table.items()}
         usable_bytes = self.record.usable_bytes
         if combination.mode == "out_of_memory":
             certain = [size for size, needed in sizes.items() if needed > usable_bytes * CERTAIN_SHARE]
@@ -310,7 +310,9 @@ def _predicted(combination: Combination, prediction: Prediction | str, batch_siz
 
 def interpolated(table: Mapping[int, Peaks]) -> Interpolated:
     """Bytes that training and validation reserve at any batch, for the search to look where it looks next."""
-    return Interpolated({size: (peaks.allocated_bytes, peaks.needed_bytes) for size, peaks in table.items()})
+    return Interpolated(
+        {size: (peaks.allocated_bytes, peaks.peak_reserved_bytes) for size, peaks in table.items()}
+    )
 
 
 def _network(combination: Combination) -> str:

@@ -115,7 +115,7 @@ def test_the_workspace_row_by_hand():
 
 
 def test_between_and_beyond_the_sizes_of_a_prediction():
-    assert predicted_row(1, 300).default.needed_bytes == 400  # validation takes more
+    assert predicted_row(1, 300).default.peak_reserved_bytes == 400  # validation takes more
 
     def peaks(size):
         return Peaks(

@@ -15,7 +15,6 @@ from swinmr_profiling.profiler.record.profile import Profile
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # In characters; a key of a damaged file may be of any length.
 LONGEST_PLACE = 120
-WrittenProfile = Profile
 
 
 def check_written(content: dict[str, Any]) -> Profile:

@@ -17,15 +17,6 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LONGEST_PLACE = 120
 
 
-def check_written(content: dict[str, Any]) -> Profile:
-    """The content of a profile file in the present version, typed. Raises ValueError: its first fault, in one line."""
-    try:
-        return Profile.model_validate(content)
-    except ValidationError as error:
-        fault = first_fault(error)
-        raise ValueError(fault) from None
-
-
 def first_fault(error: ValidationError) -> str:
     """`batch_profiling.4.timing.mean_ms: ...`, of the block that came nearest where several were possible."""
     faults = error.errors(include_url=False, include_input=False)

@@ -28,6 +28,8 @@ DEFAULT_STEPS = 50
 DEFAULT_GUIDANCE_SCALE = 7.5
 MAX_SEED = 2**32
 OUTPUTS = Path("outputs")
+# Told a model's name and its profile.
+OnProfile = Callable[[str, dict[str, Any]], None]
 CallArgument = str | list[str] | int | float | torch.Generator
 CONFIG_NAME = "generation_config.json"
 
@@ -88,7 +90,7 @@ def generate_image(
     *,
     pipe: Any = None,
     output_dir: str | Path | None = None,
-    on_profile: Callable[[str, dict[str, Any]], None] | None = None,
+    on_profile: OnProfile | None = None,
     **settings: Any,
 ) -> tuple[Any, str, int, dict[str, Any] | None]:
     """Generates one image, writes it, and profiles the run.
@@ -145,7 +147,7 @@ def generate_images_sequential(
     prompt: str,
     *,
     output_dir: str | Path | None = None,
-    on_profile: Callable[[str, dict[str, Any]], None] | None = None,
+    on_profile: OnProfile | None = None,
     **settings: Any,
 ) -> list[dict[str, Any]]:
     """Generates with one model after another; one that fails is recorded, and the rest go on.

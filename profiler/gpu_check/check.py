@@ -11,19 +11,21 @@ from dataclasses import asdict
 from types import NoneType
 from typing import Literal
 
-from swinmr_profiling.profiler.batch_size.reserved import Interpolated
 from swinmr_profiling.profiler.batch_size.search import search_batch
 from swinmr_profiling.profiler.gpu_check.combinations import ALLOCATOR_VARIABLES, Combination
 from swinmr_profiling.profiler.gpu_check.machine import MachineRequest, workspace_row
 from swinmr_profiling.profiler.gpu_check.measured import inference_figures, ratios, summary, training_figures
-from swinmr_profiling.profiler.gpu_check.predictions import TABLE_SIZES, PredictionRequest
+from swinmr_profiling.profiler.gpu_check.predictions import (
+    TABLE_SIZES,
+    PredictionRequest,
+    interpolated,
+    predicted,
+)
 from swinmr_profiling.profiler.gpu_check.record import (
     GpuCheckRecord,
     LibraryCosts,
     Measured,
     NotRun,
-    Peaks,
-    Predicted,
     PredictedSize,
     Prediction,
     Reference,
@@ -180,7 +182,7 @@ class GpuCheck:
             allocator=combination.allocator,
             requested_batch_size=combination.batch_size,
             batch_size=batch_size,
-            predicted=_predicted(combination, prediction, batch_size),
+            predicted=predicted(prediction, batch_size, combination.allocator),
             measured=None,
             ratios=None,
             status="not run",
@@ -206,7 +208,7 @@ class GpuCheck:
 
     def _batch(self, combination: Combination, table: Mapping[int, PredictedSize]) -> int:
         """The batch wished for, or the largest of the table that is safely predicted to fit."""
-        sizes = {size: row.of(combination.allocator).needed_bytes for size, row in table.items()}
+        sizes = {size: row.of(combination.allocator).peak_reserved_bytes for size, row in table.items()}
         usable_bytes = self.record.usable_bytes
         if combination.mode == "out_of_memory":
             certain = [size for size, needed in sizes.items() if needed > usable_bytes * CERTAIN_SHARE]
@@ -247,7 +249,7 @@ class GpuCheck:
         probes: TrainingProbes,
         table: Mapping[int, PredictedSize],
     ) -> None:
-        reserved = interpolated({size: one.of(combination.allocator) for size, one in table.items()})
+        reserved = interpolated(table, combination.allocator)
         result = search_batch(
             probes.probe,
             reserved.reserved_bytes if len(table) > 1 else None,
@@ -288,29 +290,6 @@ class GpuCheck:
             return ask_module(module, request, Reference, min(REFERENCE_TIMEOUT_S, self.left_s))
         except PartFailedError as error:
             return NotRun(status="not run", reason=str(error))
-
-
-def _predicted(combination: Combination, prediction: Prediction | str, batch_size: int) -> Predicted:
-    if isinstance(prediction, str):
-        return Predicted(source=None, reason=prediction)
-    found = prediction.sizes.get(batch_size)
-    if found is None:
-        return Predicted(source=None, reason=f"batch {batch_size} is beyond what can be predicted")
-    return Predicted(
-        source="predicted",
-        workspaces=prediction.workspaces,
-        aligned=prediction.aligned,
-        live_bytes=found.live_bytes,
-        phase=found.phase,
-        operator=found.operator,
-        workspace_bytes=found.workspace_bytes,
-        **found.of(combination.allocator).model_dump(),
-    )
-
-
-def interpolated(table: Mapping[int, Peaks]) -> Interpolated:
-    """Bytes that training and validation reserve at any batch, for the search to look where it looks next."""
-    return Interpolated({size: (peaks.allocated_bytes, peaks.needed_bytes) for size, peaks in table.items()})
 
 
 def _network(combination: Combination) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.allocator.workspaces import Workspaces, workspaces_for
-from swinmr_profiling.profiler.gpu_check.record import Peaks, PredictedSize, Prediction
+from swinmr_profiling.profiler.batch_size.reserved import Interpolated
+from swinmr_profiling.profiler.gpu_check.record import Peaks, Predicted, PredictedSize, Prediction
 from swinmr_profiling.profiler.gpu_check.subprocesses import serve
 
 if TYPE_CHECKING:  # needs torch
@@ -81,3 +83,25 @@ def replayed(trace: Trace, workspaces: Workspaces) -> PredictedSize:
         default=peaks(plain),
         expandable=peaks(replay(trace, workspaces=workspaces, expandable=True)),
     )
+
+
+def predicted(prediction: Prediction | str, batch_size: int, allocator: str) -> Predicted:
+    """What stands beside the measurement of a batch size. prediction: a text says why there is none."""
+    if isinstance(prediction, str):
+        return Predicted(source=None, reason=prediction)
+    found = prediction.sizes.get(batch_size)
+    if found is None:
+        return Predicted(source=None, reason=f"batch {batch_size} is beyond what can be predicted")
+    return Predicted(
+        source="predicted",
+        workspaces=prediction.workspaces,
+        aligned=prediction.aligned,
+        **found.model_dump(exclude={"default", "expandable"}),
+        **found.of(allocator).model_dump(),
+    )
+
+
+def interpolated(table: Mapping[int, PredictedSize], allocator: str) -> Interpolated:
+    """Bytes that training and validation reserve at any batch, for a search to look where it looks next."""
+    peaks = {size: one.of(allocator) for size, one in table.items()}
+    return Interpolated({size: (one.allocated_bytes, one.peak_reserved_bytes) for size, one in peaks.items()})

@@ -20,7 +20,7 @@ class Peaks(Block):
     validation_reserved_bytes: int | None
 
     @property
-    def needed_bytes(self) -> int:
+    def peak_reserved_bytes(self) -> int:
         """What training and validation reserve, the larger."""
         return max(self.reserved_bytes, self.validation_reserved_bytes or 0)
 

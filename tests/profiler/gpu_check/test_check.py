@@ -8,14 +8,14 @@ import pytest
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.gpu_check import check as check_module
-from swinmr_profiling.profiler.gpu_check.check import GpuCheck, interpolated
+from swinmr_profiling.profiler.gpu_check.check import GpuCheck
 from swinmr_profiling.profiler.gpu_check.combinations import Combination, dry_combinations, gpu_combinations
 from swinmr_profiling.profiler.gpu_check.machine import SIDE, workspace_row
 from swinmr_profiling.profiler.gpu_check.measured import ratios, summary, table, training_figures
+from swinmr_profiling.profiler.gpu_check.predictions import interpolated
 from swinmr_profiling.profiler.gpu_check.record import (
     LibraryCosts,
     Measured,
-    Peaks,
     Predicted,
     PredictedSize,
     Prediction,
@@ -37,9 +37,9 @@ OOM = Failure(FailureKind.OOM, "OutOfMemoryError", True)
 CONFIG = config_from_dict({"model": {"net_type": "swinir"}})
 
 
-def predicted_row(size, reserved=None):
+def predicted_row(size, reserved=None, allocated=None):
     bytes_ = {
-        "allocated_bytes": size * GIB - 100,
+        "allocated_bytes": size * GIB - 100 if allocated is None else allocated,
         "reserved_bytes": size * GIB if reserved is None else reserved,
         "validation_allocated_bytes": 300,
         "validation_reserved_bytes": 400,
@@ -115,17 +115,10 @@ def test_the_workspace_row_by_hand():
 
 
 def test_between_and_beyond_the_sizes_of_a_prediction():
-    assert predicted_row(1, 300).default.needed_bytes == 400  # validation takes more
+    assert predicted_row(1, 300).default.peak_reserved_bytes == 400  # validation takes more
 
-    def peaks(size):
-        return Peaks(
-            allocated_bytes=900 * size,
-            reserved_bytes=1000 * size,
-            validation_allocated_bytes=None,
-            validation_reserved_bytes=None,
-        )
-
-    found = interpolated({size: peaks(size) for size in (1, 2, 4)})
+    table = {size: predicted_row(size, 1000 * size, 900 * size) for size in (1, 2, 4)}
+    found = interpolated(table, "expandable")
     # Between 2 and 4: 2700 allocated, and 400 that 4 reserves beside. Beyond: 90,000 allocated at 100, reserved 10 / 9.
     assert [found.reserved_bytes(size) for size in (1, 3, 4, 100)] == [1000, 3100, 4000, 100_000]
 

@@ -57,6 +57,8 @@ def changed(content, path, value):
         ("batch_profiling.0", {}, "batch_profiling.0"),
         ("status", "partial", "status_reason says why"),
         ("memory_model.settings", [], "memory_model.settings"),
+        ("warnings", [{"code": "c", "message": "m", "batch_size": "4"}], "warnings.0.batch_size"),
+        ("warnings", [{"code": "c", "message": "m", "line": 4}], "warnings.0.line"),
         ("recommendation.training.0.verified", True, "verified"),
         ("recommendation.training.0.failure", "nothing_fits", "failure"),
     ],

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from swinmr_profiling.configs.atomic_files import OutputError, distinct
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
-from swinmr_profiling.profiler.record.written_profile import check_written
 from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.run import profile_command
 from swinmr_profiling.profiler.run.command_line import parse_profile_arguments
@@ -34,7 +34,7 @@ def run_several(tmp_path, monkeypatch):
             Path(output).write_text(json.dumps(content))
             result = ResultFile(output)
             result.kept_earlier = config in kept
-            return code, check_written(content), result
+            return code, Profile.model_validate(content), result
 
         monkeypatch.setattr(profile_command, "_profile", made)
         monkeypatch.chdir(tmp_path)
@@ -106,7 +106,7 @@ def test_a_report_that_cannot_be_written_at_the_end_makes_a_done_run_partial(mon
         raise OutputError("r.html: cannot be written: No space left on device")
 
     monkeypatch.setattr(Exports, "write", full)
-    made = check_written(profile())
+    made = Profile.model_validate(profile())
     for before, after in ((0, 4), (5, 5)):
         assert profile_command._export(None, Exports(report="r.html"), made, "p.json", before) == after
     assert "No space left" in capsys.readouterr().err

@@ -40,12 +40,12 @@ def reserved_of(setting: Mapping[str, Any]) -> Replayed | Interpolated:
     texts = [kept.get(key) for key in ("sizes", "order")] if isinstance(kept, Mapping) else [None]
     if not all(isinstance(text, str) for text in texts):
         raise AllocationOrderError("allocations: two texts are expected, sizes and order")
-    return Replayed(setting, _memory(*texts))
+    return Replayed(setting, _memory(*texts, kept.get("optional")))
 
 
 @lru_cache(maxsize=KEPT_RUNS)
-def _memory(sizes: str, order: str) -> ReservedMemory:
-    return ReservedMemory(unpacked({"sizes": sizes, "order": order}))
+def _memory(sizes: str, order: str, optional: str | None) -> ReservedMemory:
+    return ReservedMemory(unpacked({"sizes": sizes, "order": order, "optional": optional}))
 
 
 def table_sizes(setting: Mapping[str, Any]) -> list[int]:

@@ -122,7 +122,7 @@ def trace_training(
         batches = data.micro_batches(batch_size)
         validate = data.validation(settings) if validation else None
         clear_cache()
-        trace = StorageTrace(device)
+        trace = StorageTrace(device, as_on_cuda=as_on_cuda)
         with _young_garbage_only(), trace:
             state = _set_up(trace, config, module, loss, settings)
             stream = _micro_batches(trace, batches)

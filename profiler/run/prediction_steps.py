@@ -14,7 +14,7 @@ from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSE
 from swinmr_profiling.profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
 from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
-from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, shares_as_json
+from swinmr_profiling.profiler.record.prediction_intervals import interval_of
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
@@ -128,7 +128,7 @@ def _memory_model(
         "accumulate": config.training.accumulate,
         "settings": entries,
         "inference": inference,
-        "interval_shares": shares_as_json(),
+        "interval_shares": {name: entries[0]["rests_on"]["shares"][name] for name in ("live", "reserved")},
         "assumptions": assumptions(config),
         "untested_rules": list(UNTESTED_RULES),
     }
@@ -185,8 +185,8 @@ def predicted_block(context: RunContext, batch_size: int) -> dict[str, Any] | No
         "requested_peak_bytes": None,
         "process_bytes": reserved + cuda_context,
         "device_used_bytes": None,
-        "live_interval_bytes": interval_bytes("live", row["live_bytes"]),
-        "reserved_interval_bytes": interval_bytes("reserved", reserved),
+        "live_interval_bytes": interval_of(own, "live", row["live_bytes"]),
+        "reserved_interval_bytes": interval_of(own, "reserved", reserved),
         "by_category": None if peak is None else peak["by_category"],
         "peak_phase": None if peak is None else peak["phase"],
         "peak_operator": None if peak is None else peak["operator"],

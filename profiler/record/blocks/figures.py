@@ -37,6 +37,7 @@ MemoryCategory = Literal[
     "optimizer_state",
     "saved_activations",
     "temporaries",
+    "workspaces",
 ]
 
 

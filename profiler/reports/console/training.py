@@ -13,6 +13,13 @@ from swinmr_profiling.profiler.batch_size.gpus import GIB
 from swinmr_profiling.profiler.reports.console.terminal import WIDTH, Console
 from swinmr_profiling.profiler.reports.views.words import shortened
 
+# What `rests_on.layers` of a setting says.
+PEAK_WORDS = {
+    "workspace": "a convolution's workspace",
+    "attention": "attention",
+    "convolution": "convolutions without a workspace",
+    "other": "plain products",
+}
 UNVERIFIED = "predicted, not yet verified on a GPU"
 # Of the setting in the table of levers, and of a card's name at least and at most.
 SETTING_COLUMNS, NAME_COLUMNS, LONGEST_NAME = 34, 13, 40
@@ -107,18 +114,34 @@ def _print_assumptions(console: Console, memory_model: dict[str, Any]) -> None:
     _wrapped(
         console, f"Prediction for torch {version} and {memory_model['optimizer']}: {UNVERIFIED}.", indent=2
     )
-    if memory_model["interval_shares"] is not None:
-        parts = [
-            f"{quantity} bytes {low * 100:+g} % to {high * 100:+g} %"
-            for quantity, (low, high) in memory_model["interval_shares"].items()
-        ]
-        _wrapped(console, f"Intervals of the prediction: {', '.join(parts)}.", indent=2)
-    for title, lines in (
-        ("Assumes", memory_model["assumptions"]),
-        ("Untested rules", memory_model["untested_rules"]),
-    ):
-        if lines:
-            _wrapped(console, f"{title}: {'; '.join(lines)}.", indent=2)
+    for line in interval_lines(memory_model):
+        _wrapped(console, line, indent=2)
+    if memory_model["assumptions"]:
+        _wrapped(console, f"Assumes: {'; '.join(memory_model['assumptions'])}.", indent=2)
+
+
+def interval_lines(memory_model: dict[str, Any]) -> list[str]:
+    """How far the prediction may be off for this network, why, and which rule at its peak no GPU has confirmed."""
+    shares = memory_model["interval_shares"]
+    own = next((setting for setting in memory_model["settings"] if setting["is_config"]), {})
+    basis = own.get("rests_on")
+    if basis is not None:
+        shares = {name: basis["shares"][name] for name in ("allocated", "reserved")}
+    if shares is None:
+        return []
+    parts = ", ".join(
+        f"{quantity} bytes {low * 100:+.3g} % to {high * 100:+.3g} %"
+        for quantity, (low, high) in shares.items()
+    )
+    if basis is None:
+        return [f"Intervals of the prediction: {parts}."]
+    found = [
+        f"Interval, from what the peak rests on ({PEAK_WORDS[basis['layers']]}): {parts}; "
+        f"{basis['coverage']:.0%} of public GPU records of other networks lie inside theirs."
+    ]
+    if basis["untested"]:
+        found.append(f"Untested on a GPU at this peak: {'; '.join(basis['untested'])}.")
+    return found
 
 
 def setting_text(setting: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ from swinmr_profiling.profiler.batch_size.measured_training import (
     knee_batch,
     measured_series,
 )
+from swinmr_profiling.profiler.batch_size.near_limit import fits_slower
 from swinmr_profiling.profiler.batch_size.reasons import (
     failed_measurement_reason,
     measured_reason,
@@ -163,7 +164,11 @@ def _recommend(
         "reason": None if reason is None else reason + others_reason(budget),
         "time": None,
         "levers": levers,
+        "fits_slower": None,
     }
+    if setting is not None and (choice is None or choice.source != "measured"):
+        largest = None if choice is None else choice.largest_batch
+        entry["fits_slower"] = fits_slower(setting, largest, budget, devices=wish.devices)
     if choice is not None:
         entry |= {
             "batch_size": choice.batch_size,

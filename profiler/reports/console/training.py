@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from swinmr_profiling.profiler.allocator.fit_at_limit import FitAtLimit
 from swinmr_profiling.profiler.batch_size.gpus import GIB
 from swinmr_profiling.profiler.reports.console.terminal import WIDTH, Console
 from swinmr_profiling.profiler.reports.views.words import shortened
@@ -56,6 +57,10 @@ def _print_entry(console: Console, entry: dict[str, Any]) -> None:
             f"{entry['accumulate']} accumulated x {entry['devices']} device(s)"
         )
         console.line(f"      needs {_gib(entry['needed_bytes'])}; largest batch: {entry['largest_batch']}")
+    slower = entry.get("fits_slower")
+    if slower is not None:
+        fit = FitAtLimit(True, slower["flushes"], slower["slower_convolutions"], 0)
+        _wrapped(console, f"beyond it: batch {slower['batch_size']} {fit.words}; not recommended", indent=6)
     _wrapped(console, f"setting: {setting_text(entry)}", indent=6)
     _wrapped(console, f"reason: {entry['reason']}", indent=6)
     if entry["time"] is not None:

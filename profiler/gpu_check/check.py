@@ -1,4 +1,7 @@
-"""The run: predictions first, then each combination in a process of its own, within the time there is."""
+"""The run: what only a GPU can tell comes first, each combination in a process of its own, within the time there is.
+
+Predictions need no GPU: they are made beside the measurements where there are cores for both, else after them.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
 from swinmr_profiling.profiler.batch_size.search import search_batch
-from swinmr_profiling.profiler.gpu_check.combinations import ALLOCATOR_VARIABLES, Combination
+from swinmr_profiling.profiler.gpu_check.combinations import ABSURD_BATCH, ALLOCATOR_VARIABLES, Combination
 from swinmr_profiling.profiler.gpu_check.machine import workspace_row
 from swinmr_profiling.profiler.gpu_check.measured import inference_figures, ratios, summary, training_figures
 from swinmr_profiling.profiler.gpu_check.predictions import TABLE_SIZES, bytes_at, needed_bytes
@@ -28,6 +31,11 @@ CERTAIN_SHARE = 1.3
 MACHINE_TIMEOUT_S, PREDICTION_TIMEOUT_S, REFERENCE_TIMEOUT_S = 60.0, 120.0, 60.0
 # Each trace of a large network takes a core and about 1 GB.
 CORES_PER_PREDICTION, MAX_PREDICTIONS = 2, 8
+# Fewer cores are left to what is measured.
+LEAST_CORES_BESIDE = 4
+CONVOLUTIONS_TIMEOUT_S = 60.0
+# What is worth waiting for a prediction that is being made: the batch is chosen by it.
+NEED_PREDICTION = ("out_of_memory", "search")
 INFERENCE_RUNS, INFERENCE_WARMUP = 10, 3
 # Before a trial of the search is begun.
 TRIAL_S = 30.0
@@ -54,12 +62,13 @@ class GpuCheck:
         self.time_budget_s = time_budget_s
         self.gpu: dict[str, Any] | None = None
         self.usable_bytes = 0
-        self.predictions: dict[int, dict[str, Any]] = {}
+        self.predictions: dict[str, Future[dict[str, Any]]] = {}
         self.content: dict[str, Any] = {
             "schema_version": 1,
             "dry_run": device == "cpu",
             "time_budget_s": time_budget_s,
             "environment": None,
+            "convolutions": None,
             "workspaces": None,
             "combinations": [],
             "reference": None,
@@ -73,11 +82,20 @@ class GpuCheck:
     def run(self) -> dict[str, Any]:
         """Does as much as the time allows; what is left out says so. Raises RequestRefusedError without the device."""
         self._open()
+        self._measure_convolutions()
         self._measure_workspaces()
-        self._predict()
-        for place, combination in enumerate(self.combinations):
-            self.content["combinations"].append(self._row(place, combination))
-            self._changed()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        beside = cores >= LEAST_CORES_BESIDE
+        workers = min(max(cores // CORES_PER_PREDICTION - beside, 1), MAX_PREDICTIONS)
+        with ThreadPoolExecutor(workers) as pool:
+            if beside:
+                self._predict(pool)
+            for combination in self.combinations:
+                self.content["combinations"].append(self._row(combination))
+                self._changed()
+            if not beside:
+                self._predict(pool)
+            self._compare_with_predictions()
         self._compare_with_reference()
         self.content["took_s"] = self.clock() - self.started
         self._changed()
@@ -121,21 +139,43 @@ class GpuCheck:
             self.content["workspaces"] = {"status": "not run", "reason": str(error)}
         self._changed()
 
-    def _predict(self) -> None:
-        """Each network once, for all its combinations; before anything is measured, so that nothing disturbs it."""
-        first_of: dict[str, int] = {}
-        for place, combination in enumerate(self.combinations):
-            first_of.setdefault(_network(combination), place)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = min(max(cores // CORES_PER_PREDICTION, 1), MAX_PREDICTIONS)
-        with ThreadPoolExecutor(workers) as pool:
-            made = dict(zip(first_of, pool.map(self._predict_one, first_of.values()), strict=True))
-        self.predictions = {
-            place: made[_network(combination)] for place, combination in enumerate(self.combinations)
-        }
+    def _measure_convolutions(self) -> None:
+        """The question that predictions of 16-bit convolutions wait for: is the algorithm another without benchmark?"""
+        if self.gpu is None:
+            self.content["convolutions"] = {"status": "not run", "reason": "there is no GPU"}
+            return
+        try:
+            found = ask_module(
+                "swinmr_profiling.profiler.gpu_check.convolutions",
+                {"device": self.device},
+                min(CONVOLUTIONS_TIMEOUT_S, self.left_s),
+                dict.fromkeys(ALLOCATOR_VARIABLES),
+            )
+            self.content["convolutions"] = {"status": "measured", **found}
+        except PartFailedError as error:
+            self.content["convolutions"] = {"status": "not run", "reason": str(error)}
+        self._changed()
 
-    def _predict_one(self, place: int) -> dict[str, Any]:
-        combination = self.combinations[place]
+    def _predict(self, pool: ThreadPoolExecutor) -> None:
+        """Begins the prediction of each network, once for all its combinations."""
+        for combination in self.combinations:
+            if _network(combination) not in self.predictions:
+                self.predictions[_network(combination)] = pool.submit(self._predict_one, combination)
+
+    def _prediction_so_far(self, combination: Combination) -> dict[str, Any]:
+        made = self.predictions.get(_network(combination))
+        if made is None or not (made.done() or combination.mode in NEED_PREDICTION):
+            return {"failed": "not made yet"}
+        return made.result()
+
+    def _compare_with_predictions(self) -> None:
+        for row, combination in zip(self.content["combinations"], self.combinations, strict=True):
+            prediction = self.predictions[_network(combination)].result()
+            row["predicted"] = self._predicted(combination, prediction, row["batch_size"])
+            row["ratios"] = ratios(row["measured"], row["predicted"])
+            self._changed()
+
+    def _predict_one(self, combination: Combination) -> dict[str, Any]:
         missing = _missing(combination)
         if missing is not None:
             return {"failed": missing}
@@ -149,13 +189,15 @@ class GpuCheck:
             "trust_config": combination.trust_config,
         }
         try:
-            timeout_s = max(min(PREDICTION_TIMEOUT_S, self.left_s), 1.0)
+            timeout_s = min(PREDICTION_TIMEOUT_S, self.left_s)
+            if timeout_s < 1:
+                return {"failed": "no time was left"}
             return ask_module("swinmr_profiling.profiler.gpu_check.predictions", request, timeout_s, NO_GPU)
         except PartFailedError as error:
             return {"failed": str(error)}
 
-    def _row(self, place: int, combination: Combination) -> dict[str, Any]:
-        prediction = self.predictions[place]
+    def _row(self, combination: Combination) -> dict[str, Any]:
+        prediction = self._prediction_so_far(combination)
         table = prediction.get("sizes", {})
         batch_size = self._batch(combination, table)
         row: dict[str, Any] = {
@@ -178,7 +220,7 @@ class GpuCheck:
             return {**row, "status": "not run", "reason": reason}
         started = self.clock()
         try:
-            row |= self._measure(combination, batch_size, table)
+            row |= self._measure_what_fits(combination, batch_size, table)
         except WorkerError as failed:
             oom = failed.failure.error is FailureKind.OOM
             row |= {"status": failed.failure.error.value, "reason": failed.failure.detail}
@@ -189,12 +231,26 @@ class GpuCheck:
         row["ratios"] = ratios(row["measured"], row["predicted"])
         return row
 
+    def _measure_what_fits(
+        self, combination: Combination, batch_size: int, table: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Half the batch, and half of that, where no prediction said beforehand that it is too large."""
+        while True:
+            try:
+                return {"batch_size": batch_size, **self._measure(combination, batch_size, table)}
+            except WorkerError as failed:
+                halved = combination.mode in ("training", "inference") and batch_size > 1
+                oom = failed.failure.error is FailureKind.OOM
+                if table or not (oom and halved and self.left_s >= combination.takes_s):
+                    raise
+                batch_size //= 2
+
     def _batch(self, combination: Combination, table: dict[str, Any]) -> int:
-        """The batch wished for, or the largest of the table that is safely predicted to fit."""
+        """The batch wished for, or the largest of the table that is safely predicted to fit, where it is known yet."""
         sizes = {int(size): needed_bytes(row, combination.allocator) for size, row in table.items()}
         if combination.mode == "out_of_memory":
             certain = [size for size, needed in sizes.items() if needed > self.usable_bytes * CERTAIN_SHARE]
-            return combination.batch_size or min(certain, default=max(sizes, default=512))
+            return combination.batch_size or min(certain, default=max(sizes, default=ABSURD_BATCH))
         wish = combination.batch_size or 1
         if wish not in sizes or sizes[wish] <= self.usable_bytes * SAFE_SHARE:
             return wish

@@ -56,11 +56,16 @@ def inference_figures(measured: dict[str, Any]) -> dict[str, Any]:
 def ratios(
     measured: dict[str, Any] | None, predicted: dict[str, Any] | None
 ) -> dict[str, float | None] | None:
-    """Measured over predicted, for what both have; requested bytes are held against live ones."""
+    """Measured over predicted, for what both have.
+
+    Requested bytes are those of everything alive, cuBLAS's workspaces too, which live bytes of a trace are without.
+    """
     if measured is None or predicted is None or predicted["source"] is None:
         return None
     found = {name: _ratio(measured.get(key), predicted.get(key)) for name, key in COMPARED.items()}
-    return {**found, "requested": _ratio(measured.get("requested_bytes"), predicted.get("live_bytes"))}
+    live = predicted.get("live_bytes")
+    requested = None if live is None else live + (predicted.get("workspace_bytes") or 0)
+    return {**found, "requested": _ratio(measured.get("requested_bytes"), requested)}
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

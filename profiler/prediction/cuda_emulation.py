@@ -119,17 +119,34 @@ def attention_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
 
     torch's sdp_utils.cpp: flash takes half precision without a mask; the memory-efficient kernel takes a mask, and
     head dims that fill rows of 16 bytes. cuDNN's kernel, which some versions prefer on Hopper, keeps what flash does.
+    Kernels that torch.nn.attention.sdpa_kernel or torch.backends.cuda switch off are left out.
+    Raises RuntimeError where none is left, as CUDA does.
     """
+    allowed = [kernel for kernel in _possible_kernels(query, key, value, mask) if _ENABLED[kernel]()]
+    if not allowed:
+        raise RuntimeError("No available kernel. Aborting execution.")
+    return allowed[0]
+
+
+def _possible_kernels(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> list[str]:
+    """What can compute it, the preferred one first."""
     head_dims = {query.shape[-1], key.shape[-1], value.shape[-1]}
-    if query.dim() != 4 or query.dtype == torch.float64:
-        return "math"
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    if half and mask is None and len(head_dims) == 1 and max(head_dims) <= FLASH_MAX_HEAD_DIM:
-        return "flash"
-    rows_fit = all(dim * query.element_size() % EFFICIENT_ROW_BYTES == 0 for dim in head_dims)
-    if rows_fit and query.shape[-1] == key.shape[-1]:
-        return "efficient"
-    return "math"
+    found = []
+    if query.dim() == 4 and query.dtype != torch.float64:
+        half = query.dtype in (torch.float16, torch.bfloat16)
+        if half and mask is None and len(head_dims) == 1 and max(head_dims) <= FLASH_MAX_HEAD_DIM:
+            found.append("flash")
+        rows_fit = all(dim * query.element_size() % EFFICIENT_ROW_BYTES == 0 for dim in head_dims)
+        if rows_fit and query.shape[-1] == key.shape[-1]:
+            found.append("efficient")
+    return [*found, "math"]
+
+
+_ENABLED: dict[str, Callable[[], bool]] = {
+    "flash": torch.backends.cuda.flash_sdp_enabled,
+    "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
+    "math": torch.backends.cuda.math_sdp_enabled,
+}
 
 
 def _padded_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:

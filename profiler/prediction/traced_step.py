@@ -165,11 +165,16 @@ def trace_inference(built: BuiltModel, config: ExperimentConfig, batch_size: int
             trace.category = "parameters"
             for tensor in tensors_in_moving_order(module):
                 trace.enter(tensor, "module.to(device)")
+            if config.system.channels_last:
+                module.to(memory_format=torch.channels_last)
             output = None
             for _ in range(TRACED_STEPS):
                 trace.start_step()
                 trace.phase, trace.category = "inputs", "inputs"
                 inputs = built.example_inputs(batch_size, "meta", which="inference")
+                if config.system.channels_last:
+                    layout = torch.channels_last
+                    inputs = tuple(x.to(memory_format=layout) if x.ndim == 4 else x for x in inputs)
                 trace.phase, trace.category = "forward", None
                 with torch.autocast("cuda", settings.autocast_dtype, enabled=enabled):
                     output = module(*inputs)

@@ -69,7 +69,7 @@ class PeakBasis:
         if not self.cudnn_benchmark:
             # Another algorithm may need no workspace at all.
             low = min(low, (1 + low) * (1 - self.workspace_share) - 1)
-        return low, high
+        return round(low, 6), round(high, 6)
 
     @property
     def coverage(self) -> float:

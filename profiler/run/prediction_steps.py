@@ -33,9 +33,13 @@ SETTING_FIELDS = ("precision", "checkpointing", "patch_size")
 
 
 def config_of_training(profile: Profile, options: RunOptions) -> ExperimentConfig:
-    """The config as it will be trained: with the command line's precision."""
+    """The config as it will be trained: with the command line's precision and layout."""
     raw = {**profile.config["resolved"]}
-    raw["system"] = {**raw["system"], "mixed_precision": PRECISION_VALUES[options.measure.precision]}
+    changed = {
+        "mixed_precision": PRECISION_VALUES[options.measure.precision],
+        "channels_last": options.measure.channels_last,
+    }
+    raw["system"] = {**raw["system"], **changed}
     return config_from_dict(raw)
 
 

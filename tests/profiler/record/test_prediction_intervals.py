@@ -50,7 +50,7 @@ def test_a_16_bit_peak_at_a_workspace():
 def test_without_cudnn_benchmark_the_workspace_may_be_missing():
     low, high = interval(basis(benchmark=False), "allocated", 1000 * MIB).bytes
     # 1000 MiB x 0.996 less the 30 % that are workspaces.
-    assert low == math.floor(1000 * MIB * 0.996 * 0.7)
+    assert low == math.floor(1000 * MIB * 0.6972)
     assert high == 1006 * MIB
 
 

@@ -277,7 +277,8 @@ def categorise(
     forward = np.isin(phases, (_PHASE["forward"], _PHASE["loss"]))
     found = np.full(len(phases), _CATEGORY["temporaries"], dtype=np.int8)
     found[forward & (released >= _PHASE["backward"])] = _CATEGORY["saved_activations"]
-    found[(phases == _PHASE["backward"]) & (released > _PHASE["backward"])] = _CATEGORY["gradients"]
+    # In a phase before the backward pass: in that of the next step.
+    found[(phases == _PHASE["backward"]) & (released != _PHASE["backward"])] = _CATEGORY["gradients"]
     found[(phases == _PHASE["optimizer"]) & (released == len(PHASES))] = _CATEGORY["optimizer_state"]
     return np.where(given == _BY_LIFETIME, found, given).astype(np.int8)
 

@@ -41,17 +41,17 @@ def basis(layers="workspace", precision="fp16", *, share=0.3, benchmark=True):
 
 
 def test_a_16_bit_peak_at_a_workspace():
-    # ESRGAN x4 in NCHW: published within 0.00 % of the prediction, others up to 0.6 % above.
+    # ESRGAN x4 in NCHW: published within 0.00 % of the prediction, others up to 0.6 % and 1 MiB above.
     found = interval(basis(), "allocated", 1000 * MIB)
-    assert found.bytes == (996 * MIB, 1006 * MIB)
-    assert found.coverage == 0.91
+    assert found.bytes == (996 * MIB, 1007 * MIB)
+    assert found.coverage == 0.95
 
 
 def test_without_cudnn_benchmark_the_workspace_may_be_missing():
     low, high = interval(basis(benchmark=False), "allocated", 1000 * MIB).bytes
     # 1000 MiB x 0.996 less the 30 % that are workspaces.
     assert low == math.floor(1000 * MIB * 0.6972)
-    assert high == 1006 * MIB
+    assert high == 1007 * MIB
 
 
 def test_an_unmeasured_card_widens_what_rests_on_a_workspace_only():

@@ -83,7 +83,10 @@ def main(arguments: list[str] | None = None) -> int:
     rows = earlier_rows(output) if options.resume else {}
     output.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    with output.open("a" if options.resume else "w", encoding="utf-8") as stream:
+    with output.open("w", encoding="utf-8") as stream:
+        # Written anew, so that nothing is appended to a line that was cut short.
+        stream.writelines(json.dumps(row) + "\n" for row in rows.values())
+        stream.flush()
         for record in records:
             if record.key in rows:
                 continue

@@ -33,9 +33,8 @@ LATER = (
     "superultracompact",
     "tscunet",
 )
-# What the allocator could not have on that machine: CUDA 11.3 loads every kernel of cuDNN and cuBLAS at its start. Of 45
-# brackets 42 are met by any limit between 22,694 MiB (a BiT ResNet of batch 2 ran) and 22,963 MiB (a ConvNeXt of batch 128
-# did not).
+# What the allocator could not have on that machine: CUDA 11.3 loads every kernel at its start. Any limit
+# between 22,694 MiB (a BiT ResNet ran) and 22,963 MiB (a ConvNeXt did not) meets 42 of 45 brackets.
 CONTEXT_BYTES = 1174 * MIB
 
 

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from swinmr_profiling.profiler.allocator.allocation_order import unpacked
 from swinmr_profiling.profiler.allocator.fit_at_limit import FitAtLimit, fit_at_limit
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import left_for_training
 from swinmr_profiling.profiler.batch_size.reserved import reserved_of
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
+from swinmr_profiling.profiler.record.blocks.recommended import FitsSlower
 
 
 def batch_near_limit(
-    setting: dict[str, Any], batch_size: int, budget: Budget, *, devices: int = 1, extra_bytes: int = 0
+    setting: MemorySetting, batch_size: int, budget: Budget, *, devices: int = 1, extra_bytes: int = 0
 ) -> FitAtLimit | None:
     """How a batch fits into a budget; None where the setting keeps no allocations to replay.
 
     Workspaces and context are taken off the budget, as in `fit.needed_bytes`.
     """
-    if setting.get("allocations") is None:
+    if setting.allocations is None:
         return None
     left = left_for_training(setting, budget, devices=devices, extra_bytes=extra_bytes)
-    return fit_at_limit(unpacked(setting["allocations"]), batch_size, left)
+    return fit_at_limit(unpacked(dict(setting.allocations)), batch_size, left)
 
 
 def fits_slower(
-    setting: dict[str, Any], largest: int | None, budget: Budget, *, devices: int = 1
-) -> dict[str, Any] | None:
+    setting: MemorySetting, largest: int | None, budget: Budget, *, devices: int = 1
+) -> FitsSlower | None:
     """The largest batch beyond `largest` that fits with flushes or slower convolutions: `fits_slower` of an entry.
 
     None where there is none, or nothing to replay. It is no recommendation: each flush waits for the device.
     """
     left = left_for_training(setting, budget, devices=devices)
-    if setting.get("allocations") is None or left <= 0:
+    if setting.allocations is None or left <= 0:
         return None
-    order = unpacked(setting["allocations"])
+    order = unpacked(dict(setting.allocations))
     # More live bytes than there are: no flush helps. Workspaces may be done without, so that this is tried, too.
     above = min(2 * reserved_of(setting).last_possible(left, MAX_BATCH_SIZE) + 2, MAX_BATCH_SIZE + 1)
     below, found = largest or 0, None
@@ -48,8 +48,4 @@ def fits_slower(
             above = middle
     if found is None:
         return None
-    return {
-        "batch_size": below,
-        "flushes": found.flushes,
-        "slower_convolutions": found.slower_convolutions,
-    }
+    return FitsSlower(batch_size=below, flushes=found.flushes, slower_convolutions=found.slower_convolutions)

@@ -8,7 +8,8 @@ import numpy as np
 
 from swinmr_profiling.profiler.prediction.replay import live_peak
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
-from swinmr_profiling.profiler.record.prediction_intervals import PeakBasis
+from swinmr_profiling.profiler.record.blocks.figures import Precision
+from swinmr_profiling.profiler.record.prediction_intervals import Layers, PeakBasis
 
 WORKSPACE = "cudnn."
 FUSED_ATTENTION = ("aten._scaled_dot_product_", "aten._flash_attention", "aten._efficient_attention")
@@ -17,7 +18,7 @@ CONVOLUTIONS = ("aten.convolution.", "aten.convolution_backward.")
 FOURIER = ("aten._fft_",)
 
 
-def basis_of(trace: Trace, precision: str, *, cudnn_benchmark: bool) -> PeakBasis:
+def basis_of(trace: Trace, precision: Precision, *, cudnn_benchmark: bool) -> PeakBasis:
     """Of the steps of a trace."""
     start = trace.step_starts[0] if trace.step_starts else 0
     peak, event = live_peak(trace, start)
@@ -32,6 +33,7 @@ def basis_of(trace: Trace, precision: str, *, cudnn_benchmark: bool) -> PeakBasi
         for kind in (FUSED_ATTENTION, EAGER_ATTENTION, CONVOLUTIONS, FOURIER)
     )
     at_workspace = operator.startswith(WORKSPACE)
+    layers: Layers
     if at_workspace:
         layers = "workspace"
     elif fused or eager:

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
+
+from swinmr_profiling.profiler.record.blocks.figures import Precision
+from swinmr_profiling.profiler.record.blocks.memory_model import IntervalShares, MemorySetting, RestsOn
 
 # Of profiles before there was an interval for each network.
 INTERVAL_SHARES = {"live": (-0.01, 0.01), "reserved": (-0.05, 0.05)}
 MIB = 2**20
-QUANTITIES = ("live", "allocated", "reserved", "process")
-LAYERS = ("workspace", "attention", "convolution", "other")
+Quantity = Literal["live", "allocated", "reserved", "process"]
+QUANTITIES: tuple[Quantity, ...] = ("live", "allocated", "reserved", "process")
+Layers = Literal["workspace", "attention", "convolution", "other"]
 # Shares of the prediction, down and up, of live and allocated bytes. Measurements lie above more often than below:
 # blocks that the allocator does not split. Residuals of the shared records end at 0.6, 1.6 and 0.8 % (94 of 100).
 SHARES_16_BIT = {
@@ -46,13 +50,13 @@ UNMEASURED_FACTOR = 1.5
 class PeakBasis:
     """What a predicted peak rests on.
 
-    layers: one of LAYERS: a convolution's workspace at the peak; a network with attention; one with convolutions;
+    layers: a convolution's workspace at the peak; a network with attention; one with convolutions;
     another. workspace_share: of the peak, what it is above the peak without any convolution's workspace.
     untested: rules at this peak that no GPU has confirmed, in words. cudnn_benchmark: whether the run sets it.
     """
 
-    precision: str
-    layers: str
+    precision: Precision
+    layers: Layers
     operator: str
     workspace_share: float
     untested: tuple[str, ...]
@@ -103,36 +107,43 @@ def interval(
     return PredictionInterval((max(low, 0), high), basis.coverage)
 
 
-def interval_of(setting: dict[str, Any], quantity: str, predicted_bytes: int) -> list[int]:
+def interval_of(setting: MemorySetting, quantity: str, predicted_bytes: int) -> list[int]:
     """[low, high] of a setting of a `memory_model`; of one of earlier profiles, which keeps no basis, theirs."""
-    kept = setting.get("rests_on")
-    if kept is None:
+    if setting.rests_on is None:
         return interval_bytes("live" if quantity in ("live", "allocated") else "reserved", predicted_bytes)
-    return list(interval(basis_from_json(kept), quantity, predicted_bytes, None).bytes)
+    return list(interval(basis_of_block(setting.rests_on), quantity, predicted_bytes, None).bytes)
 
 
-def basis_as_json(basis: PeakBasis) -> dict[str, Any]:
+def shares_of(setting: MemorySetting) -> IntervalShares:
+    """`memory_model.interval_shares`, of the config's own setting."""
+    if setting.rests_on is None:
+        return interval_shares()
+    shares = setting.rests_on.shares
+    return IntervalShares(live=shares["live"], reserved=shares["reserved"])
+
+
+def basis_as_block(basis: PeakBasis) -> RestsOn:
     """`memory_model.settings[].rests_on`, with the interval's shares and coverage."""
-    return {
-        "precision": basis.precision,
-        "layers": basis.layers,
-        "operator": basis.operator,
-        "workspace_share": basis.workspace_share,
-        "cudnn_benchmark": basis.cudnn_benchmark,
-        "untested": list(basis.untested),
-        "shares": {quantity: list(basis.shares(quantity, None)) for quantity in QUANTITIES},
-        "coverage": basis.coverage,
-    }
+    return RestsOn(
+        precision=basis.precision,
+        layers=basis.layers,
+        operator=basis.operator,
+        workspace_share=basis.workspace_share,
+        cudnn_benchmark=basis.cudnn_benchmark,
+        untested=list(basis.untested),
+        shares={quantity: list(basis.shares(quantity, None)) for quantity in QUANTITIES},
+        coverage=basis.coverage,
+    )
 
 
-def basis_from_json(kept: dict[str, Any]) -> PeakBasis:
+def basis_of_block(kept: RestsOn) -> PeakBasis:
     return PeakBasis(
-        kept["precision"],
-        kept["layers"],
-        kept["operator"],
-        kept["workspace_share"],
-        tuple(kept["untested"]),
-        kept["cudnn_benchmark"],
+        kept.precision,
+        kept.layers,
+        kept.operator,
+        kept.workspace_share,
+        tuple(kept.untested),
+        kept.cudnn_benchmark,
     )
 
 
@@ -142,6 +153,6 @@ def interval_bytes(quantity: str, predicted_bytes: int) -> list[int]:
     return [math.floor(predicted_bytes * (1 + low)), math.ceil(predicted_bytes * (1 + high))]
 
 
-def shares_as_json() -> dict[str, list[float]]:
+def interval_shares() -> IntervalShares:
     """`memory_model.interval_shares` of earlier profiles."""
-    return {quantity: list(shares) for quantity, shares in INTERVAL_SHARES.items()}
+    return IntervalShares(**{quantity: list(shares) for quantity, shares in INTERVAL_SHARES.items()})

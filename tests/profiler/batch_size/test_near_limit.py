@@ -7,11 +7,13 @@ from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import largest_batch
 from swinmr_profiling.profiler.batch_size.near_limit import batch_near_limit, fits_slower
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
+from tests.training_profiles import setting
 
 MIB = 2**20
 
 
-def setting(optional=False):
+def run(optional=False, allocations=True):
     """Per sample 20 MiB that come and go, then 30 MiB: 50 B MiB reserved, 30 B alive at most."""
     order = AllocationOrder(
         np.array([1, -1, 2], dtype=np.int32),
@@ -19,13 +21,15 @@ def setting(optional=False):
         np.array([20, 30], dtype=np.int64) * MIB,
         np.array([optional, False]),
     )
-    return {
-        "sizes": {"1": {"live_bytes": 30 * MIB, "reserved_bytes": 50 * MIB}},
-        "affine_from_batch": 1,
-        "allocations": packed(order),
-        "validation": None,
-        "ddp_bucket_bytes": 0,
-    }
+    return MemorySetting.model_validate(
+        {
+            **setting({1: (30, 50)}),
+            "affine_from_batch": 1,
+            "allocations": packed(order) if allocations else None,
+            "validation": None,
+            "ddp_bucket_bytes": 0,
+        }
+    )
 
 
 def card(mib):
@@ -44,24 +48,25 @@ def card(mib):
     ],
 )
 def test_beyond_the_largest(mib, largest, slower):
-    own = setting()
+    own = run()
     assert largest_batch(own, card(mib)) == largest
-    assert fits_slower(own, largest, card(mib)) == slower
+    found = fits_slower(own, largest, card(mib))
+    assert (None if found is None else found.model_dump()) == slower
 
 
 def test_words_of_one_batch():
-    assert batch_near_limit(setting(), 5, card(250)).words == "fits"
-    assert batch_near_limit(setting(), 6, card(250)).words == "fits, slower (1 flush)"
-    assert batch_near_limit(setting(), 9, card(250)).words == "does not fit"
+    assert batch_near_limit(run(), 5, card(250)).words == "fits"
+    assert batch_near_limit(run(), 6, card(250)).words == "fits, slower (1 flush)"
+    assert batch_near_limit(run(), 9, card(250)).words == "does not fit"
 
 
 def test_a_workspace_alone_does_not_decide():
     # Of batch 1, 20 MiB are a workspace: at 29 MiB neither fits; at 30 the workspace's segment is given back.
-    assert batch_near_limit(setting(optional=True), 1, card(30)).flushes == 1
-    assert not batch_near_limit(setting(optional=True), 1, card(29)).fits
+    assert batch_near_limit(run(optional=True), 1, card(30)).flushes == 1
+    assert not batch_near_limit(run(optional=True), 1, card(29)).fits
 
 
 def test_nothing_to_replay():
-    own = {**setting(), "allocations": None}
+    own = run(allocations=False)
     assert fits_slower(own, 1, card(60)) is None
     assert batch_near_limit(own, 1, card(60)) is None

@@ -4,16 +4,19 @@ import math
 
 import pytest
 
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from swinmr_profiling.profiler.record.prediction_intervals import (
     INTERVAL_SHARES,
     MIB,
     PeakBasis,
-    basis_as_json,
-    basis_from_json,
+    basis_as_block,
+    basis_of_block,
     interval,
     interval_bytes,
     interval_of,
+    shares_of,
 )
+from tests.training_profiles import setting
 
 
 @pytest.mark.parametrize(
@@ -85,9 +88,12 @@ def test_each_quantity_has_its_own_interval():
 
 def test_what_a_profile_keeps_is_read_back():
     one = basis(share=0.25, benchmark=False)
-    assert basis_from_json(basis_as_json(one)) == one
-    setting = {"rests_on": basis_as_json(one)}
-    assert interval_of(setting, "allocated", MIB) == list(interval(one, "allocated", MIB, None).bytes)
+    assert basis_of_block(basis_as_block(one)) == one
+    kept = MemorySetting.model_validate({**setting({1: (100, 150)}), "rests_on": basis_as_block(one)})
+    assert interval_of(kept, "allocated", MIB) == list(interval(one, "allocated", MIB, None).bytes)
+    assert shares_of(kept).live == kept.rests_on.shares["live"]
     # A profile of earlier versions: -1 % to +1 % and -5 % to +5 %.
-    assert interval_of({}, "live", 1000) == [990, 1010]
-    assert interval_of({}, "reserved", 1000) == [950, 1050]
+    earlier = MemorySetting.model_validate(setting({1: (100, 150)}))
+    assert interval_of(earlier, "live", 1000) == [990, 1010]
+    assert interval_of(earlier, "reserved", 1000) == [950, 1050]
+    assert shares_of(earlier).reserved == [-0.05, 0.05]

@@ -7,14 +7,14 @@ from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.console.training import interval_lines, print_training_recommendation
-from tests.training_profiles import FP32, MIB, batches, measured, memory_model, setting
+from tests.training_profiles import FP32, MIB, measured, memory_model, setting, typed_model, typed_training
 
 
 def printed(budgets, model=None, **options):
     model = memory_model() if model is None else model
     stream = io.StringIO()
-    recommendation = recommend_training(model or None, budgets, **options)
-    print_training_recommendation(Console(stream), model or None, recommendation)
+    typed = typed_model(model or None)
+    print_training_recommendation(Console(stream), typed, recommend_training(typed, budgets, **options))
     return stream.getvalue()
 
 
@@ -42,20 +42,25 @@ def test_one_card():
 
 def test_the_interval_of_a_network_says_what_it_rests_on():
     basis = {
+        "precision": "fp16",
         "layers": "workspace",
+        "operator": "cudnn.forward",
+        "workspace_share": 0.4,
+        "cudnn_benchmark": False,
         "shares": {"allocated": [-0.4, 0.006], "reserved": [-0.42, 0.056]},
-        "coverage": 0.91,
+        "coverage": 0.95,
         "untested": ["cuFFT's plans (not in the prediction)"],
     }
-    model = {"interval_shares": None, "settings": [{"is_config": True, "rests_on": basis}]}
-    interval, untested = interval_lines(model)
+    model = memory_model()
+    model["settings"][0]["rests_on"] = basis
+    interval, untested = interval_lines(typed_model(model))
     assert interval == (
         "Interval, from what the peak rests on (a convolution's workspace): allocated bytes -40 % to +0.6 %, "
-        "reserved bytes -42 % to +5.6 %; 91 % of public GPU records of other networks lie inside theirs."
+        "reserved bytes -42 % to +5.6 %; 95 % of public GPU records of other networks lie inside theirs."
     )
     assert untested == "Untested on a GPU at this peak: cuFFT's plans (not in the prediction)."
     basis["untested"] = []
-    assert len(interval_lines(model)) == 1
+    assert len(interval_lines(typed_model(model))) == 1
 
 
 def test_the_table_of_levers():
@@ -100,7 +105,7 @@ def test_a_card_named_by_its_size_keeps_every_digit():
 
 def test_measured_and_timed():
     here = card(5000, is_this_machine=True)
-    blocks = batches({4: measured(4500, 20.0)})
+    blocks = typed_training({4: measured(4500, 20.0)})
     text = printed([here], measured=blocks, training_samples=1000)
     assert "✓ batch 4 per device (measured, has run)" in text
     # 4 / 20 = 0.2 s; 100,000 steps are 20,000 s = 5.6 h; 1000 / 20 = 50 s.
@@ -109,7 +114,7 @@ def test_measured_and_timed():
 
 
 def test_without_a_prediction_there_is_no_table():
-    text = printed([card(5000)], model={}, measured=batches({4: measured(4500)}))
+    text = printed([card(5000)], model={}, measured=typed_training({4: measured(4500)}))
     assert "batch 4 per device (measured, not verified)" in text
     assert "Predicted" not in text
     assert "Prediction" not in text

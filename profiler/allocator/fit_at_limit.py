@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def replay_at_limit(
 ) -> FitAtLimit:
     """As fit_at_limit; events and sizes are those of an AllocationOrder, optional the numbers of workspaces."""
     allocator = CachingAllocator(limit_bytes)
-    blocks: dict[int, object] = {}
+    blocks: dict[int, Any] = {}
     slower = 0
     try:
         for size in kept_bytes:

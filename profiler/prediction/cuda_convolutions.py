@@ -93,8 +93,10 @@ def _resize(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], note: 
 
 
 def _call(kind: str, x: Tensor, w: Tensor, y: Tensor, groups: int, layout: Layout) -> ConvolutionCall:
-    shapes = [tuple(int(size) for size in tensor.shape) for tensor in (x, w, y)]
-    return ConvolutionCall(kind, *shapes, groups, x.element_size(), layout is not torch.contiguous_format)
+    channels_last = layout is not torch.contiguous_format
+    return ConvolutionCall(
+        kind, tuple(x.shape), tuple(w.shape), tuple(y.shape), groups, x.element_size(), channels_last
+    )
 
 
 def _layout(x: Tensor, w: Tensor) -> Layout:

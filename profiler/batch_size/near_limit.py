@@ -36,8 +36,8 @@ def fits_slower(
     if setting.allocations is None or left <= 0:
         return None
     order = unpacked(dict(setting.allocations))
-    # More live bytes than there are: no flush helps. Workspaces may be done without, so that this is tried, too.
-    above = min(2 * reserved_of(setting).last_possible(left, MAX_BATCH_SIZE) + 2, MAX_BATCH_SIZE + 1)
+    # Beyond it more is alive than there is, and no flush helps; a few steps of halving are left.
+    above = reserved_of(setting).last_possible(left, MAX_BATCH_SIZE) + 1
     below, found = largest or 0, None
     while above - below > 1:
         middle = (below + above) // 2

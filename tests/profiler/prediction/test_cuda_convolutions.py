@@ -5,9 +5,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, StorageTrace
+from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
 
 HALF, FULL = torch.float16, torch.float32
 # 16 x 64 x 32 x 32 numbers of 2 bytes: 2 MiB.
@@ -154,3 +157,18 @@ def test_workspaces_are_a_category_of_their_own():
     assert CATEGORIES[-1] == "workspaces"
     trace, _ = traced(lambda x, w: F.conv2d(x, w, padding=1), image(), weight())
     assert (trace.categories == CATEGORIES.index("workspaces")).sum() == 1
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_channels_last_has_a_trace_of_its_own(channels_last):
+    # x, y: 2 x 8 x 16 x 16 numbers of 2 bytes; w: 8 x 8 x 9.
+    system = {"mixed_precision": "bf16", "channels_last": channels_last}
+    model = {"net_type": "custom", "target": "torch.nn:Identity", "input_shapes": [[8, 16, 16]]}
+    config = config_from_dict({"model": model, "system": system})
+    inputs = (InputSpec((8, 16, 16)),)
+    shapes = {"inference": inputs, "training": inputs, "cross_check": inputs}
+    built = BuiltModel("custom", nn.Conv2d(8, 8, 3, padding=1), shapes)
+    for trace in (trace_inference(built, config, 2), trace_training(built, config, 2, validation=False)):
+        workspaces = trace.sizes[trace.categories == CATEGORIES.index("workspaces")]
+        copies = 2 * (2 * 2 * 8 * 16 * 16) + 2 * 8 * 8 * 9 + 512
+        assert set(workspaces.tolist()) == (set() if channels_last else {copies})

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import BaseModel
+
 from swinmr_profiling.profiler.allocator.convolution_workspaces import ConvolutionCall, workspace_bytes
+from swinmr_profiling.profiler.gpu_check.record import ConvolutionCost, ConvolutionCosts
 from swinmr_profiling.profiler.gpu_check.subprocesses import serve
 
 # Batch, channels in and out, side, kernel: one that the rule says is copied, a pointwise, a depthwise and a narrow one.
@@ -22,18 +25,24 @@ LAYERS = {
 PRECISIONS = ("float16", "bfloat16", "float32")
 
 
+class ConvolutionsRequest(BaseModel):
+    """device: "cuda:0"."""
+
+    device: str
+
+
 def main() -> None:
-    serve(measure)
+    serve(ConvolutionsRequest, measure)
 
 
-def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """{"rows": one for each layer, precision, layout, benchmark and direction, "same_without_benchmark": bool}.
+def measure(request: ConvolutionsRequest) -> ConvolutionCosts:
+    """One row for each layer, precision, layout, benchmark and direction.
 
     Bytes beyond the result of a second call, which no trial of cudnn.benchmark is part of.
     """
     import torch
 
-    device = torch.device(request["device"])
+    device = torch.device(request.device)
     rows = [
         row
         for benchmark in (False, True)
@@ -42,21 +51,21 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         for name in LAYERS
         for row in _layer(device, name, precision, channels_last, benchmark)
     ]
-    return {"rows": rows, "same_without_benchmark": same_without_benchmark(rows)}
+    return ConvolutionCosts(status="measured", rows=rows, same_without_benchmark=same_without_benchmark(rows))
 
 
-def same_without_benchmark(rows: list[dict[str, Any]]) -> bool:
+def same_without_benchmark(rows: list[ConvolutionCost]) -> bool:
     """Whether 16-bit NCHW convolutions take as much with cudnn.benchmark off as with it on."""
     found: dict[tuple[Any, ...], set[int]] = {}
     for row in rows:
-        if row["precision"] != "float32" and not row["channels_last"]:
-            found.setdefault((row["layer"], row["precision"], row["kind"]), set()).add(row["bytes"])
+        if row.precision != "float32" and not row.channels_last:
+            found.setdefault((row.layer, row.precision, row.kind), set()).add(row.bytes)
     return all(len(sizes) == 1 for sizes in found.values())
 
 
 def _layer(
     device: Any, name: str, precision: str, channels_last: bool, benchmark: bool
-) -> list[dict[str, Any]]:
+) -> list[ConvolutionCost]:
     import torch
 
     batch, inside, outside, side, kernel, groups = LAYERS[name]
@@ -82,15 +91,15 @@ def _layer(
             kind, tuple(x.shape), tuple(w.shape), tuple(dy.shape), groups, x.element_size(), channels_last
         )
         rows.append(
-            {
-                "layer": name,
-                "kind": kind,
-                "precision": precision,
-                "channels_last": channels_last,
-                "benchmark": benchmark,
-                "bytes": _beside_result(device, run, result),
-                "predicted_bytes": workspace_bytes(call),
-            }
+            ConvolutionCost(
+                layer=name,
+                kind=kind,
+                precision=precision,
+                channels_last=channels_last,
+                benchmark=benchmark,
+                bytes=_beside_result(device, run, result),
+                predicted_bytes=workspace_bytes(call),
+            )
         )
     return rows
 

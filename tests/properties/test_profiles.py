@@ -96,4 +96,4 @@ def test_resuming(file, document):
     except ResumeError as error:
         is_one_line(error)
     else:
-        json.dumps(earlier, allow_nan=False)
+        json.dumps(earlier.to_json(), allow_nan=False)

@@ -87,20 +87,20 @@ def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> Buil
     trust_config allows a `custom` network, whose target is imported and run.
     Raises ModelError (one line: what is wrong, what to do) for what cannot be built.
     """
-    built = _built(config, trust_config=trust_config)
+    with told_as_model_error(f"model: the {config.model.net_type} network"):
+        built = _built(config, trust_config)
     freeze(built.module, config.training.trainable)
     return built
 
 
-def _built(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
+def _built(config: ExperimentConfig, trust_config: bool) -> BuiltModel:
     kind = config.model.net_type
-    with told_as_model_error(f"model: the {kind} network"):
-        if kind == "custom":  # whose class may do anything when it is made, and is made once
-            with SizeGuard():
-                return build_custom(config, trust_config=trust_config)
-        if kind == "diffusers":  # makes its network without data anyway
-            return build_diffusers(config)
-        build = BUILDERS[kind]
-        trial = without_data(lambda: build(config).module)
-        with SizeGuard() if trial is None else nullcontext():
-            return build(config)
+    if kind == "custom":  # whose class may do anything when it is made, and is made once
+        with SizeGuard():
+            return build_custom(config, trust_config=trust_config)
+    if kind == "diffusers":  # makes its network without data anyway
+        return build_diffusers(config)
+    build = BUILDERS[kind]
+    trial = without_data(lambda: build(config).module)
+    with SizeGuard() if trial is None else nullcontext():
+        return build(config)

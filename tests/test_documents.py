@@ -30,8 +30,6 @@ NOT_HERE = {
     "config.json": "of a published checkpoint",
     "outputs/": "written by generate_image.py",
     "profile_results.json": "written by profile_model.py",
-    "profile_results_2.json": "written by the second of two runs at once",
-    ".profile_results.json": "begins the name of the lock beside it",
     "summary.json": "written by test.py",
     "A.json": "any profile",
     "B.json": "any profile",

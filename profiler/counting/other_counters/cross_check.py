@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from swinmr_profiling.process import python_command
 
@@ -60,7 +61,7 @@ class CrossCheck:
     version: str | None = None
     seconds: float | None = None
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
@@ -143,7 +144,7 @@ def _in_its_own_process(
     return CrossCheck(**known, status="crashed", reason=f"exit code {child.returncode}: {last}")
 
 
-def _last_json_line(text: str) -> dict | None:
+def _last_json_line(text: str) -> dict[str, Any] | None:
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             try:

@@ -13,7 +13,7 @@ from swinmr_profiling.profiler.measure.latency import DEFAULT_TIME_BUDGET_S, Lat
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, MetricMeasurement
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
-    Counter,
+    CrossCheck,
     ModuleCosts,
     TrainingMacs,
 )
@@ -78,9 +78,9 @@ class MeasuringSession:
         """Counts the training step."""
         return self._require().ask("count_training", TrainingMacs, timeout_s=self.timeout_s(None))
 
-    def cross_check(self, size: str, counters: list[str]) -> list[Counter]:
+    def cross_check(self, size: str, counters: list[str]) -> list[CrossCheck]:
         """What other counters say, each asked in a process of its own."""
-        return self._require().ask("cross_check", list[Counter], size=size, counters=counters)
+        return self._require().ask("cross_check", list[CrossCheck], size=size, counters=counters)
 
     def measure(
         self,

@@ -28,7 +28,12 @@ from swinmr_profiling.profiler.measure.measurement import (
     MetricMeasurement,
     TrainingMeasurement,
 )
-from swinmr_profiling.profiler.record.blocks.architecture import Architecture, ModuleCosts, TrainingMacs
+from swinmr_profiling.profiler.record.blocks.architecture import (
+    Architecture,
+    CrossCheck,
+    ModuleCosts,
+    TrainingMacs,
+)
 from swinmr_profiling.profiler.record.blocks.figures import Block
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.failures import classify_exception, first_lines
@@ -120,7 +125,7 @@ class Worker:
 
         return count_training(self.built, self.config)
 
-    def do_cross_check(self, size: str, counters: list[str]) -> list[Any]:
+    def do_cross_check(self, size: str, counters: list[str]) -> list[CrossCheck]:
         """Asks fvcore and thop, each in a process of its own (of this process's group: it dies with it)."""
         from swinmr_profiling.profiler.counting import cross_check
 

@@ -6,7 +6,7 @@ from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
-    Counter,
+    CrossCheck,
     ModuleCount,
     TrainingMacs,
 )
@@ -134,7 +134,7 @@ def _macs_by_path(tree: ModuleCount) -> dict[str, int]:
     return found
 
 
-def _cross_check(context: RunContext, size: str, counters: list[str]) -> list[Counter]:
+def _cross_check(context: RunContext, size: str, counters: list[str]) -> list[CrossCheck]:
     try:
         return context.session.cross_check(size, counters)
     except WorkerError as error:

@@ -70,7 +70,7 @@ def test_the_first_step_at_a_quarter_of_the_rate_moves_a_quarter_as_far(stopped,
     sgd = {"type": "sgd", "lr": 4e-3, "momentum": 0.9}
     constant = {"training.scheduler": {"type": "none"}, "training.gradient": {}}
     file = stopped({**constant, "training.optimizer": sgd})
-    before = read_checkpoint(file)["params"]
+    before = {k: v for k, v in read_checkpoint(file)["params"].items() if v.is_floating_point()}
     moved = []
     for rate in (4e-3, 1e-3):
         run = go_on({**constant, "training.optimizer": {**sgd, "lr": rate}, "training.total_steps": 5})

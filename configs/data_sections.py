@@ -28,6 +28,8 @@ Source = Literal["auto", "phantom", "packaged", "fastmri", "npy", "nifti", "dico
 Mask = Literal[
     "gaussian1d", "gaussian2d", "random1d", "equispaced1d", "radial", "spiral", "poisson2d", "file"
 ]
+# How the axes of a .npy file are read. `kspace` and `coil_kspace` are measured k-space, all else is images.
+Layout = Literal["auto", "slices_first", "slices_last", "kspace", "coil_kspace"]
 Normalisation = Literal["min_max", "max", "percentile", "none"]
 # Sampled share of k-space where neither the share nor the acceleration is given: the published 30 %.
 DEFAULT_SAMPLED_FRACTION = 0.3
@@ -136,6 +138,11 @@ class DataSection(Section):
         "auto",
         description="Kind of data. `auto`: by the files in the folder, or `phantom` where none is set.",
     )
+    layout: Annotated[Layout, _one_of(Layout)] = Field(
+        "auto",
+        description="Axes of `.npy`: images (slices, H, W) or (H, W, slices), centred k-space (slices, H, W) or "
+        "(slices, coils, H, W). `auto`: images, if one reading alone makes them square or one slice; else an error.",
+    )
     train_dir: FilePathOrNull = Field(None, description="Folder of training data.")
     val_dir: FilePathOrNull = Field(None, description="Folder of validation data.")
     test_dir: FilePathOrNull = Field(None, description="Folder of test data.")
@@ -163,6 +170,9 @@ class DataSection(Section):
     @model_validator(mode="after")
     def _folders_match_the_source(self) -> DataSection:
         problems = []
+        if self.layout != "auto" and self.source not in ("auto", "npy"):
+            text = f'is of .npy files, but source is "{self.source}": drop it, or set source to "npy"'
+            problems.append(("layout", text))
         if self.source in SOURCES_WITHOUT_FOLDER:
             for key in ("train_dir", "val_dir", "test_dir"):
                 if getattr(self, key) is not None:

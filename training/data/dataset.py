@@ -17,7 +17,7 @@ from swinmr_profiling.configs.field_types import image_hw
 from swinmr_profiling.training.data.sources import Split, open_split
 from swinmr_profiling.training.degradation.acquisition import DegradedSlice, check_slice, degrade, to_channels
 from swinmr_profiling.training.degradation.mask_files import read_mask
-from swinmr_profiling.training.degradation.masks import draw_mask
+from swinmr_profiling.training.degradation.masks import NOT_SWINMRS, SWINMR_KINDS, draw_mask
 from swinmr_profiling.training.degradation.random_choice import name_seed
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.threads import one_thread
@@ -164,6 +164,20 @@ class ReconstructionDataset(Dataset):
         }
         return "; ".join(text for text, holds in statements.items() if holds)
 
+    @property
+    def without_sensitivities(self) -> str | None:
+        """Name of the first volume of several coils whose sensitivities are unknown; None where there is none."""
+        for volume in self.volumes:
+            if getattr(volume, "coils", 1) > 1 and not getattr(volume, "has_coil_maps", True):
+                return volume.name
+        return None
+
+    @property
+    def mask_note(self) -> str | None:
+        """What figures with this mask are not: None for a mask file, and for patterns that SwinMR has no files of."""
+        kind = self.degradation.mask
+        return f"mask {kind} is drawn, {NOT_SWINMRS}" if kind in SWINMR_KINDS else None
+
     def describe(self) -> dict[str, Any]:
         """What results record of the data (the share really sampled is in every sample, and averaged by whom it
         concerns)."""
@@ -175,6 +189,7 @@ class ReconstructionDataset(Dataset):
             "kspace_simulated": any(volume.kspace_simulated for volume in self.volumes),
             "mask": self.degradation.mask,
             "mask_file": self.degradation.mask_file,
+            "mask_note": self.mask_note,
             "nominal_fraction": None if self._fixed_mask is not None else self.degradation.nominal_fraction,
             "noise_std": self.degradation.noise_std,
             "normalisation": self.normalisation,

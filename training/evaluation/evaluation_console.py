@@ -23,6 +23,8 @@ def summary_lines(summary: dict[str, Any], shown: list[str]) -> Iterator[str]:
         f"{data['kspace']}; mask {data['mask']}"
         + ("" if fractions is None else f", sampled fraction {fractions['mean']:.3f}")
     )
+    if data.get("mask_note") is not None:
+        yield data["mask_note"]
     for line in summary["checkpoint"]["differences"]:
         yield f"note: {line}"
     for convention, words in (("volume", "fastMRI, by volume"), ("slice", "slice by slice")):

@@ -7,7 +7,7 @@ import torch
 from swinmr_profiling.configs.data_sections import DegradationSection
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.data.fastmri_files import open_fastmri
-from swinmr_profiling.training.data.image_files import open_npy
+from swinmr_profiling.training.data.npy_files import open_npy
 from swinmr_profiling.training.data.phantom import PhantomVolume
 from swinmr_profiling.training.degradation.data_consistency import consistent
 from swinmr_profiling.training.degradation.kspace import fft2c

@@ -218,9 +218,10 @@ def _map_mask(options: dict[str, Any], result: ImportedOptions) -> None:
     kind, percent = _MASKS[found[1]], int(found[2])
     result.put("data.degradation.mask", kind, "datasets.train.mask")
     result.put("data.degradation.sampled_fraction", percent / 100, "datasets.train.mask")
+    result.put("data.degradation.fixed", True)
     result.messages.append(
-        f'mask "{name}" is drawn as {kind}, {percent} %, not SwinMR\'s mask file: figures are not comparable; for the '
-        'file set mask "file" and mask_file'
+        f'mask "{name}" is drawn as {kind}, {percent} %, once for all slices, not SwinMR\'s mask file: figures are not '
+        'comparable; for the file set mask "file" and mask_file'
     )
 
 

@@ -16,6 +16,7 @@ from swinmr_profiling.configs.data_sections import AugmentationSection, Degradat
 from swinmr_profiling.configs.field_types import image_hw
 from swinmr_profiling.training.data.sources import Split, open_split
 from swinmr_profiling.training.degradation.acquisition import DegradedSlice, check_slice, degrade, to_channels
+from swinmr_profiling.training.degradation.fastmri_masks import fastmri_mask, seed_of
 from swinmr_profiling.training.degradation.mask_files import read_mask
 from swinmr_profiling.training.degradation.masks import NOT_SWINMRS, SWINMR_KINDS, draw_mask
 from swinmr_profiling.training.degradation.random_choice import name_seed
@@ -104,7 +105,7 @@ class ReconstructionDataset(Dataset):
         raw = volume.read(slice_index)
         check_slice(raw, self.name(index), self.normalisation)
         rng = self._mask_rng(epoch, index, repeat)
-        mask = self._mask(volume.kspace_hw, rng)
+        mask = self._mask(volume, rng)
         noise_std = self.degradation.noise_std
         wants_phase = self.channels == 2
         return degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=wants_phase), mask
@@ -217,13 +218,21 @@ class ReconstructionDataset(Dataset):
             seed = [VALIDATION_STREAM, self.degradation.seed, name_seed(self.name(index))]
         return np.random.default_rng(seed)
 
-    def _mask(self, kspace_hw: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    def _mask(self, volume: Volume, rng: np.random.Generator) -> np.ndarray:
         if self._fixed_mask is not None:
             return self._fixed_mask
-        options = self.degradation
+        options, kspace_hw = self.degradation, volume.kspace_hw
         if options.fixed:
             # Of this size of k-space, the same in every split and process; noise is still drawn anew.
             rng = np.random.default_rng([FIXED_MASK_STREAM, options.seed, *kspace_hw])
+        if options.is_fastmri:
+            # As fastMRI: in validation the file's name decides, for all its slices.
+            seeded = self.training or options.fixed
+            seed = rng.integers(2**32, size=4) if seeded else seed_of(volume.name)
+            state = np.random.RandomState(seed)
+            return fastmri_mask(
+                options.mask, kspace_hw, options.accelerations, options.center_fractions, state
+            )
         return draw_mask(options.mask, kspace_hw, options.nominal_fraction, rng, options.center_fraction)
 
     def _cut_and_turn(self, pair: Tensor, rng: np.random.Generator) -> Tensor:

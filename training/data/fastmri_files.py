@@ -38,8 +38,10 @@ class FastMriVolume:
         return self.coil_maps is not None
 
     def read(self, index: int) -> RawSlice:
-        """Measured k-space (coils, H', W'), sensitivities where the file has them, and the file's target, or the k-space's
-        own reconstruction. A target that is larger than `image_hw` is cropped to it."""
+        """Measured k-space (coils, H', W'), the file's target or the k-space's own reconstruction, and sensitivities.
+
+        A target that is larger than `image_hw` is cropped to it; sensitivities are there where the file has them.
+        """
         h5py = require("h5py", "fastMRI data")
         try:
             with h5py.File(self.file, "r") as opened:

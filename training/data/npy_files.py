@@ -14,7 +14,6 @@ from swinmr_profiling.training.volumes import RawSlice
 # Share of a complex array's energy in the central (or, uncentred, the corner) eighth of each axis: of k-space nearly
 # all, of an image of any head little. 1 / 64 is what an even one has there.
 KSPACE_SHARE, IMAGE_SHARE = 0.5, 0.25
-READINGS = {"slices_first": "(slices, H, W)", "slices_last": "(H, W, slices)"}
 COLOURS = (3, 4)
 
 
@@ -44,10 +43,9 @@ class NpyVolume:
     def read(self, index: int) -> RawSlice:
         """The image (H, W): float32, or complex64 where the file is complex; of k-space that and its magnitude."""
         array = _mapped(self.file)
-        if array.ndim == 2:
-            values = array
-        else:
-            values = array[..., index] if self.layout == "slices_last" else array[index]
+        values = (
+            array if array.ndim == 2 else array[..., index] if self.layout == "slices_last" else array[index]
+        )
         if self.kspace_simulated:
             return RawSlice(np.array(values, dtype=np.float32 if self.magnitude_only else np.complex64))
         kspace = np.array(values, dtype=np.complex64).reshape(-1, *self.image_hw)
@@ -102,8 +100,8 @@ def _only_reading(array: np.ndarray, file: Path) -> str:
         return next(layout for layout, holds in is_square.items() if holds)
     what = "colours, or " if colours else ""
     raise DataError(
-        f"{file}: has the shape {array.shape}: {what}{READINGS['slices_first']} = {first} slices of {middle} x {last}, or "
-        f'{READINGS["slices_last"]} = {last} slices of {first} x {middle}? Set data.layout to "slices_first" or '
+        f"{file}: has the shape {array.shape}: {what}(slices, H, W) = {first} slices of {middle} x {last}, or "
+        f'(H, W, slices) = {last} slices of {first} x {middle}? Set data.layout to "slices_first" or '
         '"slices_last"'
     )
 

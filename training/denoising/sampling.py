@@ -29,6 +29,21 @@ def sampling_timesteps(timesteps: int, steps: int) -> list[int]:
     return [int(t) - 1 for t in np.round(timesteps - np.arange(steps) * (timesteps / steps))]
 
 
+def spacing(timesteps: int, steps: int) -> str:
+    """The time steps that are taken, in words, beside those of diffusers' `DDIMScheduler`."""
+    own = sampling_timesteps(timesteps, steps)
+    leading = [index * (timesteps // steps) for index in reversed(range(steps))]
+    return (
+        f'trailing, {_ends(own)} of {timesteps}: as diffusers\' timestep_spacing "trailing"; its default "leading" '
+        f"takes {_ends(leading)}"
+    )
+
+
+def _ends(timesteps: list[int]) -> str:
+    shown = timesteps if len(timesteps) <= 4 else [*timesteps[:2], "...", timesteps[-1]]
+    return ", ".join(map(str, shown))
+
+
 def step_back(
     noisy: Tensor, image: Tensor, kept: float, kept_next: float, eta: float, noise: Tensor | None
 ) -> Tensor:

@@ -58,6 +58,8 @@ def _sampling_lines(sampling: dict[str, Any]) -> Iterator[str]:
         f"{sampling['samples_per_slice']} samples a slice of {sampling['denoiser_calls_per_sample']} calls each, "
         f"seed {sampling['seed']}; data consistency {'at every step' if sampling['data_consistency'] else 'off'}"
     )
+    if sampling.get("spacing") is not None:
+        yield f"  time steps {sampling['spacing']}"
     error = sampling["sampled_kspace_error"]
     means = [error[name]["mean"] for name in ("reconstruction", "zero_filled")]
     if None not in means:

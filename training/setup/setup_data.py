@@ -135,7 +135,7 @@ def check_masks(context: SetupContext) -> list[Finding]:
 
     from swinmr_profiling.training.data.sources import whole_image_hw
     from swinmr_profiling.training.degradation.mask_files import read_mask
-    from swinmr_profiling.training.degradation.masks import NOT_SWINMRS, SWINMR_KINDS, draw_mask
+    from swinmr_profiling.training.degradation.masks import NOT_SWINMRS, SWINMR_KINDS
     from swinmr_profiling.training.errors import DataError
 
     options = context.config.data.degradation
@@ -152,16 +152,10 @@ def check_masks(context: SetupContext) -> list[Finding]:
             detail = f"{options.mask_file} is {mask.shape[0]} x {mask.shape[1]}, k-space {height} x {width}"
             return [failed("masks", detail, "use data of the mask's size, or a drawn mask")]
         return [ok("masks", f"{options.mask_file} samples {mask.mean():.3f} of k-space")]
-    shares = [
-        draw_mask(
-            options.mask,
-            sizes[0],
-            options.nominal_fraction,
-            np.random.default_rng([options.seed, draw]),
-            options.center_fraction,
-        ).mean()
-        for draw in range(MASKS_DRAWN)
-    ]
+    try:
+        shares = [_drawn(options, sizes[0], draw).mean() for draw in range(MASKS_DRAWN)]
+    except ValueError as error:
+        return [failed("masks", str(error), "lower data.degradation.center_fractions")]
     share, asked = float(np.mean(shares)), options.nominal_fraction
     detail = f"{options.mask} samples {share:.3f} of {sizes[0][0]} x {sizes[0][1]}, asked for {asked:.3f}"
     if abs(share - asked) > SHARE_TOLERANCE:
@@ -169,3 +163,16 @@ def check_masks(context: SetupContext) -> list[Finding]:
     if options.mask in SWINMR_KINDS:
         detail += f"; {NOT_SWINMRS}"
     return [ok("masks", detail)]
+
+
+def _drawn(options, shape_hw: tuple[int, int], draw: int):
+    import numpy as np
+
+    from swinmr_profiling.training.degradation.fastmri_masks import fastmri_mask
+    from swinmr_profiling.training.degradation.masks import draw_mask
+
+    if options.is_fastmri:
+        state = np.random.RandomState([options.seed, draw])
+        return fastmri_mask(options.mask, shape_hw, options.accelerations, options.center_fractions, state)
+    rng = np.random.default_rng([options.seed, draw])
+    return draw_mask(options.mask, shape_hw, options.nominal_fraction, rng, options.center_fraction)

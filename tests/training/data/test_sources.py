@@ -183,7 +183,7 @@ def test_a_layout_is_of_npy_alone():
         "model": {"net_type": "swinir"},
         "data": {"source": "png", "train_dir": "x", "layout": "slices_last"},
     }
-    with pytest.raises(ConfigError, match='data.layout: is of .npy files, but source is "png"'):
+    with pytest.raises(ConfigError, match=r'data\.layout: is of \.npy files, but source is "png"'):
         config_from_dict(raw)
 
 
@@ -192,6 +192,17 @@ def test_swinmrs_sensitivities_beside_its_images_are_none(tmp_path):
     np.save(tmp_path / "SensitivityMaps_1_1.npy", random(8, 8, 4, 2))
     (volume,) = open_folder(tmp_path, "auto", "data.train_dir")
     assert volume.name == "imgGT_1_1.npy"
+
+
+@pytest.mark.parametrize(("representation", "bits", "highest"), [(0, 12, 4095), (1, 16, -1)])
+def test_monochrome1_is_shown_inverted_and_read_bright_is_high(tmp_path, representation, bits, highest):
+    """Its lowest value is white: of 12 unsigned bits v is 4095 - v, of 16 signed ones -1 - v; then the rescaling."""
+    pixels = np.random.default_rng(0).integers(0, 4000, (6, 5))
+    tags = {"BitsStored": bits, "HighBit": bits - 1, "PixelRepresentation": representation}
+    tags |= {"PhotometricInterpretation": "MONOCHROME1", "RescaleSlope": 2, "RescaleIntercept": 7}
+    write_dicom(tmp_path / "a.dcm", pixels, generate_uid(), 1, **tags)
+    (volume,) = open_folder(tmp_path, "auto", "data.train_dir")
+    np.testing.assert_array_equal(volume.read(0).image, 2 * (highest - pixels) + 7)
 
 
 def test_a_target_wider_than_kspace_shrinks_as_fastmris_does(tmp_path):

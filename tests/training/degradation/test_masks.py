@@ -1,5 +1,7 @@
 """Masks: the share they sample over a thousand draws, and the geometry each pattern promises."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.ndimage
@@ -115,9 +117,7 @@ def test_gaussian_masks_are_distributed_as_swinmrs_files(kind, fraction):
     y, x = np.indices((256, 256)) - 128
     distance = np.abs(x) if kind == "gaussian1d" else np.hypot(y, x)
     edges = RINGS[kind]
-    shares = [
-        sampled[(distance >= a) & (distance < b)].mean() / 200 for a, b in zip(edges, edges[1:], strict=False)
-    ]
+    shares = [sampled[(distance >= a) & (distance < b)].mean() / 200 for a, b in itertools.pairwise(edges)]
     assert shares == pytest.approx(OFFICIAL[kind, fraction], abs=0.03)
 
 

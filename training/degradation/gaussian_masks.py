@@ -55,7 +55,7 @@ def _probabilities(kind: str, distance: np.ndarray, fraction: float, full: np.nd
     for _ in range(BISECTIONS):
         shift = (low + high) / 2
         shifted = np.clip(rest + shift, 0, 1)
-        # What is full stays so while anything else can give way.
+        # Rings that are full in the files stay so while the others can give way.
         shifted = np.where((rest == 1) & (shift < 0) & (rest.min() + shift > 0), 1.0, shifted)
         total = float((points - always) @ shifted) + int(full.sum())
         low, high = (shift, high) if total < wanted else (low, shift)

@@ -42,7 +42,8 @@ def build_batch_result(
 ) -> BatchResult:
     """How a config's validation makes a loss and images of a batch.
 
-    dataset: of the validation split, for what was measured. Raises LossError as `build_denoising`.
+    dataset: of the validation split, for what was measured. Raises LossError as `build_denoising`, DataError for data
+    consistency with coils of unknown sensitivities.
     """
     if not config.is_denoiser:
         return direct_result(loss, settings, device)

@@ -66,8 +66,8 @@ def denoising_result(
 ) -> BatchResult:
     """The mean loss over `fixed_timesteps`, and one sample a slice of `evaluation.sampling.validation_steps`.
 
-    dataset: of the validation split, for what was measured. Raises LossError as `build_denoising`, DataError for data consistency
-    with coils of unknown sensitivities.
+    dataset: of the validation split, for what was measured.
+    Raises LossError as `build_denoising`, DataError for data consistency with coils of unknown sensitivities.
     """
     denoising = build_denoising(config)
     steps = config.evaluation.sampling.validation_steps

@@ -26,7 +26,8 @@ def sampling_timesteps(timesteps: int, steps: int) -> list[int]:
     """
     if not 1 <= steps <= timesteps:
         raise ValueError(f"{steps} sampling steps of {timesteps}")
-    return [int(t) - 1 for t in np.round(timesteps - np.arange(steps) * (timesteps / steps))]
+    # The very expression of diffusers: written otherwise, ties (48 steps of 1000: 937.5) round to the other side.
+    return [int(t) - 1 for t in np.round(np.arange(timesteps, 0, -timesteps / steps))[:steps]]
 
 
 def spacing(timesteps: int, steps: int) -> str:

@@ -65,6 +65,8 @@ def check_overlap(context: SetupContext) -> list[Finding]:
 
     Of sets of more than HASHED_PIXELS a few slices of each volume are looked at; the line says so.
     """
+    import numpy as np
+
     from swinmr_profiling.training.errors import DataError
 
     if not context.volumes or context.config.data.resolved_source in SOURCES_WITHOUT_FOLDER:
@@ -89,6 +91,9 @@ def check_overlap(context: SetupContext) -> list[Finding]:
                 except DataError as error:
                     return [failed("overlap", str(error), REPAIR)]
                 looked_at += 1
+                if not np.isfinite(image).all():
+                    detail = f"{split}: {volume.name}, slice {index} has NaN or infinite values"
+                    return [failed("overlap", detail, "repair the file or leave it out")]
                 if image.min() == image.max():
                     blank += 1
                     continue

@@ -47,6 +47,9 @@ def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
         "channels_last": config.system.channels_last,
     }
     # Keys that are there only where they matter: what all other profiles were named by stays as it was.
+    frequency = settings["loss"]["components"]["frequency"]
+    if frequency["transform"] == "orthonormal" or not frequency["is_on"]:
+        del frequency["transform"]
     if optimizer.type != "adamw" and optimizer.weight_decay:
         settings["decays_in_gradients"] = True  # in a copy of them
     if (training.zero_grad, training.set_to_none) != ("after_step", True):

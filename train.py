@@ -142,7 +142,10 @@ def train(config, parsed: argparse.Namespace) -> int:
                 f"batch {sizes['batch_size_per_device']} per device x {sizes['accumulate']} accumulated x "
                 f"{sizes['devices']} devices = {sizes['global_batch_size']} per step; {run.total_steps} steps"
             )
-            print(f"data: {run.dataset.describe()['kspace']}")
+            data = run.dataset.describe()
+            print(f"data: {data['kspace']}")
+            if data["mask_note"] is not None:
+                print(data["mask_note"])
         try:
             result = run.run()
         except FAILURES as error:

@@ -89,11 +89,16 @@ class TrainingRun(RunState):
                     seen += self.batch_sizes["global_batch_size"]
                     bar.update()
                     bar.set_postfix(loss=f"{float(outcome.loss):.4g}", refresh=False)
-                    if log is not None and self._is_due(self.config.logging.log_interval):
+                    means: dict[str, float] = {}
+                    if self._is_due(self.config.logging.log_interval):
+                        values = {"loss": outcome.loss, **outcome.parts}
+                        means = self.world.means({name: float(value) for name, value in values.items()})
+                    if log is not None and means:
                         elapsed_s = time.perf_counter() - started
                         log.record(
                             "train",
                             state.step,
+                            **means,
                             **_logged(outcome),
                             images_per_second=seen / elapsed_s,
                             data_wait_share=batches.waited_s / elapsed_s,
@@ -252,9 +257,8 @@ class TrainingRun(RunState):
 
 
 def _logged(outcome: StepOutcome) -> dict[str, float]:
-    parts = {name: float(value) for name, value in outcome.parts.items()}
     norm = {} if outcome.grad_norm is None else {"grad_norm": float(outcome.grad_norm)}
-    return {"loss": float(outcome.loss), **parts, **norm, "learning_rate": outcome.learning_rate}
+    return {**norm, "learning_rate": outcome.learning_rate}
 
 
 def _in_short(validation: ValidationResult) -> str:

@@ -6,7 +6,7 @@
     python scripts/check_on_gpu.py --dry-run
 
 Each combination has a process of its own; what does not fit into the time is recorded as not run. Exit status: 0 done,
-2 bad arguments or no GPU, 4 a combination failed that should not have.
+2 bad arguments or no GPU, 4 a combination failed that should not have, or nothing was measured.
 """
 
 from __future__ import annotations
@@ -92,7 +92,11 @@ def main(arguments: list[str] | None = None) -> int:
     failed = [row.name for row in record.combinations if row.status not in GOOD and not row.as_expected]
     if failed:
         print(f"error: failed: {', '.join(failed)}", file=sys.stderr)
-    return EXIT_PARTIAL if failed else EXIT_DONE
+        return EXIT_PARTIAL
+    if not any(row.status == "measured" or row.as_expected for row in record.combinations):
+        print("error: nothing was measured: give it more time (--time-budget)", file=sys.stderr)
+        return EXIT_PARTIAL
+    return EXIT_DONE
 
 
 if __name__ == "__main__":

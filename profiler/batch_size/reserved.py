@@ -38,12 +38,12 @@ def reserved_of(setting: MemorySetting) -> Replayed | Interpolated:
     kept = setting.allocations
     if kept is None or setting.affine_from_batch is None:
         return interpolated(setting)
-    return Replayed(setting, setting.affine_from_batch, _memory(kept.sizes, kept.order))
+    return Replayed(setting, setting.affine_from_batch, _memory(kept.sizes, kept.order, kept.optional))
 
 
 @lru_cache(maxsize=KEPT_RUNS)
-def _memory(sizes: str, order: str) -> ReservedMemory:
-    return ReservedMemory(unpacked({"sizes": sizes, "order": order}))
+def _memory(sizes: str, order: str, optional: str | None) -> ReservedMemory:
+    return ReservedMemory(unpacked({"sizes": sizes, "order": order, "optional": optional}))
 
 
 def interpolated(setting: MemorySetting) -> Interpolated:

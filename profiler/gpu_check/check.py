@@ -1,4 +1,7 @@
-"""The run: predictions first, then each combination in a process of its own, within the time there is."""
+"""The run: what only a GPU can tell comes first, each combination in a process of its own, within the time there is.
+
+Predictions need no GPU: they are made beside the measurements where there are cores for both, else after them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from types import NoneType
 from typing import Literal
 
 from swinmr_profiling.profiler.batch_size.search import search_batch
-from swinmr_profiling.profiler.gpu_check.combinations import ALLOCATOR_VARIABLES, Combination
+from swinmr_profiling.profiler.gpu_check.combinations import ABSURD_BATCH, ALLOCATOR_VARIABLES, Combination
+from swinmr_profiling.profiler.gpu_check.convolutions import ConvolutionsRequest
 from swinmr_profiling.profiler.gpu_check.machine import MachineRequest, workspace_row
 from swinmr_profiling.profiler.gpu_check.measured import inference_figures, ratios, summary, training_figures
 from swinmr_profiling.profiler.gpu_check.predictions import (
@@ -22,6 +26,7 @@ from swinmr_profiling.profiler.gpu_check.predictions import (
     predicted,
 )
 from swinmr_profiling.profiler.gpu_check.record import (
+    ConvolutionCosts,
     GpuCheckRecord,
     LibraryCosts,
     Measured,
@@ -49,6 +54,11 @@ CERTAIN_SHARE = 1.3
 MACHINE_TIMEOUT_S, PREDICTION_TIMEOUT_S, REFERENCE_TIMEOUT_S = 60.0, 120.0, 60.0
 # Each trace of a large network takes a core and about 1 GB.
 CORES_PER_PREDICTION, MAX_PREDICTIONS = 2, 8
+# Fewer cores are left to what is measured.
+LEAST_CORES_BESIDE = 4
+CONVOLUTIONS_TIMEOUT_S = 60.0
+# What is worth waiting for a prediction that is being made: the batch is chosen by it.
+NEED_PREDICTION = ("out_of_memory", "search")
 INFERENCE_RUNS, INFERENCE_WARMUP = 10, 3
 # Before a trial of the search is begun.
 TRIAL_S = 30.0
@@ -74,7 +84,7 @@ class GpuCheck:
         self.started = clock()
         self.gpu: Gpu | None = None
         self.torch_version = ""
-        self.predictions: dict[int, Prediction | str] = {}
+        self.predictions: dict[str, Future[Prediction | str]] = {}
         self.record = GpuCheckRecord(dry_run=device == "cpu", time_budget_s=time_budget_s, combinations=[])
 
     @property
@@ -88,12 +98,22 @@ class GpuCheck:
     def run(self) -> GpuCheckRecord:
         """Does as much as the time allows; what is left out says so. Raises RequestRefusedError without the device."""
         self._open()
+        self.record.convolutions = self._measured_convolutions()
+        self._changed()
         self.record.workspaces = self._measured_workspaces()
         self._changed()
-        self._predict()
-        for place, combination in enumerate(self.combinations):
-            self.record.combinations.append(self._row(place, combination))
-            self._changed()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        beside = cores >= LEAST_CORES_BESIDE
+        workers = min(max(cores // CORES_PER_PREDICTION - beside, 1), MAX_PREDICTIONS)
+        with ThreadPoolExecutor(workers) as pool:
+            if beside:
+                self._predict(pool)
+            for combination in self.combinations:
+                self.record.combinations.append(self._row(combination))
+                self._changed()
+            if not beside:
+                self._predict(pool)
+            self._compare_with_predictions()
         self.record.reference = self._compared_with_reference()
         self.record.took_s = self.clock() - self.started
         self._changed()
@@ -135,22 +155,40 @@ class GpuCheck:
         row = workspace_row(plain_first, bias_first, gpu, self.torch_version)
         return Workspaces(status="measured", row=row, plain_first=plain_first, bias_first=bias_first)
 
-    def _predict(self) -> None:
-        """Each network once, for all its combinations; before anything is measured, so that nothing disturbs it."""
-        first_of: dict[str, int] = {}
-        for place, combination in enumerate(self.combinations):
-            first_of.setdefault(_network(combination), place)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = min(max(cores // CORES_PER_PREDICTION, 1), MAX_PREDICTIONS)
-        with ThreadPoolExecutor(workers) as pool:
-            made = dict(zip(first_of, pool.map(self._predict_one, first_of.values()), strict=True))
-        self.predictions = {
-            place: made[_network(combination)] for place, combination in enumerate(self.combinations)
-        }
+    def _measured_convolutions(self) -> ConvolutionCosts | NotRun:
+        """The question that predictions of 16-bit convolutions wait for: is the algorithm another without benchmark?"""
+        if self.gpu is None:
+            return NotRun(status="not run", reason="there is no GPU")
+        module = "swinmr_profiling.profiler.gpu_check.convolutions"
+        request, variables = ConvolutionsRequest(device=self.device), dict.fromkeys(ALLOCATOR_VARIABLES)
+        timeout_s = min(CONVOLUTIONS_TIMEOUT_S, self.left_s)
+        try:
+            return ask_module(module, request, ConvolutionCosts, timeout_s, variables)
+        except PartFailedError as error:
+            return NotRun(status="not run", reason=str(error))
 
-    def _predict_one(self, place: int) -> Prediction | str:
+    def _predict(self, pool: ThreadPoolExecutor) -> None:
+        """Begins the prediction of each network, once for all its combinations."""
+        for combination in self.combinations:
+            if _network(combination) not in self.predictions:
+                self.predictions[_network(combination)] = pool.submit(self._predict_one, combination)
+
+    def _prediction_so_far(self, combination: Combination) -> Prediction | str:
+        made = self.predictions.get(_network(combination))
+        if made is None or not (made.done() or combination.mode in NEED_PREDICTION):
+            return "not made yet"
+        return made.result()
+
+    def _compare_with_predictions(self) -> None:
+        for row, combination in zip(self.record.combinations, self.combinations, strict=True):
+            prediction = self.predictions[_network(combination)].result()
+            if row.batch_size is not None and combination.mode != "search":
+                row.predicted = predicted(prediction, row.batch_size, combination.allocator)
+                row.ratios = ratios(row.measured, row.predicted)
+            self._changed()
+
+    def _predict_one(self, combination: Combination) -> Prediction | str:
         """The prediction, or why there is none."""
-        combination = self.combinations[place]
         missing = _missing(combination)
         if missing is not None:
             return missing
@@ -165,13 +203,15 @@ class GpuCheck:
         )
         module = "swinmr_profiling.profiler.gpu_check.predictions"
         try:
-            timeout_s = max(min(PREDICTION_TIMEOUT_S, self.left_s), 1.0)
+            timeout_s = min(PREDICTION_TIMEOUT_S, self.left_s)
+            if timeout_s < 1:
+                return "no time was left"
             return ask_module(module, request, Prediction, timeout_s, NO_GPU)
         except PartFailedError as error:
             return str(error)
 
-    def _row(self, place: int, combination: Combination) -> Row:
-        prediction = self.predictions[place]
+    def _row(self, combination: Combination) -> Row:
+        prediction = self._prediction_so_far(combination)
         sizes = {} if isinstance(prediction, str) else prediction.sizes
         batch_size = self._batch(combination, sizes)
         row = Row(
@@ -195,7 +235,7 @@ class GpuCheck:
         started = self.clock()
         row = row.model_copy(update={"status": "measured"})
         try:
-            self._measure(row, combination, batch_size, sizes)
+            self._measure_what_fits(row, combination, batch_size, sizes)
         except WorkerError as failed:
             oom = failed.failure.error is FailureKind.OOM
             row.status, row.reason = failed.failure.error.value, failed.failure.detail
@@ -206,13 +246,28 @@ class GpuCheck:
         row.ratios = ratios(row.measured, row.predicted)
         return row
 
+    def _measure_what_fits(
+        self, row: Row, combination: Combination, batch_size: int, table: Mapping[int, PredictedSize]
+    ) -> None:
+        """Half the batch, and half of that, where no prediction said beforehand that it is too large."""
+        while True:
+            row.batch_size = batch_size
+            try:
+                return self._measure(row, combination, batch_size, table)
+            except WorkerError as failed:
+                halved = combination.mode in ("training", "inference") and batch_size > 1
+                oom = failed.failure.error is FailureKind.OOM
+                if table or not (oom and halved and self.left_s >= combination.takes_s):
+                    raise
+                batch_size //= 2
+
     def _batch(self, combination: Combination, table: Mapping[int, PredictedSize]) -> int:
-        """The batch wished for, or the largest of the table that is safely predicted to fit."""
+        """The batch wished for, or the largest of the table that is safely predicted to fit, where it is known yet."""
         sizes = {size: row.of(combination.allocator).peak_reserved_bytes for size, row in table.items()}
         usable_bytes = self.record.usable_bytes
         if combination.mode == "out_of_memory":
             certain = [size for size, needed in sizes.items() if needed > usable_bytes * CERTAIN_SHARE]
-            return combination.batch_size or min(certain, default=max(sizes, default=512))
+            return combination.batch_size or min(certain, default=max(sizes, default=ABSURD_BATCH))
         wish = combination.batch_size or 1
         if wish not in sizes or sizes[wish] <= usable_bytes * SAFE_SHARE:
             return wish

@@ -51,11 +51,16 @@ def inference_figures(measured: BatchMeasurement) -> Measured:
 
 
 def ratios(measured: Measured | None, predicted: Predicted | None) -> Ratios | None:
-    """Measured over predicted, for what both have; requested bytes are held against live ones."""
+    """Measured over predicted, for what both have.
+
+    Requested bytes are those of everything alive, cuBLAS's workspaces too, which live bytes of a trace are without.
+    """
     if measured is None or predicted is None or predicted.source is None:
         return None
     found = {name: _ratio(getattr(measured, key), getattr(predicted, key)) for name, key in COMPARED.items()}
-    return Ratios(**found, requested=_ratio(measured.requested_bytes, predicted.live_bytes))
+    live = predicted.live_bytes
+    requested = None if live is None else live + (predicted.workspace_bytes or 0)
+    return Ratios(**found, requested=_ratio(measured.requested_bytes, requested))
 
 
 def summary(rows: Sequence[Row]) -> dict[str, int | Spread]:

@@ -194,6 +194,26 @@ class Reference(Block):
     bf16: Timed
 
 
+class ConvolutionCost(Block):
+    """What one convolution takes beside its result, measured and by the prediction's rule."""
+
+    layer: str
+    kind: str
+    precision: str
+    channels_last: bool
+    benchmark: bool
+    bytes: int
+    predicted_bytes: int
+
+
+class ConvolutionCosts(Block):
+    """same_without_benchmark: whether 16-bit NCHW convolutions take as much with cudnn.benchmark off as on."""
+
+    status: Literal["measured"] = "measured"
+    rows: list[ConvolutionCost]
+    same_without_benchmark: bool
+
+
 class GpuCheckRecord(Block):
     """The whole file. usable_bytes: of the device, when the check began."""
 
@@ -202,6 +222,7 @@ class GpuCheckRecord(Block):
     time_budget_s: float
     environment: Annotated[Environment | None, Field(exclude=True)] = None
     usable_bytes: Annotated[int, Field(exclude=True)] = 0
+    convolutions: ConvolutionCosts | NotRun | None = None
     workspaces: Workspaces | NotRun | None = None
     combinations: list[Row]
     reference: Reference | NotRun | None = None

@@ -43,6 +43,7 @@ MemoryCategory = Literal[
     "optimizer_state",
     "saved_activations",
     "temporaries",
+    "workspaces",
 ]
 
 

@@ -10,10 +10,12 @@ from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.gpu_check import check as check_module
 from swinmr_profiling.profiler.gpu_check.check import GpuCheck
 from swinmr_profiling.profiler.gpu_check.combinations import Combination, dry_combinations, gpu_combinations
+from swinmr_profiling.profiler.gpu_check.convolutions import same_without_benchmark
 from swinmr_profiling.profiler.gpu_check.machine import SIDE, workspace_row
 from swinmr_profiling.profiler.gpu_check.measured import ratios, summary, table, training_figures
 from swinmr_profiling.profiler.gpu_check.predictions import interpolated
 from swinmr_profiling.profiler.gpu_check.record import (
+    ConvolutionCost,
     LibraryCosts,
     Measured,
     Predicted,
@@ -132,7 +134,10 @@ def row(status, **fields):
 
 def test_ratios_and_their_summary_by_hand():
     figures = Measured(kind="", input_shape=[], allocated_bytes=102, reserved_bytes=110, requested_bytes=99)
-    prediction = Predicted(source="predicted", allocated_bytes=100, reserved_bytes=100, live_bytes=100)
+    # Of the 99 requested 10 are cuBLAS's workspaces, which the live bytes of a trace are without: 99 / (90 + 10).
+    prediction = Predicted(
+        source="predicted", allocated_bytes=100, reserved_bytes=100, live_bytes=90, workspace_bytes=10
+    )
     known = ratios(figures, prediction)
     found = known.to_json()
     assert found == {
@@ -158,8 +163,19 @@ def test_ratios_and_their_summary_by_hand():
 def checked(monkeypatch):
     """Runs a check on a made-up GPU with 20 GiB free; a batch of the made-up network takes 1 GiB a sample."""
 
-    def run(combinations, *, answers=None, prediction=None, time_budget_s=480.0, probe_s=10.0, missing=()):
+    def run(
+        combinations,
+        *,
+        answers=None,
+        prediction=None,
+        time_budget_s=480.0,
+        probe_s=10.0,
+        missing=(),
+        cores=2,
+        order=None,
+    ):
         now = itertools.count()
+        order = [] if order is None else order
         clock = SimpleNamespace(now=0.0)
         asked = []
 
@@ -186,6 +202,7 @@ def checked(monkeypatch):
             def measure(self, size):
                 next(now)
                 asked.append((size, self.options.timeout_s))
+                order.append(f"measure {size}")
                 clock.now += probe_s
                 answer = (answers or {}).get(size, measured(size))
                 if isinstance(answer, Failure):
@@ -201,13 +218,17 @@ def checked(monkeypatch):
         def ask_module(module, request, answer, timeout_s, environment=None):
             if module.endswith("predictions"):
                 assert environment["CUDA_VISIBLE_DEVICES"] == ""
-                assert asked == []  # beforehand
+                order.append("predict")
                 if prediction is not None:
                     raise PartFailedError(prediction)
                 sizes = {size: predicted_row(size) for size in request.sizes}
                 return Prediction(sizes=sizes, workspaces="a table", aligned=True)
+            order.append(module.rpartition(".")[2])
             raise PartFailedError(f"{module} is not made up")
 
+        monkeypatch.setattr(
+            check_module.os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False
+        )
         monkeypatch.setattr(check_module, "WorkerProcess", Process)
         monkeypatch.setattr(check_module, "TrainingProbes", Probes)
         monkeypatch.setattr(check_module, "ask_module", ask_module)
@@ -240,23 +261,56 @@ def test_each_measurement_stands_beside_its_prediction(checked):
     assert " 1,234,567 " in table([typed.model_copy(update={"batch_size": 1_234_567})])
 
 
-def test_a_batch_that_is_predicted_not_to_fit_is_made_smaller_and_both_are_recorded(checked):
-    """85 % of 20 GiB are 17: 16 samples of 1 GiB fit, 32 do not."""
-    content, asked = checked([Combination("large", CONFIG, batch_size=32)])
+def test_a_batch_that_does_not_fit_is_halved_and_both_are_recorded(checked):
+    content, asked = checked([Combination("large", CONFIG, batch_size=32)], answers={32: OOM, 16: OOM})
     row = content["combinations"][0]
-    assert (row["requested_batch_size"], row["batch_size"], asked[0][0]) == (32, 16, 16)
+    assert [size for size, _ in asked] == [32, 16, 8]
+    assert (row["requested_batch_size"], row["batch_size"], row["status"]) == (32, 8, "measured")
+    # Batch 1 has no half.
+    content, asked = checked([Combination("large", CONFIG, batch_size=2)], answers={2: OOM, 1: OOM})
+    assert ([size for size, _ in asked], content["combinations"][0]["status"]) == ([2, 1], "OOM")
+
+
+def test_a_batch_that_is_known_not_to_fit_is_not_tried():
+    """85 % of 20 GiB are 17: 16 samples of 1 GiB fit, 32 do not."""
+    check = GpuCheck(
+        [], device="cuda", time_budget_s=1, reference=Network(side=16, embed_dim=12, groups=1, batch_size=1)
+    )
+    check.record.usable_bytes = 20 * GIB
+    table = {size: predicted_row(size) for size in (1, 2, 4, 8, 16, 32)}
+    assert check._batch(Combination("large", CONFIG, batch_size=32), table) == 16
+    assert check._batch(Combination("large", CONFIG, batch_size=32), {}) == 32
+
+
+@pytest.mark.parametrize("cores", [2, 8])
+def test_only_what_needs_the_gpu_comes_first(checked, cores):
+    order = []
+    combinations = [Combination(f"number {place}", CONFIG, batch_size=4) for place in range(2)]
+    content, _ = checked(combinations, cores=cores, order=order)
+    assert order[0] == "convolutions"
+    assert order.count("predict") == 1  # one network
+    if cores == 2:
+        assert order.index("predict") > max(place for place, what in enumerate(order) if what == "measure 4")
+    assert all(row["ratios"]["reserved"] == 1.0 for row in content["combinations"])
+
+
+def test_a_slow_processor_measures_and_says_that_no_time_was_left_to_predict(checked):
+    content, asked = checked([Combination("one", CONFIG, batch_size=4)], time_budget_s=20, probe_s=20)
+    row = content["combinations"][0]
+    assert (row["status"], len(asked)) == ("measured", 1)
+    assert row["predicted"] == {"source": None, "reason": "no time was left"}
 
 
 def test_the_combination_that_must_fail(checked):
     """1.3 x 20 GiB are 26: of the table's sizes 32 is the smallest that is sure to fail."""
     must_fail = [Combination("must fail", CONFIG, "out_of_memory")]
-    content, asked = checked(must_fail, answers={32: OOM})
+    content, asked = checked(must_fail, answers={32: OOM}, cores=8)
     row = content["combinations"][0]
     assert (row["status"], row["as_expected"], asked[0][0]) == ("OOM", True, 32)
-    content, _ = checked(must_fail)
+    content, _ = checked(must_fail, cores=8)
     assert content["combinations"][0]["as_expected"] is False
     crash = Failure(FailureKind.CRASHED, "SIGSEGV", True)
-    content, _ = checked(must_fail, answers={32: crash})
+    content, _ = checked(must_fail, answers={32: crash}, cores=8)
     assert content["combinations"][0]["as_expected"] is False
 
 
@@ -289,3 +343,16 @@ def test_without_a_prediction_it_is_measured_all_the_same(checked):
     assert row["predicted"] == {"source": None, "reason": "RuntimeError: no meta kernel"}
     assert (row["status"], row["ratios"]) == ("measured", None)
     assert " - " in table([Row.model_validate(row)])
+
+
+def test_the_question_of_cudnn_benchmark_by_hand():
+    def row(size, **more):
+        common = {"layer": "3 x 3", "kind": "forward", "precision": "float16", "channels_last": False}
+        given = {**common, "benchmark": True, "bytes": size, "predicted_bytes": 0, **more}
+        return ConvolutionCost(**given)
+
+    assert same_without_benchmark([row(10, benchmark=False), row(10, benchmark=True)])
+    assert not same_without_benchmark([row(0, benchmark=False), row(10, benchmark=True)])
+    # fp32 and channels-last are no part of the question.
+    others = [row(0, precision="float32"), row(1, precision="float32"), row(2, channels_last=True)]
+    assert same_without_benchmark([*others, row(3, channels_last=True)])

@@ -96,7 +96,7 @@ def test_the_walk_found_the_numbers_of_a_config():
     assert {"DataSection.num_workers", "OptimizerSection.betas", "SwinIRModelConfig.depths"} <= FIELDS.keys()
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", sorted(FIELDS))
 def test_taken_at_the_ends_and_refused_outside(name):
     section, key, words = FIELDS[name]
     taken, refused = ends(words)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TextIO
 
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, write_text
-from swinmr_profiling.configs.output_claims import Claim, claim_free_file
 from swinmr_profiling.configs.standard_streams import complain
+from swinmr_profiling.output_claims import Claim, claim_free_file
 from swinmr_profiling.profiler.record.earlier_results import EarlierResults, ResultsOf
 
 STANDARD_OUTPUT = "-"

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.declared_inputs import Declared, DeclaredTensor, read_inputs
+from swinmr_profiling.configs.error_report import shown
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose, placed, specs_of
@@ -118,7 +119,11 @@ def _image_of(network_class: type[nn.Module], options: Any) -> tuple[int, tuple[
     if not isinstance(channels, int) or size is None:
         key = "config.in_channels" if size is not None else "img_size"
         raise ModelError(f"model.{key}: {network_class.__name__} has none of its own: give it")
-    return channels, (size, size) if isinstance(size, int) else tuple(size)
+    sides = (size, size) if type(size) is int else size
+    is_pair = isinstance(sides, (list, tuple)) and len(sides) == 2
+    if not is_pair or not all(type(side) is int and side > 0 for side in sides):
+        raise ModelError(f"model.config.sample_size: {shown(size)}: pixels are expected, or [height, width]")
+    return channels, tuple(sides)
 
 
 def _package() -> ModuleType:

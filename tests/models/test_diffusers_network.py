@@ -147,6 +147,13 @@ def test_without_a_size_anywhere():
     assert refusal(config=config) == "model.img_size: UNet2DModel has none of its own: give it"
 
 
+@pytest.mark.parametrize("size", ["x", [1], [16, 0], [16, "x"], True, {"a": 1}])
+def test_a_size_that_is_none(size):
+    message = refusal(config={**UNET, "sample_size": size})
+    assert message.startswith("model.config.sample_size: ")
+    assert message.endswith("pixels are expected, or [height, width]")
+
+
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "diffusers", None)
     assert refusal() == (

@@ -16,17 +16,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.atomic_files import OutputError
-from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.options.option_types import device, positive_int
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_int
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of the command."""
-    parser = argparse.ArgumentParser(prog="test.py", description="Measure a trained network on a test set.")
+    parser = OneLineParser(prog="test.py", description="Measure a trained network on a test set.")
     parser.add_argument("--config", required=True, metavar="FILE")
     parser.add_argument(
         "--checkpoint",
@@ -58,10 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
     for message in loaded.messages:
-        print(message, file=sys.stderr)
+        complain(message)
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.profiler.measure.devices import DeviceError, resolve_device
@@ -88,21 +88,21 @@ def main(arguments: list[str] | None = None) -> int:
         with stop_on_signals() as stop:
             summary, folder = run_evaluation(loaded, request, lambda: stop.signal_name)
     except (*mistakes, PerceptualMetricError, OutputError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
     except OSError as error:
-        print(f"error: {error.filename or parsed.output}: {error.strerror}", file=sys.stderr)
+        complain(f"error: {error.filename or parsed.output}: {error.strerror}")
         return EXIT_BAD_INPUT
     for line in summary_lines(summary, loaded.config.evaluation.metrics):
         print(line)
     if summary["data"]["evaluated_slices"]:
         print(f"written to {folder}")
     for line in summary["not_written"]:
-        print(f"error: not written: {line}", file=sys.stderr)
+        complain(f"error: not written: {line}")
     if summary["status"] != "complete":
-        print(f"{summary['status_reason']}: the figures are of those alone", file=sys.stderr)
+        complain(f"{summary['status_reason']}: the figures are of those alone")
     return EXIT_PARTIAL if summary["not_written"] or summary["status"] != "complete" else EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -5,8 +5,8 @@
     python train.py --config configs/train_packaged.json --resume-recipe checkpoint
     torchrun --nproc-per-node 2 train.py --config configs/train_packaged.json
 
-Exit status: 0 done, 2 bad arguments, config, data or checkpoint, 4 stopped (a signal, a loss that is no number) with
-the state saved, 1 unexpected.
+Exit status: 0 done, 2 bad arguments, config, data or checkpoint, 4 stopped (a signal; a loss, a gradient or weights
+that are no numbers), 1 unexpected. Whatever ends a run, the state before it is saved where it is whole.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.atomic_files import OutputError
-from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.options.option_types import device
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of the command."""
-    parser = argparse.ArgumentParser(prog="train.py", description="Train the network of a JSON config.")
+    parser = OneLineParser(prog="train.py", description="Train the network of a JSON config.")
     parser.add_argument("--config", required=True, metavar="FILE")
     parser.add_argument("--device", type=device, default="auto", help="auto (default), cpu, cuda, cuda:1")
     parser.add_argument(
@@ -57,35 +57,31 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
     for message in loaded.messages:
-        print(message, file=sys.stderr)
+        complain(message)
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.profiler.batch_size.choice_for_training import BatchSizeError
     from swinmr_profiling.training.distributed import DistributedError
     from swinmr_profiling.training.errors import DataError, LossError
     from swinmr_profiling.training.run.checkpoints import CheckpointError
-    from swinmr_profiling.training.step.training_step import NonFiniteLossError
 
     mistakes = (BatchSizeError, ModelError, DataError, LossError, CheckpointError, DistributedError)
     try:
         return train(loaded.config, parsed)
     except (*mistakes, OutputError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
-    except NonFiniteLossError as error:
-        print(f"error: {error}; the last checkpoint is from before it", file=sys.stderr)
-        return EXIT_PARTIAL
 
 
 def chosen_batch_size(config, parsed: argparse.Namespace, world):
     """What the profile recommends for this device. Raises BatchSizeError."""
     import torch
 
+    from swinmr_profiling.models.host_memory import available_bytes
     from swinmr_profiling.profiler.batch_size.choice_for_training import Device, choose_batch_size
-    from swinmr_profiling.profiler.measure.host_memory import available_bytes
     from swinmr_profiling.training.step.losses import build_loss
 
     if world.device.type == "cuda":
@@ -103,11 +99,23 @@ def chosen_batch_size(config, parsed: argparse.Namespace, world):
     )
 
 
+def rescued(run) -> str:
+    """What is left of a run that failed, in words."""
+    if run.saved is None:
+        return "no step was lost"
+    if run.saved.name.startswith("step_"):
+        return f"the state of step {run.state.step} is saved: {run.saved}"
+    return f"that state is kept as {run.saved}; a run goes on from the newest step_*.pth beside it"
+
+
 def train(config, parsed: argparse.Namespace) -> int:
     """Trains, and prints how it went; returns the exit status."""
     from swinmr_profiling.profiler.batch_size.choice_for_training import with_choice
+    from swinmr_profiling.profiler.record.units import figure
     from swinmr_profiling.training.distributed import open_world
-    from swinmr_profiling.training.run.loop import TrainingRun
+    from swinmr_profiling.training.errors import DataError
+    from swinmr_profiling.training.run.checkpoints import CheckpointError
+    from swinmr_profiling.training.run.loop import FAILURES, TrainingRun
     from swinmr_profiling.training.run.resumption import with_recipe_of_checkpoint
     from swinmr_profiling.training.run.run_folders import checkpoint_folder
     from swinmr_profiling.training.run.stopping import stop_on_signals
@@ -134,17 +142,30 @@ def train(config, parsed: argparse.Namespace) -> int:
                 f"batch {sizes['batch_size_per_device']} per device x {sizes['accumulate']} accumulated x "
                 f"{sizes['devices']} devices = {sizes['global_batch_size']} per step; {run.total_steps} steps"
             )
-            data = run.train_loader.dataset.describe()
+            data = run.dataset.describe()
             print(f"data: {data['kspace']}")
             if data["mask_note"] is not None:
                 print(data["mask_note"])
-        result = run.run()
+        try:
+            result = run.run()
+        except FAILURES as error:
+            if world.is_first:
+                complain(f"error: {error}; {rescued(run)}")
+            return EXIT_BAD_INPUT if isinstance(error, DataError) else EXIT_PARTIAL
+        except Exception as error:
+            if not isinstance(error, (CheckpointError, OutputError)):
+                complain(f"unexpected; {rescued(run)}")
+            raise
     if not world.is_first:
         return EXIT_DONE if result.stopped_by in (None, "early stopping") else EXIT_PARTIAL
     print(f"step {result.step} of {result.total_steps}; checkpoint {result.checkpoint}")
+    if result.skipped:
+        print(f"skipped {len(result.skipped)} training slices that cannot be read (data.on_error):")
+        for one in result.skipped:
+            print(f"  {one}")
     if result.images_per_second is not None:
         share = result.data_wait_share
-        print(f"{result.images_per_second:.2f} images/s, {share:.1%} of the time waiting for data")
+        print(f"{figure(result.images_per_second)} images/s, {share:.1%} of the time waiting for data")
     if result.last_validation is not None:
         values = result.last_validation
         gained, zero_filled = values["val_psnr"], values["zero_filled_psnr"]
@@ -162,4 +183,4 @@ def train(config, parsed: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -17,10 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
-from swinmr_profiling.profiler.options.option_types import device
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, overall, run_checks
 from swinmr_profiling.training.setup.setup_suite import CHECKS
 
@@ -30,9 +30,7 @@ EXIT_FAILED = 1  # a check failed
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of the command."""
     names = [check.name for check in CHECKS]
-    parser = argparse.ArgumentParser(
-        prog="validate_setup.py", description="Check that a config can be trained here."
-    )
+    parser = OneLineParser(prog="validate_setup.py", description="Check that a config can be trained here.")
     parser.add_argument("--config", required=True, metavar="FILE")
     parser.add_argument("--device", type=device, default="auto", help="auto (default), cpu, cuda, cuda:1")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of lines")
@@ -54,7 +52,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def available_bytes() -> int:
     """Host memory that can still be taken, under the cgroup's limit."""
-    from swinmr_profiling.profiler.measure.host_memory import available_bytes as host_available_bytes
+    from swinmr_profiling.models.host_memory import available_bytes as host_available_bytes
 
     return host_available_bytes()
 
@@ -112,4 +110,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

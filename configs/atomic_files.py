@@ -6,13 +6,19 @@ sockets are refused, and so is the file that the command's own output goes to (`
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+# What begins a formula in a spreadsheet.
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 class OutputError(ValueError):
@@ -37,6 +43,34 @@ def check_writable(file: str | Path, what: str, *, for_devices: str = "") -> Non
     except OSError as error:
         no_file = isinstance(error, UnfitNameError) and error.errno != errno.EISDIR
         raise OutputError(f"{what} {file}: {reason(error)}{for_devices if no_file else ''}") from error
+
+
+Named = Sequence[tuple[str, "str | Path | None"]]
+
+
+def distinct(outputs: Named, inputs: Named = ()) -> None:
+    """Refuses an output that is another output or an input, however it is spelt: one would replace the other.
+
+    outputs, inputs: (what names it, file), None and "-" for no file. Raises OutputError.
+    """
+    seen: dict[object, str] = {place: what for what, file in inputs for place in _places(file)}
+    for what, file in outputs:
+        places = _places(file)
+        for place in places:
+            if place in seen:
+                raise OutputError(f"{what} and {seen[place]} name the same file: {file}")
+        seen |= dict.fromkeys(places, what)
+
+
+def _places(file: str | Path | None) -> list[object]:
+    """What tells a file from others: where its links lead, and its inode (of a hard link, or in another case)."""
+    if file is None or str(file) == "-":
+        return []
+    places: list[object] = [os.path.realpath(file)]
+    with suppress(OSError, ValueError):  # it is not there yet
+        found = os.stat(file)
+        places.append((found.st_dev, found.st_ino))
+    return places
 
 
 @contextmanager
@@ -69,6 +103,22 @@ def write_text(file: Path, text: str) -> None:
         # A name that is no valid text holds lone surrogates, which UTF-8 lacks; as \udcff they are what JSON
         # writes for them.
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+
+
+def table_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """CSV (RFC 4180) with figures as they are in the JSON."""
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    writer.writerow([_cell(name) for name in header])
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return stream.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A spreadsheet takes a text that starts with one of these for a formula and runs it."""
+    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
+        return f"'{value}"
+    return value
 
 
 def reason(error: OSError) -> str:

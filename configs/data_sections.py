@@ -34,6 +34,7 @@ Mask = Literal[
 # How the axes of a .npy file are read. `kspace` and `coil_kspace` are measured k-space, all else is images.
 Layout = Literal["auto", "slices_first", "slices_last", "kspace", "coil_kspace"]
 Normalisation = Literal["min_max", "max", "percentile", "none"]
+OnError = Literal["stop", "skip"]
 # Sampled share of k-space where neither the share nor the acceleration is given: the published 30 %.
 DEFAULT_SAMPLED_FRACTION = 0.3
 # Sources that are made or installed with the package and read no folder.
@@ -192,6 +193,13 @@ class DataSection(Section):
     num_workers: WholeNumber = Field(2, description="Loader processes. 0 loads in the training process.")
     prefetch_factor: Count = Field(2, description="Batches each loader process prepares ahead.")
     pin_memory: Flag = Field(True, description="Page-locked host memory for faster copies to a GPU.")
+    on_error: Annotated[OnError, _one_of(OnError)] = Field(
+        "stop",
+        description="A training slice that cannot be read: `stop` saves and ends, `skip` takes the next one.",
+    )
+    max_skipped_samples: Count = Field(
+        10, description="With `skip`: more different slices than this that cannot be read end the run."
+    )
     normalisation: Annotated[Normalisation, _one_of(Normalisation)] = Field(
         "min_max",
         description="Scaling of each slice: to 0..1, by its maximum, by its 99th percentile, or none.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from swinmr_profiling.configs.standard_streams import printable
+
 
 class ConfigError(ValueError):
     """A config that cannot be used, with every problem that was found in it.
@@ -19,8 +21,9 @@ class ConfigError(ValueError):
 
     def __init__(self, file: str | Path | None, problems: Iterable[str]) -> None:
         self.file = None if file is None else str(file)
-        self.problems: list[str] = list(problems)
-        prefix = "config" if self.file is None else self.file
+        # Keys and values are the file's own words.
+        self.problems: list[str] = [printable(problem, one_line=True) for problem in problems]
+        prefix = "config" if self.file is None else printable(self.file, one_line=True)
         super().__init__("\n".join(f"{prefix}: {problem}" for problem in self.problems))
 
 

@@ -16,6 +16,7 @@ from swinmr_profiling.configs.frequency_loss import frequency_loss_note
 from swinmr_profiling.configs.imports import folder_name, import_options, is_option_file
 from swinmr_profiling.configs.schema import ExperimentConfig
 from swinmr_profiling.configs.spellings import adopt_spellings
+from swinmr_profiling.configs.standard_streams import printable
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ def load_config(path: str | Path, allow_unknown: bool = False) -> LoadedConfig:
     checked = check(raw, str(path), allow_unknown, origins)
     note = frequency_loss_note(given, checked.config)
     messages = [*messages, *checked.warnings, *([] if note is None else [note])]
+    messages = [printable(message, one_line=True) for message in messages]
     config = resolve_paths(checked.config, file.parent)
     return LoadedConfig(config, file, hashlib.sha256(content).hexdigest(), tuple(messages))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,17 @@ WRAPPERS = ("params_ema", "params", "state_dict", "model_state_dict", "model")
 # What DataParallel and torch.compile put before every key, in either order.
 PREFIXES = ("module.", "_orig_mod.")
 MENTIONED_KEYS = 3
+
+
+class NoFileError(OSError):
+    """The name is of a folder, a pipe or a device."""
+
+
+def refuse_pipes(file: Path) -> None:
+    """Raises NoFileError for what is no ordinary file: opening a pipe waits for ever. FileNotFoundError for none."""
+    mode = file.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise NoFileError("is a folder" if stat.S_ISDIR(mode) else "is no ordinary file")
 
 
 def unwrap_state_dict(content: Any) -> dict[str, Tensor]:
@@ -48,9 +60,12 @@ def load_weights(module: nn.Module, file: Path) -> None:
     first keys that differ).
     """
     try:
+        refuse_pipes(file)
         content = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise ModelError(f"{file}: no such checkpoint") from error
+    except NoFileError as error:
+        raise ModelError(f"{file}: {error}") from error
     except Exception as error:  # torch.load raises half a dozen types for a file that is none of its own
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(f"{file}: cannot be read as a checkpoint of tensors: {first_line}") from error

@@ -21,6 +21,7 @@ from swinmr_profiling.configs.declared_inputs import Declared, DeclaredTensor, r
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose, placed, specs_of
+from swinmr_profiling.models.size_guard import SizeGuard, without_data
 
 TIMESTEP = "timestep"
 MAX_TEXT = 200
@@ -193,13 +194,12 @@ def _create(network_class: type[nn.Module], config: dict[str, Any]) -> nn.Module
 
 def _without_data(network_class: type[nn.Module], config: dict[str, Any]) -> nn.Module | None:
     """The network without data, or None for a class that reads values while it is built."""
-    try:
-        with torch.device("meta"):
-            return network_class(**config)
-    except Exception:
+    trial = without_data(lambda: network_class(**config))
+    if trial is None:
         # Either the options are wrong, which the real construction tells, or meta tensors are not enough.
-        _create(network_class, config)
-        return None
+        with SizeGuard():
+            _create(network_class, config)
+    return trial
 
 
 def _refusal(network: nn.Module | None, inputs: tuple[InputSpec, ...]) -> str | None:

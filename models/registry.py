@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.custom_network import build_custom
@@ -12,6 +13,7 @@ from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.freezing import freeze
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.size_guard import SizeGuard, told_as_model_error, without_data
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.models.timm_network import build_timm
 from swinmr_profiling.models.unet_denoiser import build_unet_denoiser
@@ -85,9 +87,20 @@ def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> Buil
     trust_config allows a `custom` network, whose target is imported and run.
     Raises ModelError (one line: what is wrong, what to do) for what cannot be built.
     """
-    if config.model.net_type == "custom":
-        built = build_custom(config, trust_config=trust_config)
-    else:
-        built = BUILDERS[config.model.net_type](config)
+    with told_as_model_error(f"model: the {config.model.net_type} network"):
+        built = _built(config, trust_config)
     freeze(built.module, config.training.trainable)
     return built
+
+
+def _built(config: ExperimentConfig, trust_config: bool) -> BuiltModel:
+    kind = config.model.net_type
+    if kind == "custom":  # whose class may do anything when it is made, and is made once
+        with SizeGuard():
+            return build_custom(config, trust_config=trust_config)
+    if kind == "diffusers":  # makes its network without data anyway
+        return build_diffusers(config)
+    build = BUILDERS[kind]
+    trial = without_data(lambda: build(config).module)
+    with SizeGuard() if trial is None else nullcontext():
+        return build(config)

@@ -28,9 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import torch
 from torch import nn
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.profiler.options.option_types import OneLineParser
 from swinmr_profiling.scripts.counter_cases import CASES
 from swinmr_profiling.scripts.counter_foreign_cases import FOREIGN
 from swinmr_profiling.scripts.counter_modules import Case
@@ -274,7 +275,7 @@ def measure(which: str) -> None:
 
 def main() -> int:
     replace_unknown_characters()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=("cases", "networks", "speed"), help="run one part")
     parser.add_argument("--list", action="store_true", help="also list every case that a counter gets wrong")
     parser.add_argument("--counters", help="comma-separated, of: " + ", ".join(COUNTERS))
@@ -304,4 +305,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -7,7 +7,6 @@ Nothing is asserted; the tests do that.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import subprocess
 import sys
@@ -17,11 +16,12 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config  # noqa: E402
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.profiler.allocator.workspaces import workspaces_for  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import OneLineParser  # noqa: E402
 from swinmr_profiling.profiler.prediction.affine_trace import align  # noqa: E402
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay  # noqa: E402
 from swinmr_profiling.profiler.prediction.traced_step import trace_training  # noqa: E402
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
 
     replace_unknown_characters()
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = OneLineParser(description=__doc__.split("\n")[0])
     parser.add_argument("--config", type=Path, default=REPOSITORY / "configs/train_config_large.json")
     options = parser.parse_args(arguments)
     try:
@@ -107,4 +107,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -9,7 +9,6 @@ Goals: one pipeline at 1024 px within 10 s and 1.2 GB resident, importing includ
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,8 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.options.option_types import OneLineParser
 from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines
 
 COMMAND = Path(__file__).resolve().parent / "profile_pipeline.py"
@@ -47,7 +47,7 @@ def run_fresh(options: list[str]) -> tuple[float, float, int]:
 def main() -> int:
     """Runs the benchmark that the options name."""
     replace_unknown_characters()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pipelines", nargs="+", metavar="NAME", default=None)
     parser.add_argument("--side", type=int, default=SIDE_PX, metavar="PX")
     arguments = parser.parse_args()
@@ -64,4 +64,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -11,7 +11,6 @@ its time budget; the peak memory of the command's own process, its goal 600 MB.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -25,8 +24,9 @@ import psutil
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import OneLineParser  # noqa: E402
 
 PROFILE_MODEL = REPOSITORY / "scripts/profile_model.py"
 POLL_S = 0.05
@@ -123,7 +123,7 @@ def print_repeats(config: str, batch_sizes: str, options: list[str], tries: int,
 def main() -> int:
     """Runs the benchmark that the options name."""
     replace_unknown_characters()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default=str(REPOSITORY / "configs/train_config.json"))
     parser.add_argument("--batch-sizes", default="1,4,8")
     parser.add_argument("--repeat", type=int, default=0, metavar="N", help="pairs of profiles to compare")
@@ -141,4 +141,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -33,10 +33,11 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, write_text
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.models.swin.swinir import SwinIR
+from swinmr_profiling.profiler.options.option_types import OneLineParser
 
 PUBLISHED, SMALL = 180, 60
 KINDS = ("forward", "training", "light", "full", "saved", "peak", "moved")
@@ -289,7 +290,7 @@ def described(row: dict) -> str:
 
 def main() -> int:
     replace_unknown_characters()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default=",".join(KINDS), help=f"which of {', '.join(KINDS)} (default: all)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--quick", action="store_true", help="2 of the 6 groups, fewer turns, no 256 x 256")
@@ -322,4 +323,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -8,7 +8,6 @@ Goal: under 2 % of the time spent waiting for data.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -17,9 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import torch
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict, load_config
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 from swinmr_profiling.training.distributed import open_world
 from swinmr_profiling.training.run.loop import TrainingRun
 from swinmr_profiling.training.run.stopping import stop_on_signals
@@ -28,10 +28,10 @@ from swinmr_profiling.training.run.stopping import stop_on_signals
 def main() -> int:
     """Trains a few steps into a temporary folder, once for each number of loader processes."""
     replace_unknown_characters()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="configs/train_packaged.json")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--device", type=device, default="auto")
     parser.add_argument("--workers", default="0,1,2", help="numbers of loader processes to compare")
     arguments = parser.parse_args()
     raw = load_config(arguments.config).config.model_dump(mode="json")
@@ -59,4 +59,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

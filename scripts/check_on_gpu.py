@@ -17,9 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.atomic_files import OutputError
-from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.gpu_check.check import GpuCheck
 from swinmr_profiling.profiler.gpu_check.combinations import dry_combinations, gpu_combinations
 from swinmr_profiling.profiler.gpu_check.measured import table
@@ -73,17 +73,17 @@ def main(arguments: list[str] | None = None) -> int:
         )
         record = check.run()
     except (OutputError, RequestRefusedError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
     except WorkerError as error:
-        print(f"error: {error.failure.error.value}: {error.failure.detail}", file=sys.stderr)
+        complain(f"error: {error.failure.error.value}: {error.failure.detail}")
         return EXIT_PARTIAL
     print(table(record.combinations), file=said)
     if options.dry_run:
         print("dry run: measured figures are the CPU process's resident memory", file=said)
     elsewhere = result.finish(record.to_json())
     if elsewhere is not None:
-        print(f"error: {elsewhere}", file=sys.stderr)
+        complain(f"error: {elsewhere}")
         return EXIT_PARTIAL
     if result.kept_earlier:
         print(f"Nothing new was measured: {result.name} stays as it was", file=said)
@@ -91,13 +91,13 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Results saved to: {result.name}", file=said)
     failed = [row.name for row in record.combinations if row.status not in GOOD and not row.as_expected]
     if failed:
-        print(f"error: failed: {', '.join(failed)}", file=sys.stderr)
+        complain(f"error: failed: {', '.join(failed)}")
         return EXIT_PARTIAL
     if not any(row.status == "measured" or row.as_expected for row in record.combinations):
-        print("error: nothing was measured: give it more time (--time-budget)", file=sys.stderr)
+        complain("error: nothing was measured: give it more time (--time-budget)")
         return EXIT_PARTIAL
     return EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

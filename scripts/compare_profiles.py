@@ -15,9 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
-from swinmr_profiling.configs.atomic_files import OutputError, check_writable
-from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+import swinmr_profiling.command  # takes this folder off sys.path
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable, distinct
+from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
     compare_files,
@@ -34,7 +34,6 @@ from swinmr_profiling.profiler.options.exit_codes import (
 )
 from swinmr_profiling.profiler.record.reading import ProfileFileError
 from swinmr_profiling.profiler.reports.console.terminal import Console, terminal_columns
-from swinmr_profiling.profiler.reports.exports import distinct
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
 
 
@@ -46,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         if parsed.html is not None:
             require(HTML_PACKAGES, "--html")
         outputs = [("--html", parsed.html), ("--markdown", parsed.markdown), ("--csv", parsed.csv)]
-        distinct([*((f"the profile {file}", file) for file in dict.fromkeys(parsed.profiles)), *outputs])
+        distinct(outputs, [(f"the profile {file}", file) for file in parsed.profiles])
         for option, file in outputs:
             if file is not None:
                 check_writable(file, option)
@@ -56,16 +55,16 @@ def main(arguments: list[str] | None = None) -> int:
             show_comparison(console, comparison)
         write_comparison(comparison, parsed.html, parsed.markdown, parsed.csv)
     except (ProfileFileError, OutputError, MissingPackageError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
     if parsed.fail_if_slower is not None:
         failures = slower_than(comparison, parsed.fail_if_slower)
         for line in failures:
-            print(f"error: --fail-if-slower {parsed.fail_if_slower:.3g}: {line}", file=sys.stderr)
+            complain(f"error: --fail-if-slower {parsed.fail_if_slower:.3g}: {line}")
         if failures:
             return EXIT_GATE_FAILED
     return EXIT_PARTIAL if console.failed else EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

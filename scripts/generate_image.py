@@ -16,9 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.atomic_files import OutputError
-from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.measure.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import (
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
             enable_profiling=not parsed.no_profiling,
         )
     except OutputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
     done = [result for result in results if result["status"] == "done"]
     for result in done:
@@ -104,4 +104,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

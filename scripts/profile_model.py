@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
-from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+import swinmr_profiling.command  # takes this folder off sys.path
+from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.batch_size.gpus import listed_gpus
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from swinmr_profiling.profiler.run.command_line import listed_models, parse_profile_arguments
@@ -39,9 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return (profile_one if parsed.configs is None else profile_several)(parsed, given)
     except USER_ERRORS as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -5,7 +5,8 @@
     python scripts/profile_pipeline.py --all --height 512 --chart pipelines.png
     python scripts/profile_pipeline.py --list
 
-Exit status: 0 done, 2 bad arguments or pipeline, 4 some of several pipelines could not be costed, 1 unexpected.
+Exit status: 0 done, 2 bad arguments or pipeline, 4 some of several pipelines could not be costed, or
+the JSON not be written, 1 unexpected.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.atomic_files import OutputError
-from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from swinmr_profiling.profiler.pipelines.command_line import parse_pipeline_arguments
 from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines, load_pipeline
@@ -37,9 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
             return EXIT_DONE
         return run_pipelines(parsed, ["profile_pipeline.py", *given])
     except (PipelineError, OutputError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError
 from swinmr_profiling.configs.atomic_files import OutputError
-from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.batch_size.config_writing import (
     RecommendationWritingError,
     check_config_matches,
@@ -62,10 +62,10 @@ def recommend(parsed: RecommendationArguments, console: Console) -> int:
     )
     print_training_recommendation(console, profile.memory_model, recommendations)
     if needs_exit_3(recommendations):
-        print("error: nothing fits any GPU named (see the reason above)", file=sys.stderr)
+        complain("error: nothing fits any GPU named (see the reason above)")
         return EXIT_NOTHING_FITS
     if all(entry.batch_size is None for entry in recommendations):
-        print("error: no batch size can be recommended (see the reason above)", file=sys.stderr)
+        complain("error: no batch size can be recommended (see the reason above)")
         return EXIT_PARTIAL
     if parsed.write is not None:
         entry = recommendations[0]
@@ -94,10 +94,10 @@ def main(arguments: list[str] | None = None) -> int:
         RecommendationWritingError,
         TargetBatchError,
     ) as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
     return EXIT_PARTIAL if code == EXIT_DONE and console.failed else code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

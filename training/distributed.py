@@ -40,11 +40,16 @@ class World:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process: all stop together, or the others would wait for ever."""
+        [count] = self.counts(flag)
+        return count > 0
+
+    def counts(self, *flags: bool) -> list[int]:
+        """In how many processes each flag is set."""
         if self.size == 1:
-            return flag
-        counted = torch.tensor([int(flag)], device=self.device)
+            return [int(flag) for flag in flags]
+        counted = torch.tensor([int(flag) for flag in flags], device=self.device)
         dist.all_reduce(counted)
-        return bool(counted.item())
+        return counted.tolist()
 
     def means(self, values: dict[str, float]) -> dict[str, float]:
         """The mean over processes of each value, in every process; all give the same names."""

@@ -7,6 +7,14 @@ from typing import Protocol
 
 import numpy as np
 
+from swinmr_profiling.models.host_memory import available_bytes
+from swinmr_profiling.training.errors import DataError, first_line
+
+# Bytes of one complex64 value, which every slice becomes on its way.
+BYTES_PER_VALUE = 8
+# And of one slice's place in the order of an epoch.
+BYTES_PER_KEY = 150
+
 
 @dataclass(frozen=True)
 class RawSlice:
@@ -46,3 +54,45 @@ class Volume(Protocol):
     def read(self, index: int) -> RawSlice:
         """Slice `index`, 0 to slices - 1. Raises DataError (naming the file) for what cannot be read."""
         ...
+
+
+def check_memory(volume: Volume) -> None:
+    """Raises DataError for a slice that would not fit into the machine's memory, whatever its file really holds.
+
+    A header of a few bytes can declare any size, and any number of slices.
+    """
+    height, width = volume.kspace_hw
+    one = height * width * getattr(volume, "coils", 1) * BYTES_PER_VALUE
+    order = volume.slices * BYTES_PER_KEY
+    free = available_bytes()
+    if max(one, order) > free:
+        what = f"slices of {height} x {width}" if one > order else f"{volume.slices} slices"
+        raise DataError(
+            f"{getattr(volume, 'file', volume.name)}: declares {what}, which need {max(one, order) / 2**30:.1f} GiB of "
+            f"memory, and {free / 2**30:.1f} GiB are free: is the file damaged?"
+        )
+
+
+def read_slice(volume: Volume, index: int) -> RawSlice:
+    """Slice `index` of a volume, of the size that the volume was opened with.
+
+    Raises DataError, naming the file and the slice: also for what a library raises that its reader did not expect,
+    and for a file that has become another since.
+    """
+    place = f"{getattr(volume, 'file', volume.name)}, slice {index}"
+    try:
+        raw = volume.read(index)
+    except DataError:
+        raise
+    except (
+        Exception
+    ) as error:  # zlib, numpy, HDF5 and decoders of images: each has its own words for a bad file
+        raise DataError(f"{place}: cannot be read: {first_line(error)}") from error
+    if raw.image.shape != volume.image_hw or (
+        raw.kspace is not None and raw.kspace.shape[-2:] != volume.kspace_hw
+    ):
+        found = raw.image.shape if raw.image.shape != volume.image_hw else raw.kspace.shape[-2:]
+        raise DataError(
+            f"{place}: has the shape {tuple(found)}, which is not what its header said at the start"
+        )
+    return raw

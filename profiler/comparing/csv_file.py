@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from swinmr_profiling.configs.atomic_files import table_text
 from swinmr_profiling.profiler.comparing.comparison import Comparison
-from swinmr_profiling.profiler.reports.csv_file import table_text
 
 COLUMNS = (
     "figure", "batch_size", "label", "unit", "profile", "file", "value", "text", "source", "ratio_to_first",

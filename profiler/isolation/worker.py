@@ -37,6 +37,7 @@ from swinmr_profiling.profiler.record.blocks.architecture import (
 from swinmr_profiling.profiler.record.blocks.figures import Block
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.failures import classify_exception, first_lines
+from swinmr_profiling.stop_signals import STOP_SIGNALS
 
 PROGRESS_INTERVAL_S = 0.1
 # Of -1000 to 1000: when memory runs out the kernel takes the process with the most, and this bonus makes sure
@@ -253,8 +254,10 @@ def main(worker_class: Callable[..., Any] = Worker) -> None:
     replace_unknown_characters()
     die_with_parent()
     offer_to_kernel()
-    # The command decides about Ctrl-C: a measurement must not die of it before it has been asked to.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The command decides about what reaches its whole group: a measurement must not die before it has been asked to.
+    for number in STOP_SIGNALS:
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
     requests = os.fdopen(int(sys.argv[1]), "r", encoding="utf-8")
     answers = os.fdopen(int(sys.argv[2]), "w", encoding="utf-8")
     with suppress(BrokenPipeError):  # the command is gone, and nobody is left to tell

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from swinmr_profiling.process import python_command
+from swinmr_profiling.profiler.isolation.memory_watch import INTERVAL_S, MemoryWatch
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind, classify_death, kernel_kills
 
 # The kernel reaps a killed process in milliseconds, but may take seconds to free 20 GB first.
@@ -81,6 +82,7 @@ class WorkerProcess:
             os.close(request_read)
             os.close(answer_write)
         self._buffer = b""
+        self._memory = MemoryWatch(self.process.pid)
 
     def ask(
         self,
@@ -124,15 +126,24 @@ class WorkerProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(self._answer_read, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
-                left = None if deadline is None else deadline - time.monotonic()
-                if (left is not None and left <= 0) or not selector.select(left):
+                left = INTERVAL_S if deadline is None else deadline - time.monotonic()
+                if left <= 0:
                     raise TimeoutError
+                self._refuse_too_much_memory()
+                if not selector.select(min(left, INTERVAL_S)):
+                    continue
                 data = os.read(self._answer_read, READ_BYTES)
                 if not data:
                     raise EOFError
                 self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return json.loads(line)
+
+    def _refuse_too_much_memory(self) -> None:
+        breach = self._memory.breach()
+        if breach is not None:
+            self.kill()
+            raise WorkerError(breach)
 
     def _cause_of_death(self) -> Failure:
         try:

@@ -13,8 +13,8 @@ from typing import Protocol
 import psutil
 import torch
 
+from swinmr_profiling.models.host_memory import available_bytes
 from swinmr_profiling.profiler.measure.devices import CpuDevice, CudaDevice
-from swinmr_profiling.profiler.measure.host_memory import available_bytes
 from swinmr_profiling.profiler.measure.machine_state import nvml_process_bytes
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory, StepPeaks
 

@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import NoReturn
 
+from swinmr_profiling.configs.standard_streams import printable
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT
 
 
@@ -13,7 +14,7 @@ class OneLineParser(argparse.ArgumentParser):
     """Ends with one line on standard error and exit status 2, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_BAD_INPUT, f"error: {message} (--help lists the options)\n")
+        self.exit(EXIT_BAD_INPUT, f"error: {printable(message)} (--help lists the options)\n")
 
 
 def positive_int(text: str) -> int:

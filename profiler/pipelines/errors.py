@@ -3,3 +3,7 @@
 
 class PipelineError(ValueError):
     """A pipeline, option or component that cannot be used; one line: what is wrong, where, what to do."""
+
+    def __init__(self, message: str) -> None:
+        # What a library said may be a page.
+        super().__init__(message.split("\n", 1)[0])

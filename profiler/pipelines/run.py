@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from swinmr_profiling.configs.atomic_files import OutputError, check_writable, reason, write_text
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable, distinct, reason, write_text
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.pipelines.command_line import PipelineArguments
@@ -22,6 +23,7 @@ from swinmr_profiling.profiler.pipelines.defined.definition import (
     load_pipeline,
 )
 from swinmr_profiling.profiler.pipelines.defined.folder import read_pipeline_folder
+from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME
 from swinmr_profiling.profiler.pipelines.defined.scaling import resolution_scaling, step_scaling
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.output.chart import write_chart
@@ -34,10 +36,15 @@ from swinmr_profiling.profiler.reports.console.terminal import Console
 
 
 def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
-    """Returns the exit status: 0 done, 2 nothing could be costed, 4 some of several could not.
+    """Returns the exit status: 0 done, 2 nothing could be costed, 4 some of several could not, or the file not written.
 
     Raises PipelineError for a single pipeline that cannot be costed, OutputError for files that cannot be written.
     """
+    folder = parsed.pipeline_dir
+    distinct(
+        [("--output", parsed.output), ("--csv", parsed.csv), ("--chart", parsed.chart)],
+        [] if folder is None else [("the index of --pipeline-dir", Path(folder) / INDEX_NAME)],
+    )
     result = ResultFile(parsed.output, pipeline_results)
     result.prepare()
     for option, file in (("--csv", parsed.csv), ("--chart", parsed.chart)):
@@ -64,19 +71,19 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
     failed = len(reasons)
     message = result.finish(results_record(pipelines, command_line), replace=failed < len(pipelines))
     if message:
-        print(f"error: {message}", file=sys.stderr)
+        complain(f"error: {message}")
     if failed == len(pipelines):  # then no table or chart is written over an earlier one either
         kept = f"; {result.name} stays as it was" if result.kept_earlier else ""
-        print(f"error: none of the {failed} pipelines could be costed: {reasons[0]}{kept}", file=sys.stderr)
+        complain(f"error: none of the {failed} pipelines could be costed: {reasons[0]}{kept}")
         return EXIT_BAD_INPUT
     if result.path is not None and not message:
         console.line()
-        console.good(f"Results saved to: {parsed.output}", indent=0)
+        console.good(f"Results saved to: {result.name if result.moved else parsed.output}", indent=0)
     if parsed.csv:
         _write(parsed.csv, lambda file: write_text(file, csv_text(pipelines)))
     if parsed.chart:
         _write(parsed.chart, lambda file: write_chart(pipelines, file))
-    return EXIT_PARTIAL if failed else EXIT_DONE
+    return EXIT_PARTIAL if failed or message else EXIT_DONE
 
 
 def _definitions(parsed: PipelineArguments) -> list[PipelineDefinition]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -31,8 +32,16 @@ class PredictionSession:
     """Predicts settings. Use as a context manager: leaving it leaves no process behind."""
 
     def __init__(
-        self, config: ExperimentConfig, *, trust_config: bool, timeout_s: float | None = None
+        self,
+        config: ExperimentConfig,
+        *,
+        trust_config: bool,
+        timeout_s: float | None = None,
+        cache: bool = True,
     ) -> None:
+        """cache: keep traces in the user's cache folder. False: in a folder that ends with the session."""
+        self.cache = cache
+        self._traces: tempfile.TemporaryDirectory[str] | None = None
         self.config, self.trust_config, self.timeout_s = config, trust_config, timeout_s
         self.opened: Traced | None = None
         # Traces of code that is not this project's are shared within this run only: it may change unseen.
@@ -113,6 +122,9 @@ class PredictionSession:
 
     def _running(self, count: int) -> list[WorkerProcess]:
         """That many live processes. Started by the main thread: each dies with the thread that started it."""
+        if not self.cache and self._traces is None:
+            self._traces = tempfile.TemporaryDirectory(prefix="swinmr-traces-", ignore_cleanup_errors=True)
+        traces = None if self._traces is None else self._traces.name
         alive = [process for process in self._processes if process.alive]
         module = "swinmr_profiling.profiler.prediction.server"
         started = [WorkerProcess(module=module) for _ in range(count - len(alive))]
@@ -120,7 +132,12 @@ class PredictionSession:
         for process in started:
             config = self.config.model_dump(mode="json")
             self.opened = process.ask(
-                "open", Traced, config=config, trust_config=self.trust_config, run=self._run
+                "open",
+                Traced,
+                config=config,
+                trust_config=self.trust_config,
+                run=self._run,
+                traces=traces,
             )
         return (alive + started)[:count]
 
@@ -128,6 +145,12 @@ class PredictionSession:
         """Ends all processes at once, from a signal handler."""
         for process in self._processes:
             process.kill()
+        self._remove_traces()
+
+    def _remove_traces(self) -> None:
+        if self._traces is not None:
+            self._traces.cleanup()
+            self._traces = None
 
     def __enter__(self) -> PredictionSession:
         return self
@@ -135,3 +158,4 @@ class PredictionSession:
     def __exit__(self, *exc_info: object) -> None:
         for process in self._processes:
             process.close()
+        self._remove_traces()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -40,14 +41,16 @@ class PredictionWorker:
         self.send = send
         self._last: tuple[Setting, ExperimentConfig, BuiltModel] | None = None
 
-    def do_open(self, config: dict[str, Any], trust_config: bool, run: str) -> Traced:
-        """Takes the config; answers the loss it makes here and the version of torch."""
+    def do_open(self, config: dict[str, Any], trust_config: bool, run: str, traces: str | None) -> Traced:
+        """Takes the config, and the folder for traces; answers the loss it makes here and the version of torch."""
         import torch
 
         from swinmr_profiling.configs import config_from_dict
+        from swinmr_profiling.profiler.prediction import trace_cache
         from swinmr_profiling.training.step.losses import build_loss
 
         torch.set_num_threads(1)  # nothing is computed
+        trace_cache.keep_in(None if traces is None else Path(traces))
         self.config = config_from_dict(config)
         self.trust_config = trust_config
         label = str(build_loss(self.config).label)

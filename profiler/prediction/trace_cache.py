@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import stat
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
@@ -19,7 +20,9 @@ import numpy as np
 import torch
 
 from swinmr_profiling.configs.atomic_files import replacing
-from swinmr_profiling.profiler.prediction.storage_trace import Trace
+from swinmr_profiling.configs.standard_streams import complain
+from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
+from swinmr_profiling.profiler.record.failures import first_lines
 from swinmr_profiling.profiler.record.memory_fingerprint import canonical
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -31,9 +34,18 @@ TRACED_ROOMS = (
     "profiler/counting/meta_copy.py",
     "profiler/measure/example_data.py",
 )
-ARRAYS = ("sizes", "phases", "categories", "operators", "events", "event_phases")
-# Some 200 KB each; the oldest make way.
-MAX_FILES = 400
+# Each array's type, and the array that has as many entries.
+ARRAYS = {
+    "sizes": (np.int64, "sizes"),
+    "phases": (np.int8, "sizes"),
+    "categories": (np.int8, "sizes"),
+    "operators": (np.int32, "sizes"),
+    "events": (np.int32, "events"),
+    "event_phases": (np.int8, "events"),
+}
+# Some 200 KB a trace.
+MAX_BYTES = 100 * 2**20
+_folder: Path | None = None
 
 
 def cache_folder() -> Path:
@@ -61,28 +73,97 @@ def trace_key(fingerprint: str, batch_size: int, kind: str, parts: str) -> str:
     return hashlib.sha256(what.encode()).hexdigest()
 
 
+def keep_in(folder: Path | None) -> None:
+    """From now on traces of this process are kept in this folder; None: in the user's cache folder."""
+    global _folder
+    _folder = folder
+
+
 def cached(key: str, make: Callable[[], Trace]) -> Trace:
-    """The trace of that name, made and kept where there is none. A disk that refuses costs only the time."""
-    file = cache_folder() / f"{key}.npz"
-    with contextlib.suppress(OSError, ValueError, KeyError, EOFError):
-        return _read(file)
+    """The trace of that name, made and kept where there is none.
+
+    What lies there and is none is told in one line and removed. A disk that refuses costs only the time.
+    """
+    file = (_folder or cache_folder()) / f"{key}.npz"
+    try:
+        return _read(file, key)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except Exception as error:  # zipfile, zlib, numpy and json each have their own words for a damaged file
+        complain(
+            f"warning: {file} holds no trace ({first_lines(str(error)) or type(error).__name__}): traced again"
+        )
+        with contextlib.suppress(OSError):
+            file.unlink()
     trace = make()
     with contextlib.suppress(OSError):
-        _write(file, trace)
+        _write(file, key, trace)
     return trace
 
 
-def _read(file: Path) -> Trace:
+def _read(file: Path, key: str) -> Trace:
+    if not stat.S_ISREG(file.stat().st_mode):  # a pipe would be waited for
+        raise ValueError("it is no ordinary file")
     with np.load(file, allow_pickle=False) as content:
         rest = json.loads(str(content["rest"]))
-        return Trace(**{name: content[name] for name in ARRAYS}, **rest)
+        arrays = {name: content[name] for name in ARRAYS}
+    if rest.pop("key", None) != key:
+        raise ValueError("it is of another network, or of another version")
+    trace = Trace(**arrays, **rest)
+    check_trace(trace)
+    with contextlib.suppress(OSError):
+        os.utime(file)  # the one used longest ago makes way first
+    return trace
 
 
-def _write(file: Path, trace: Trace) -> None:
+def check_trace(trace: Trace) -> None:
+    """Raises ValueError for arrays that cannot be those of one trace."""
+    for name, (kind, length_of) in ARRAYS.items():
+        array = getattr(trace, name)
+        if array.dtype != kind or array.shape != (len(getattr(trace, length_of)),):
+            raise ValueError(f"its {name} are {array.dtype} of the shape {array.shape}")
+    numbers = np.abs(trace.events.astype(np.int64))
+    allocations = len(trace.sizes)
+    places = [*trace.step_starts, trace.batch_size]
+    if not (
+        all(isinstance(place, int) for place in places)
+        and all(0 <= start <= len(trace.events) for start in trace.step_starts)
+        and all(isinstance(name, str) for name in trace.operator_names)
+        and _within(numbers, 1, allocations)
+        and _within(trace.sizes, 0, None)
+        and _within(trace.operators, 0, len(trace.operator_names) - 1)
+        and _within(trace.phases, 0, len(PHASES) - 1)
+        and _within(trace.event_phases, 0, len(PHASES) - 1)
+        and _within(trace.categories, 0, len(CATEGORIES) - 1)
+    ):
+        raise ValueError("its numbers contradict one another")
+
+
+def _within(array: np.ndarray, lowest: int, highest: int | None) -> bool:
+    if not array.size:
+        return True
+    return bool(array.min() >= lowest and (highest is None or array.max() <= highest))
+
+
+def _write(file: Path, key: str, trace: Trace) -> None:
     rest = {field.name: getattr(trace, field.name) for field in fields(Trace) if field.name not in ARRAYS}
     arrays = {name: getattr(trace, name) for name in ARRAYS}
     with replacing(file) as temporary, temporary.open("wb") as stream:
-        np.savez_compressed(stream, rest=np.array(json.dumps(rest)), **arrays)
-    files = sorted(file.parent.glob("*.npz"), key=lambda path: path.stat().st_mtime)
-    for old in files[:-MAX_FILES]:
-        old.unlink(missing_ok=True)
+        np.savez_compressed(stream, rest=np.array(json.dumps({**rest, "key": key})), **arrays)
+    make_way(file.parent, MAX_BYTES)
+
+
+def make_way(folder: Path, limit_bytes: int) -> None:
+    """Removes the traces that were used longest ago, until the rest is within the limit."""
+    used = []
+    for file in folder.glob("*.npz"):
+        with contextlib.suppress(OSError):  # another process was faster
+            found = file.stat()
+            if stat.S_ISREG(found.st_mode):
+                used.append((found.st_mtime_ns, found.st_size, file))
+    kept_bytes = 0
+    for _, size, file in sorted(used, reverse=True):
+        kept_bytes += size
+        if kept_bytes > limit_bytes:
+            with contextlib.suppress(OSError):
+                file.unlink()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from swinmr_profiling.models.host_memory import cgroup_files
+
 
 class FailureKind(str, Enum):
     """The `error` of a batch size in the JSON."""
@@ -28,6 +30,20 @@ class Failure:
     detail: str
     needs_new_process: bool = False
     possibly_memory: bool = False
+
+    @property
+    def is_of_memory(self) -> bool:
+        """Whether memory was lacking: the device's, the machine's, or what the user allowed."""
+        return says_memory(self.error.value, self.detail)
+
+
+# In the detail of what was killed at the limit; the option's name.
+MEMORY_LIMIT = "--memory-limit"
+
+
+def says_memory(error: str | None, detail: str | None) -> bool:
+    """Whether `error` and `detail` of a block say that memory was lacking: then it is a result, and no failure."""
+    return error == FailureKind.OOM or (error == FailureKind.KILLED and MEMORY_LIMIT in (detail or ""))
 
 
 # The host allocator raises a plain RuntimeError; these are its words (c10/core/impl/alloc_cpu.cpp).
@@ -95,8 +111,6 @@ def confirm_memory(failure: Failure, smaller_size_ran: int | None) -> Failure:
     return Failure(FailureKind.OOM, f"{failure.detail} (batch {smaller_size_ran} ran)", True)
 
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
-PROC_CGROUP = Path("/proc/self/cgroup")
 VMSTAT = Path("/proc/vmstat")
 
 
@@ -117,21 +131,3 @@ def kernel_kills() -> int:
     for file in cgroup_files("memory.events", "memory.oom_control"):
         total += _counter(file, "oom_kill")
     return total
-
-
-def cgroup_files(version2: str, version1: str) -> list[Path]:
-    """This process's cgroup files of that name, version 2 and version 1, where they exist."""
-    try:
-        lines = PROC_CGROUP.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return []
-    files = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            folder = CGROUP_ROOT / path.lstrip("/")
-            files += [folder / version2, CGROUP_ROOT / version2]
-        elif "memory" in controllers.split(","):
-            folder = CGROUP_ROOT / "memory" / path.lstrip("/")
-            files += [folder / version1, CGROUP_ROOT / "memory" / version1]
-    return [file for file in dict.fromkeys(files) if file.is_file()]

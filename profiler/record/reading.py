@@ -52,6 +52,8 @@ def load_profile(path: str | Path) -> LoadedProfile:
     try:
         if file.is_dir():
             raise ProfileFileError(f"{name}: is a folder: name a profile's JSON file")
+        if file.exists() and not file.is_file():  # a pipe would be waited for
+            raise ProfileFileError(f"{name}: is no ordinary file: copy the profile to one")
         if file.stat().st_size > MAX_FILE_BYTES:
             raise ProfileFileError(f"{name}: larger than {MAX_FILE_BYTES // 2**20} MiB: no profile is")
         return parse_profile(file.read_text(encoding="utf-8"), name)

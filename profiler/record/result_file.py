@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TextIO
 
-from swinmr_profiling.configs.atomic_files import check_writable, write_text
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable, write_text
+from swinmr_profiling.configs.output_claims import Claim, claim_free_file
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.record.earlier_results import EarlierResults, ResultsOf
 
 STANDARD_OUTPUT = "-"
@@ -33,20 +37,31 @@ class ResultFile:
         self.to_standard_output = output == STANDARD_OUTPUT
         self.path = None if self.to_standard_output else Path(os.path.abspath(output))
         self.last_error: OSError | None = None
+        self._claim: Claim | None = None
         self.earlier = None if results_of is None else EarlierResults(results_of)
+        self.moved = False  # whether `prepare` took another name
         self.kept_earlier = False  # whether `finish` left the file as it was
 
     @property
     def name(self) -> str:
         return "standard output" if self.path is None else str(self.path)
 
-    def prepare(self) -> None:
+    def prepare(self, *, goes_on: bool = False) -> None:
         """Makes the folder and proves that a file can be written there, before hours are spent measuring.
 
-        Raises OutputError.
+        A file that another run is writing is left to it: this one takes another name, and says so. goes_on: it is
+        that very file that is to be gone on from. Raises OutputError.
         """
         if self.path is not None:
             check_writable(self.path, "--output", for_devices="; - writes to standard output")
+            asked = self.path
+            self.path, self._claim = claim_free_file(asked)
+            if self.path != asked:
+                if goes_on:
+                    self._claim.release()
+                    raise OutputError(f"--resume: another run is writing {asked}: wait for its end")
+                self.moved = True
+                complain(f"warning: another run is writing {asked}: this one writes {self.path}")
             if self.earlier is not None:
                 self.earlier.read(self.path)
 
@@ -73,21 +88,41 @@ class ResultFile:
         Where the file cannot be written the result goes to the temporary folder, and where that fails too to
         standard error: it is never dropped. replace: over a file that was there before though nothing in it is new.
         """
+        try:
+            return self._finish(content, replace)
+        finally:
+            if self._claim is not None:
+                self._claim.release()
+
+    def _finish(self, content: object, replace: bool) -> str | None:
         if replace and self.earlier is not None:
             self.earlier.are_replaced()
         if self.path is None:
-            sys.stdout.write(to_text(content, ascii_only=True))
-            sys.stdout.flush()
-            return None
+            try:
+                sys.stdout.write(to_text(content, ascii_only=True))
+                sys.stdout.flush()
+                return None
+            except OSError as error:  # a full disk behind it, a reader that went away
+                self.last_error = error
+                _drop_the_rest_of(sys.stdout)
+                return self._elsewhere(content, "profile.json")
         self.kept_earlier = self._has_nothing_new(content)
-        if self.save(content):
-            return None
-        assert self.last_error is not None
-        reason = self.last_error.strerror or str(self.last_error)
+        return None if self.save(content) else self._elsewhere(content, self.path.name)
+
+    def _elsewhere(self, content: object, name: str) -> str:
+        error = self.last_error
+        reason = (error.strerror if error else None) or str(error)
         try:
-            folder = Path(tempfile.mkdtemp(prefix="profile-"))
-            write_text(folder / self.path.name, to_text(content))
-            return f"{self.path} cannot be written ({reason}): the result is in {folder / self.path.name}"
+            file = Path(tempfile.mkdtemp(prefix="profile-")) / name
+            write_text(file, to_text(content))
+            return f"{self.name} cannot be written ({reason}): the result is in {file}"
         except OSError:
             sys.stderr.write(to_text(content, ascii_only=True))
-            return f"{self.path} cannot be written ({reason}), nor the temporary folder: the result is above"
+            return f"{self.name} cannot be written ({reason}), nor the temporary folder: the result is above"
+
+
+def _drop_the_rest_of(stream: TextIO) -> None:
+    """What is still buffered would fail once more when Python exits, and change the exit status."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())

@@ -3,3 +3,8 @@
 MIB = 2**20
 GIB = 2**30
 GIGA = 1e9
+
+
+def figure(value: float) -> str:
+    """A figure for people: two decimals, and below one three significant digits ("1,234.50", "0.00471")."""
+    return f"{value:,.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"

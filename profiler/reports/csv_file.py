@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
 from typing import Any
 
+from swinmr_profiling.configs.atomic_files import table_text
 from swinmr_profiling.profiler.reports.views.size_view import SizeView
 from swinmr_profiling.profiler.reports.views.view import ProfileView
 
@@ -53,19 +51,3 @@ def _size_cells(size: SizeView) -> list[Any]:
         *cells, training.source, training.error, training.precision, training.checkpointing, training.peak_bytes,
         training.peak_reserved_bytes, training.process_bytes, training.images_per_second,
     ]  # fmt: skip
-
-
-def table_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """CSV (RFC 4180) with figures as they are in the JSON."""
-    stream = io.StringIO()
-    writer = csv.writer(stream)
-    writer.writerow([_cell(name) for name in header])
-    writer.writerows([_cell(value) for value in row] for row in rows)
-    return stream.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """A spreadsheet takes a text that starts with one of these for a formula and runs it."""
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return f"'{value}"
-    return value

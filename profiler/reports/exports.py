@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,18 +61,6 @@ class Exports:
             except OSError as error:
                 raise OutputError(f"{error.filename or self.plots}: {reason(error)}") from error
         return written
-
-
-def distinct(files: Sequence[tuple[str, str | None]]) -> None:
-    """Refuses two options that name one file: the later would replace the earlier. Raises OutputError."""
-    seen: dict[Path, str] = {}
-    for option, file in files:
-        if file is None or file == "-":
-            continue
-        place = Path(file).resolve()
-        if place in seen:
-            raise OutputError(f"{option} and {seen[place]} name the same file: {file}")
-        seen[place] = option
 
 
 def write_report(file: str, text: str) -> None:

@@ -19,8 +19,9 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
     perceptual_metric_block,
 )
 from swinmr_profiling.profiler.record.blocks.batch import Batch, Expected, FailedBatch, MeasuredBatch
-from swinmr_profiling.profiler.record.failures import FailureKind
+from swinmr_profiling.profiler.record.failures import FailureKind, says_memory
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import (
     print_batch,
@@ -96,7 +97,9 @@ def failed_sizes(batch_profiling: dict[str, Batch]) -> list[str]:
     return [
         size
         for size, block in batch_profiling.items()
-        if isinstance(block, FailedBatch) and block.error not in ANSWERS
+        if isinstance(block, FailedBatch)
+        and block.error not in ANSWERS
+        and not says_memory(block.error, block.detail)
     ]
 
 
@@ -155,7 +158,7 @@ def _measure(
     def on_start(expectation: Expected | None) -> None:
         if expectation is not None:
             seconds = expectation.latency_ms / 1000
-            context.console.note(f"about {seconds:,.2f} s a run, by batch {expectation.from_batch}")
+            context.console.note(f"about {figure(seconds)} s a run, by batch {expectation.from_batch}")
 
     def on_progress(progress: Progress) -> None:
         if bar is not None:

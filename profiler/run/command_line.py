@@ -11,7 +11,7 @@ from swinmr_profiling.configs import LoadedConfig, config_from_dict
 from swinmr_profiling.configs.schema import SystemSection
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
 from swinmr_profiling.profiler.measure.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
-from swinmr_profiling.profiler.options.budget_options import add_budget_options
+from swinmr_profiling.profiler.options.budget_options import add_budget_options, memory_size
 from swinmr_profiling.profiler.options.option_types import (
     OneLineParser,
     at_least,
@@ -113,6 +113,7 @@ class ProfileArguments(argparse.Namespace):
                 devices=self.devices,
                 measure=True if self.measure_training else None,
                 steps=self.training_steps,
+                cache=not self.no_cache,
             ),
             command_line=tuple(command_line),
         )
@@ -198,6 +199,13 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
     ))  # fmt: skip
     add("--training-steps", type=training_steps, default=MIN_TRAINING_STEPS, metavar="N", help=(
         f"optimizer steps of each measured training ({MIN_TRAINING_STEPS} at least, the default)"
+    ))  # fmt: skip
+    add("--memory-limit", type=memory_size, metavar="SIZE", help=(
+        "host memory that a measuring or predicting process may hold, such as 8GiB; one that holds more is ended, and "
+        "its size counts as out of memory (default: what is free when it starts)"
+    ))  # fmt: skip
+    add("--no-cache", action="store_true", help=(
+        "trace for the prediction anew and keep no traces (else: in ~/.cache/swinmr-profiling, 100 MiB at most)"
     ))  # fmt: skip
     add_budget_options(parser)
     add("--list-gpus", action="store_true", help="list the known GPUs and exit")

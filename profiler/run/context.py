@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions, MeasuringSession
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
@@ -33,7 +33,7 @@ class TrainingOptions:
     enabled: False with --no-training. predict_only: stop before latency is measured. cards: to answer for, () for
     the machine's own or the usual ones. levers: predict the other settings too. headroom: share of a card's memory
     that is left free. reserved_bytes: what a desktop or other programs hold. measure: None, on a GPU alone. steps: of
-    each measured training.
+    each measured training. cache: keep traces for later runs.
     """
 
     enabled: bool = True
@@ -46,6 +46,7 @@ class TrainingOptions:
     devices: int = 1
     measure: bool | None = None
     steps: int = MIN_TRAINING_STEPS
+    cache: bool = True
 
 
 @dataclass(frozen=True)
@@ -111,4 +112,4 @@ class RunContext:
             return
         self._disk_failed = True
         reason = self.result.last_error.strerror or self.result.last_error
-        print(f"warning: {self.result.name} cannot be written now: {reason}", file=sys.stderr)
+        complain(f"warning: {self.result.name} cannot be written now: {reason}")

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal: the first ends the run in good order, a second Ctrl-C at once."""
+"""Stop signals: the first ends the run in good order, a second Ctrl-C at once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from swinmr_profiling.stop_signals import STOP_SIGNALS
+
 # What a shell reports for a process that ended by Ctrl-C.
 EXIT_SECOND_INTERRUPT = 130
-HANDLED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Interrupted(BaseException):
@@ -22,8 +23,8 @@ def interruptible(before_sudden_end: Callable[[], None]) -> Iterator[Callable[[]
     """Turns the first signal into Interrupted; a second Ctrl-C ends the process after `before_sudden_end`.
 
     Gives a function to call when only saving is left: a first signal that comes later changes nothing.
-    A signal that was ignored when we started (nohup) stays ignored. After the first signal SIGTERM and
-    SIGHUP are ignored, so that the result can be saved.
+    A signal that was ignored when we started (nohup) stays ignored. After the first signal all but
+    Ctrl-C are ignored, so that the result can be saved.
     """
     received: list[int] = []
     saving = False
@@ -44,7 +45,7 @@ def interruptible(before_sudden_end: Callable[[], None]) -> Iterator[Callable[[]
         raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 
     previous = {}
-    for number in HANDLED:
+    for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             previous[number] = signal.signal(number, handle)
     try:

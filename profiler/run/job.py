@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict
 
 from swinmr_profiling.configs import LoadedConfig
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3
 from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
@@ -75,7 +76,9 @@ def run_profile(
     session = MeasuringSession(options.measure, loaded.config)
     context = RunContext(options, session, profile, console, result)
     prediction = PredictionSession(
-        config_of_training(profile, options), trust_config=options.measure.trust_config
+        config_of_training(profile, options),
+        trust_config=options.measure.trust_config,
+        cache=options.training.cache,
     )
 
     def end_at_once() -> None:
@@ -150,7 +153,7 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     elsewhere = result.finish(profile.to_json(), replace=partial_reason is None)
     console.line()
     if elsewhere is not None:
-        print(f"error: {elsewhere}", file=sys.stderr)
+        complain(f"error: {elsewhere}")
         return EXIT_PARTIAL
     if result.kept_earlier:
         console.bad(f"Nothing new was measured ({partial_reason}): {result.name} stays as it was", indent=0)
@@ -160,17 +163,17 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
         return EXIT_PARTIAL
     console.good(f"Results saved to: {result.name}", indent=0)
     if context.options.strict_flops and counting_gate_failed(profile.architecture):
-        print("error: --strict-flops: not every operator was counted (see the warning)", file=sys.stderr)
+        complain("error: --strict-flops: not every operator was counted (see the warning)")
         return EXIT_GATE_FAILED
     advice = profile.recommendation
     if context.options.training.cards and advice is not None and needs_exit_3(advice.training):
-        print("error: training fits none of these cards as the config has it (see above)", file=sys.stderr)
+        complain("error: training fits none of these cards as the config has it (see above)")
         return EXIT_NOTHING_FITS
     if context.options.training.predict_only:
         return EXIT_DONE
     blocks = profile.batch_profiling.values()
     failed = [block for block in blocks if isinstance(block, FailedBatch)]
     if len(failed) == len(blocks):
-        print(f"error: no requested batch size ran: {failed[0].error}, {failed[0].detail}", file=sys.stderr)
+        complain(f"error: no requested batch size ran: {failed[0].error}, {failed[0].detail}")
         return EXIT_NOTHING_FITS
     return EXIT_DONE

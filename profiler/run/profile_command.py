@@ -11,13 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.atomic_files import OutputError, check_writable
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable, distinct
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
     compare_files,
     show_comparison,
     write_comparison,
 )
+from swinmr_profiling.profiler.isolation.memory_watch import allow
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError
 from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_BAD_INPUT,
@@ -30,7 +32,7 @@ from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
-from swinmr_profiling.profiler.reports.exports import Exports, distinct
+from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
 from swinmr_profiling.profiler.run.command_line import with_image_size
 from swinmr_profiling.profiler.run.job import run_profile
@@ -60,7 +62,7 @@ def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     """Profiles one config, then writes what else was asked for; returns the exit status. Raises USER_ERRORS."""
     exports = exports_of(parsed)
     outputs = [("--output", parsed.output), ("--report", parsed.report), ("--csv", parsed.csv)]
-    distinct([("--config", parsed.config), *outputs, ("--markdown", parsed.markdown)])
+    distinct([*outputs, ("--markdown", parsed.markdown)], [("--config", parsed.config)])
     exports.prepare()
     return _profile(parsed, given, parsed.config, parsed.output, exports)[0]
 
@@ -73,9 +75,9 @@ def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     """
     files = profile_files(parsed.configs, Path(parsed.output))
     comparison_files = [("--report", parsed.report), ("--csv", parsed.csv), ("--markdown", parsed.markdown)]
-    inputs = [(f"the config {config}", config) for config in dict.fromkeys(parsed.configs)]
     distinct(
-        [*inputs, *((f"the profile of {config}", str(file)) for config, file in files), *comparison_files]
+        [*((f"the profile of {config}", file) for config, file in files), *comparison_files],
+        [(f"the config {config}", config) for config in parsed.configs],
     )
     if parsed.report is not None:
         require(HTML_PACKAGES, "--report")
@@ -112,16 +114,19 @@ def _exports_of_several(parsed: argparse.Namespace, file: Path) -> Exports:
 
 def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: str, file: Path) -> Outcome:
     try:
-        code, profile, written = _profile(parsed, given, config, str(file), _exports_of_several(parsed, file))
+        code, profile, result = _profile(parsed, given, config, str(file), _exports_of_several(parsed, file))
     except USER_ERRORS as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return Outcome(config, EXIT_BAD_INPUT, None, str(error))
     except Exception:
         # A network of the user's may raise anything: hours of the other configs' measuring are not to be lost to it.
         traceback.print_exc()
         return Outcome(config, EXIT_UNEXPECTED, None, "see the traceback above")
     # A disk that refused the file has been reported: there is nothing on it to compare.
-    return Outcome(config, code, file if written and file.is_file() else None, profile.status_reason)
+    if result.moved and result.path is not None:
+        file = result.path
+    is_there = not result.kept_earlier and file.is_file()
+    return Outcome(config, code, file if is_there else None, profile.status_reason)
 
 
 def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
@@ -134,13 +139,10 @@ def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
         write_comparison(comparison, parsed.report, parsed.markdown, parsed.csv)
     unfinished = [outcome for outcome in outcomes if outcome.code != EXIT_DONE]
     for outcome in unfinished:
-        print(
-            f"error: {outcome.config}: exit status {outcome.code} ({outcome.reason or 'see above'})",
-            file=sys.stderr,
-        )
+        complain(f"error: {outcome.config}: exit status {outcome.code} ({outcome.reason or 'see above'})")
     not_started = parsed.configs[len(outcomes) :]
     if not_started:
-        print(f"error: interrupted: not profiled: {', '.join(not_started)}", file=sys.stderr)
+        complain(f"error: interrupted: not profiled: {', '.join(not_started)}")
         return EXIT_PARTIAL
     codes = {outcome.code for outcome in outcomes}
     return codes.pop() if len(codes) == 1 else EXIT_PARTIAL
@@ -148,23 +150,24 @@ def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
 
 def _profile(
     parsed: argparse.Namespace, given: Sequence[str], config: str, output: str, exports: Exports
-) -> tuple[int, Profile, bool]:
-    """Exit status, what was found, and whether that is what the file holds now."""
+) -> tuple[int, Profile, ResultFile]:
+    """Exit status, what was found, and the file that it was written to."""
     loaded = load_config(config, allow_unknown=parsed.allow_unknown)
     loaded = with_image_size(loaded, parsed.image_size)
     for message in loaded.messages:
-        print(message, file=sys.stderr)
+        complain(message)
     result = ResultFile(output, partial(profile_results, failures=parsed.resume))
-    result.prepare()
+    result.prepare(goes_on=parsed.resume)
     console = _console(parsed, result)
     options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
+    allow(parsed.memory_limit)
     code, profile = run_profile(loaded, options, console, result)
     if parsed.verbose:
         print_details(console, profile)
     # What says nothing new replaces no report either.
     if exports.wanted and not result.kept_earlier:
         code = _export(console, exports, profile, result.name, code)
-    return code, profile, not result.kept_earlier
+    return code, profile, result
 
 
 def _console(parsed: argparse.Namespace, result: ResultFile) -> Console:
@@ -178,6 +181,6 @@ def _export(console: Console, exports: Exports, profile: Profile, name: str, cod
         for file in exports.write(profile, name):
             console.good(f"Report saved to: {file}", indent=0)
     except OutputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return code or EXIT_PARTIAL
     return code

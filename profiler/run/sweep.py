@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from swinmr_profiling.models.host_memory import available_bytes
 from swinmr_profiling.profiler.isolation.process_series import MeasuringProcesses, measure_in_processes
 from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError
-from swinmr_profiling.profiler.measure.host_memory import available_bytes
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.record.blocks.batch import Expected, MeasuredBatch
@@ -107,7 +107,7 @@ class Sweep:
         except WorkerError as failed:
             ran = None if self.largest is None else self.largest.batch_size
             failure = confirm_memory(failed.failure, ran if ran is not None and ran < batch_size else None)
-            if failure.error is FailureKind.OOM:
+            if failure.is_of_memory:
                 self.out_of_memory_at = batch_size
             return SizeResult(batch_size, expectation, failure=failure, traceback=failed.traceback)
         median_ms = statistics.median(measurement.latency.samples_ms)

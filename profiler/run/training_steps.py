@@ -20,7 +20,7 @@ from swinmr_profiling.profiler.measure.measurement_blocks import cold_spike
 from swinmr_profiling.profiler.measure.training_blocks import failed_training_block, training_block
 from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory
+from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory, says_memory
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
     ProbeResult,
@@ -108,8 +108,12 @@ def search_training_batch(
 def failed_training(batch_profiling: dict[str, Batch]) -> list[str]:
     """Batch sizes whose training step failed for another reason than memory."""
     blocks = {size: block.training for size, block in batch_profiling.items()}
-    failed = {size: block.error for size, block in blocks.items() if isinstance(block, TrainingFailure)}
-    return [size for size, error in failed.items() if error not in ANSWERS]
+    failed = {size: block for size, block in blocks.items() if isinstance(block, TrainingFailure)}
+    return [
+        size
+        for size, block in failed.items()
+        if block.error not in ANSWERS and not says_memory(block.error, block.detail)
+    ]
 
 
 class _TrainingSweep:
@@ -127,7 +131,7 @@ class _TrainingSweep:
             detail = f"training at batch {self.out_of_memory_at} was out of memory"
             return failed_training_block(Failure(FailureKind.SKIPPED, detail), shape)
         inference = self.context.profile.batch_profiling[str(size)]
-        if isinstance(inference, FailedBatch) and inference.error == FailureKind.OOM.value:
+        if isinstance(inference, FailedBatch) and says_memory(inference.error, inference.detail):
             detail = "inference at this batch was out of memory"
             return failed_training_block(Failure(FailureKind.SKIPPED, detail), shape)
         try:
@@ -149,7 +153,7 @@ class _TrainingSweep:
         """Takes a block, of this run or of a resumed one, as known."""
         if isinstance(block, TrainingRun):
             self.ran[size] = max(block.peak_bytes, block.validation.allocated_bytes)
-        elif block.error == FailureKind.OOM.value:
+        elif says_memory(block.error, block.detail):
             self.out_of_memory_at = min(size, self.out_of_memory_at or size)
 
     def _warn(self, size: int, measured: TrainingMeasurement) -> None:

@@ -1,17 +1,72 @@
-"""Imported first by every command: takes the command's folder off sys.path, where Python puts it first.
+"""Imported first by every command: takes the command's folder off sys.path, and says how a stop signal ends it.
 
 With train.py that folder is the checkout: `import models` in the user's own network would find ours. With scripts/ it
 holds a dozen modules that are nobody's to import. Nothing happens where a command is imported, not run.
 """
 
+import os
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from swinmr_profiling import CHECKOUT
+from swinmr_profiling.stop_signals import STOP_SIGNALS
 
-if CHECKOUT is not None:
-    _COMMANDS = (CHECKOUT, CHECKOUT / "scripts")
-    _RUN = getattr(sys.modules["__main__"], "__file__", None)
-    if _RUN is not None and Path(_RUN).resolve().parent in _COMMANDS:
-        # Wherever it stands: a PYTHONPATH that names the checkout must not bring it back.
-        sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in _COMMANDS]
+# That of every interrupted run: EXIT_PARTIAL of profiler.options.exit_codes, which is not imported yet.
+EXIT_INTERRUPTED = 4
+_HERE = Path(__file__).resolve().parent
+_RUN = getattr(sys.modules["__main__"], "__file__", None)
+_COMMANDS = () if CHECKOUT is None else (CHECKOUT, CHECKOUT / "scripts")
+_IS_RUN = _RUN is not None and (
+    _HERE in Path(_RUN).resolve().parents if CHECKOUT is None else Path(_RUN).resolve().parent in _COMMANDS
+)
+
+
+class Stopped(BaseException):
+    """A stop signal came where nothing had to be saved. No Exception: no handler of errors may swallow it."""
+
+
+def _end_now(number: int, frame: FrameType | None) -> NoReturn:
+    # Libraries are being imported, some of which swallow every exception: no file is open yet.
+    os.write(2, f"interrupted by {signal.Signals(number).name}\n".encode())
+    os._exit(EXIT_INTERRUPTED)
+
+
+def _raise(number: int, frame: FrameType | None) -> NoReturn:
+    if _is_importing(frame):
+        _end_now(number, frame)
+    raise Stopped(f"interrupted by {signal.Signals(number).name}")
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _handle(handler: Callable[[int, FrameType | None], NoReturn]) -> None:
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays as it is
+            signal.signal(number, handler)
+
+
+def run(main: Callable[[], int]) -> NoReturn:
+    """Runs a command and ends the process with its exit status; a stop signal that it leaves to us is one line."""
+    _handle(_raise)
+    try:
+        status = main()
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        status = EXIT_INTERRUPTED
+    sys.exit(status)
+
+
+if _IS_RUN:
+    _handle(_end_now)
+    # Wherever it stands: a PYTHONPATH that names the checkout must not bring it back.
+    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in _COMMANDS]

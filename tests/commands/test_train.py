@@ -48,7 +48,7 @@ def test_trains_to_the_end_and_says_what_it_did(write_config, tmp_path):
     assert "step 6 of 6" in again.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_signal_to_the_whole_group_saves_and_the_same_command_goes_on(write_config, tmp_path, number):
     """A terminal's Ctrl-C and torchrun's SIGTERM reach the loader processes too."""
     config = write_config({"training.total_steps": 100_000, "data.num_workers": 2})
@@ -201,12 +201,22 @@ def test_gpu_that_is_not_there(write_config, tmp_path):
     refused(run, "--device cuda")
 
 
-@pytest.mark.parametrize("command", ["train.py", "test.py", "validate_setup.py"])
-def test_a_device_that_is_none_is_refused_in_one_line(command, write_config, tmp_path):
-    run = run_command(command, "--config", write_config(), "--device", "gpu", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("command", "others"),
+    [
+        *((name, ("--config", "tiny.json")) for name in ("train.py", "test.py", "validate_setup.py")),
+        ("scripts/profile_model.py", ("--config", "tiny.json")),
+        ("scripts/generate_image.py", ("--model", "none", "--prompt", "a cat")),
+        ("scripts/check_on_gpu.py", ()),
+        ("scripts/benchmark_training.py", ()),
+    ],
+)
+def test_a_device_that_is_none_is_refused_in_one_line(command, others, write_config, tmp_path):
+    write_config()
+    run = run_command(command, *others, "--device", "gpu", cwd=tmp_path)
     assert run.returncode == 2
     assert "'gpu': one of auto, cpu, cuda" in run.stderr
-    assert "Traceback" not in run.stderr
+    assert len(run.stderr.splitlines()) == 1
 
 
 def test_a_run_folder_that_cannot_be_made_is_refused_in_one_line(write_config, tmp_path):

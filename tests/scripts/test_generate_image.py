@@ -146,3 +146,80 @@ def test_a_side_that_the_pipeline_refuses(functions, tiny_pipeline_folders, tmp_
             output_dir=tmp_path,
             **{**SETTINGS, "height": SIDE + 1},
         )
+
+
+@pytest.mark.parametrize(
+    ("index", "files", "named"),
+    [
+        ({"_class_name": ["my_pipeline", "Mine"]}, ["my_pipeline.py"], "_class_name"),
+        ({"_class_name": "Mine", "unet": ["my_unet", "Net"]}, ["unet/my_unet.py"], "unet/my_unet.py"),
+        ({"_class_name": "Mine", "unet": ["my_unet", "Net"]}, ["my_unet.py"], "my_unet.py"),
+        ({"_class_name": "Mine", "unet": ["my_unet", "Net"]}, ["my_unet/__init__.py"], "my_unet/__init__.py"),
+        ({"_class_name": "Mine", "unet": ["../elsewhere/my_unet", "Net"]}, [], "../elsewhere/my_unet"),
+        ({"_class_name": "Mine", "unet": ["os.path", "join"]}, [], "os.path"),
+        ({"_class_name": "Mine", "custom_pipeline": "pipeline.py"}, ["pipeline.py"], "custom_pipeline"),
+    ],
+)
+@pytest.mark.parametrize("command", ["generate", "measure"])
+def test_a_folder_that_names_code_is_refused_before_anything_of_it_runs(
+    tmp_path, index, files, named, command
+):
+    """By what the folder says, not by the release of diffusers that would load it."""
+    from swinmr_profiling.profiler.pipelines.errors import PipelineError
+    from swinmr_profiling.profiler.pipelines.live.generation import GenerationSettings, load_pipeline_object
+
+    (tmp_path / "model_index.json").write_text(json.dumps(index))
+    for name in files:
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"open({str(tmp_path / 'it_ran')!r}, 'w')\n")
+    if command == "generate":
+        with pytest.raises(PipelineError, match="names code") as refused:
+            load_pipeline_object(str(tmp_path), GenerationSettings("", device="cpu"))
+        assert named in str(refused.value)
+    else:
+        (tmp_path / "scheduler").mkdir()
+        run = run_command(
+            "scripts/profile_pipeline.py",
+            "--pipeline-dir",
+            tmp_path,
+            "--measure",
+            "--output",
+            "p.json",
+            cwd=tmp_path,
+        )
+        assert run.returncode == 2
+        assert len(run.stderr.splitlines()) == 1
+    assert not (tmp_path / "it_ran").exists()
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "[" * 100_000])
+def test_an_index_that_is_none_is_one_line(tmp_path, text):
+    from swinmr_profiling.profiler.pipelines.defined.folder_code import refuse_code
+    from swinmr_profiling.profiler.pipelines.errors import PipelineError
+
+    (tmp_path / "model_index.json").write_text(text)
+    with pytest.raises(PipelineError, match=r"model_index\.json") as refused:
+        refuse_code(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_fetched_is_looked_at_before_it_is_loaded(tmp_path, monkeypatch):
+    diffusers = pytest.importorskip("diffusers")
+    from swinmr_profiling.profiler.pipelines.errors import PipelineError
+    from swinmr_profiling.profiler.pipelines.live.generation import GenerationSettings, load_pipeline_object
+
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": ["my_pipeline", "Mine"]}))
+    monkeypatch.setattr(diffusers.DiffusionPipeline, "download", lambda *_, **__: str(tmp_path))
+    monkeypatch.setattr(
+        diffusers.DiffusionPipeline, "from_pretrained", lambda *_, **__: pytest.fail("loaded")
+    )
+    with pytest.raises(PipelineError, match="names code"):
+        load_pipeline_object("somebody/model", GenerationSettings("", device="cpu", allow_download=True))
+
+
+def test_two_models_of_one_name_write_two_images():
+    from swinmr_profiling.profiler.pipelines.live.generation import _file_names
+
+    names = _file_names(["a/sd15", "b/sd15", "a/sd15", "c/other"])
+    assert names == {"a/sd15": "sd15", "b/sd15": "sd15_2", "c/other": "other"}

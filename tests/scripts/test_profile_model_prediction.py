@@ -1,6 +1,8 @@
 """profile_model.py predicts the memory of training: the real command, from a config to a recommendation per card."""
 
+import json
 import math
+import os
 import sys
 
 import pytest
@@ -143,3 +145,34 @@ def test_the_known_cards_are_listed(profile_model):
     run = profile_model("--list-gpus")
     assert run.returncode == 0
     assert any(line.startswith("GeForce RTX 3090 ") and "8.6" in line for line in run.stdout.splitlines())
+
+
+def test_a_damaged_cache_of_traces_costs_a_line_each_and_no_prediction(profile_model, tiny_config, tmp_path):
+    """And --no-cache neither reads nor writes it; the prediction is the same each time."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    folder = tmp_path / "cache/swinmr-profiling/traces"
+
+    def predicted(*options):
+        run = profile_model(
+            "--config", tiny_config(), "--predict-only", "--gpu", "RTX 4090", "--batch-sizes", "1", *options,
+            env=environment,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr
+        profile = json.loads((tmp_path / "results/profile_results.json").read_text())
+        return run, profile["memory_model"]["settings"]
+
+    _, alone = predicted("--no-cache")
+    assert not folder.exists()
+    _, first = predicted()
+    files = sorted(folder.glob("*.npz"))
+    assert files
+    for file in files:
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    run, again = predicted()
+    assert "Traceback" not in run.stderr
+    told = [line for line in run.stderr.splitlines() if "holds no trace" in line]
+    assert {line.split()[1] for line in told} == {str(file) for file in files}
+    assert first == again == alone
+    before = {file: file.stat().st_mtime_ns for file in files}
+    predicted("--no-cache")
+    assert {file: file.stat().st_mtime_ns for file in folder.glob("*.npz")} == before

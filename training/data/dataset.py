@@ -22,7 +22,7 @@ from swinmr_profiling.training.degradation.masks import NOT_SWINMRS, SWINMR_KIND
 from swinmr_profiling.training.degradation.random_choice import name_seed
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.threads import one_thread
-from swinmr_profiling.training.volumes import Volume
+from swinmr_profiling.training.volumes import Volume, check_memory, read_slice
 
 # First numbers of seeds, so that no two uses of a seed share a sequence.
 MASK_STREAM, CROP_STREAM, VALIDATION_STREAM, FIXED_MASK_STREAM = 1, 2, 3, 5
@@ -32,12 +32,23 @@ class SampleKey(NamedTuple):
     """What a sample depends on, beside the data and the seeds: nothing else, in no process.
 
     So the same key gives the same sample in every worker, on every rank and after a resumption, and another
-    epoch another mask, crop and turn. `repeat` tells copies of a slice within one epoch apart.
+    epoch another mask, crop and turn. `repeat` tells copies of a slice within one epoch apart. `drawn_as`: the slice
+    whose mask, crop and turn it has, where it stands in for one that cannot be read.
     """
 
     epoch: int
     index: int
     repeat: int = 0
+    drawn_as: int | None = None
+
+    @property
+    def seed(self) -> list[int]:
+        """What its random numbers depend on."""
+        return [self.epoch, self.index if self.drawn_as is None else self.drawn_as, self.repeat]
+
+
+def _full_key(key: int | SampleKey) -> SampleKey:
+    return SampleKey(*key) if isinstance(key, tuple) else SampleKey(0, key)
 
 
 class Sample(TypedDict):
@@ -86,6 +97,7 @@ class ReconstructionDataset(Dataset):
         if len(self) == 0:
             raise DataError("the data has no slices")
         for volume in volumes:
+            check_memory(volume)
             self._check_sizes(volume)
 
     def __len__(self) -> int:
@@ -97,23 +109,23 @@ class ReconstructionDataset(Dataset):
 
     def degraded(self, key: int | SampleKey) -> tuple[DegradedSlice, np.ndarray]:
         """The whole slice behind a sample, before channels and patches, and the mask that sampled it."""
-        epoch, index, repeat = key if isinstance(key, tuple) else (0, key, 0)
-        if not 0 <= index < len(self):
-            raise IndexError(f"sample {index} of {len(self)}")
-        volume_index, slice_index = self.locate(index)
+        key = _full_key(key)
+        if not 0 <= key.index < len(self):
+            raise IndexError(f"sample {key.index} of {len(self)}")
+        volume_index, slice_index = self.locate(key.index)
         volume = self.volumes[volume_index]
-        raw = volume.read(slice_index)
-        check_slice(raw, self.name(index), self.normalisation)
-        rng = self._mask_rng(epoch, index, repeat)
+        raw = read_slice(volume, slice_index)
+        check_slice(raw, self.name(key.index), self.normalisation)
+        rng = self._mask_rng(key)
         mask = self._mask(volume, rng)
         noise_std = self.degradation.noise_std
         wants_phase = self.channels == 2
         return degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=wants_phase), mask
 
     def _sample(self, key: int | SampleKey) -> Sample:
-        epoch, index, repeat = key if isinstance(key, tuple) else (0, key, 0)
+        key = _full_key(key)
         degraded, mask = self.degraded(key)
-        name = self.name(index)
+        name = self.name(key.index)
         try:
             pair = torch.stack(
                 [to_channels(x, self.channels) for x in (degraded.zero_filled, degraded.target + 0j)]
@@ -121,16 +133,14 @@ class ReconstructionDataset(Dataset):
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
         if self.training:
-            pair = self._cut_and_turn(
-                pair, np.random.default_rng([CROP_STREAM, self.seed, epoch, index, repeat])
-            )
+            pair = self._cut_and_turn(pair, np.random.default_rng([CROP_STREAM, self.seed, *key.seed]))
         return Sample(
             input=pair[0],
             target=pair[1],
             offset=degraded.offset,
             scale=degraded.scale,
             sampled_fraction=float(mask.mean()),
-            index=index,
+            index=key.index,
             name=name,
         )
 
@@ -143,6 +153,11 @@ class ReconstructionDataset(Dataset):
         """ "volume, slice n" of a sample, for messages and results."""
         volume, position = self.locate(index)
         return f"{self.volumes[volume].name}, slice {position}"
+
+    def place(self, index: int) -> tuple[str, int]:
+        """(file, or the volume's name where it has none, slice within the volume) of a sample."""
+        volume, position = self.locate(index)
+        return str(getattr(self.volumes[volume], "file", self.volumes[volume].name)), position
 
     @property
     def image_sizes(self) -> list[tuple[int, int]]:
@@ -211,11 +226,11 @@ class ReconstructionDataset(Dataset):
                 f"{kspace_hw[0]} x {kspace_hw[1]}: use data of the mask's size, or a drawn mask"
             )
 
-    def _mask_rng(self, epoch: int, index: int, repeat: int) -> np.random.Generator:
+    def _mask_rng(self, key: SampleKey) -> np.random.Generator:
         if self.training:
-            seed = [MASK_STREAM, self.seed, self.degradation.seed, epoch, index, repeat]
+            seed = [MASK_STREAM, self.seed, self.degradation.seed, *key.seed]
         else:
-            seed = [VALIDATION_STREAM, self.degradation.seed, name_seed(self.name(index))]
+            seed = [VALIDATION_STREAM, self.degradation.seed, name_seed(self.name(key.index))]
         return np.random.default_rng(seed)
 
     def _mask(self, volume: Volume, rng: np.random.Generator) -> np.ndarray:

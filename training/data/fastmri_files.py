@@ -99,6 +99,7 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
             maps_shape = None if coil_maps is None else opened[coil_maps].shape
             shape, kind = kspace.shape, kspace.dtype.kind
             undersampled = target is None and "mask" in opened
+            stored_bytes = kspace.id.get_storage_size()
     except (OSError, RuntimeError) as error:
         text = first_line(error)
         advice = "copy or download it again" if "truncated" in text else "is it an HDF5 file?"
@@ -107,6 +108,10 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
         raise DataError(
             f"{file}: kspace has the shape {shape} and kind {kind!r}; expected complex, "
             "slices x H x W or slices x coils x H x W"
+        )
+    if stored_bytes == 0:
+        raise DataError(
+            f"{file}: declares kspace of {shape} and stores none of it: copy or download it again"
         )
     if undersampled:
         raise DataError(

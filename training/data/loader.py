@@ -12,7 +12,9 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.stop_signals import STOP_SIGNALS
 from swinmr_profiling.training.data.dataset import ReconstructionDataset, SampleKey, build_dataset
+from swinmr_profiling.training.data.skipping import SkippingDataset, collate
 from swinmr_profiling.training.data.sources import Split
 from swinmr_profiling.training.errors import DataError
 
@@ -107,6 +109,7 @@ def build_loader(
 
     Raises:
         DataError: for data that cannot be used, such as slices of several sizes in batches of more than one.
+            With data.on_error "skip" a training slice that cannot be read is none of it (`training.data.skipping`).
         ValueError: for a batch size of "auto" that nobody has resolved.
     """
     dataset = build_dataset(config, split) if dataset is None else dataset
@@ -122,8 +125,10 @@ def build_loader(
     else:
         batches = EvaluationBatches(dataset, batch_size, rank, world_size)
     workers = data.num_workers
+    skips = split == "train" and data.on_error == "skip"
     return DataLoader(
-        dataset,
+        SkippingDataset(dataset, data.max_skipped_samples) if skips else dataset,
+        collate_fn=collate if skips else None,
         batch_sampler=batches,
         num_workers=workers,
         prefetch_factor=data.prefetch_factor if workers else None,
@@ -139,13 +144,13 @@ def build_loader(
 def leave_signals_to_the_main_process(worker: int) -> None:
     """For loader processes: a stop signal reaches all processes of a run, but the main one decides when to end.
 
-    A loader that died of it would take the step under way with it, before it is saved. Ctrl-C and SIGHUP are
+    A loader that died of it would take the step under way with it, before it is saved. All but SIGTERM are
     ignored. SIGTERM is how the main process itself ends loaders that are left when it exits, and it waits for
     them: so SIGTERM counts when it comes from there, and not from torchrun or a batch system.
     """
-    for name in ("SIGINT", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in STOP_SIGNALS:
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
     # macOS does not say who sent a signal: there SIGTERM keeps its meaning.
     if hasattr(signal, "sigwaitinfo"):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

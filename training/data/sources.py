@@ -122,9 +122,13 @@ def _files_by_kind(folder: Path) -> dict[str, list[Path]]:
     for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            kind = None if name.startswith(".") else _kind_of(Path(parent, name))
+            file = Path(parent, name)
+            # A pipe or a device would be waited for; a broken link is told by its reader.
+            if name.startswith(".") or (file.exists() and not file.is_file()):
+                continue
+            kind = _kind_of(file)
             if kind is not None:
-                found.setdefault(kind, []).append(Path(parent, name))
+                found.setdefault(kind, []).append(file)
     return {kind: sorted(files) for kind, files in sorted(found.items())}
 
 

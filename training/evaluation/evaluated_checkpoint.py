@@ -11,6 +11,7 @@ from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.checkpoints import WRAPPERS, load_weights
+from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.training.run.checkpoints import BEST, FORMAT, LAST, CheckpointError
 from swinmr_profiling.training.run.run_folders import run_folders
 
@@ -49,17 +50,24 @@ def load_evaluated(module: nn.Module, file: Path, config: ExperimentConfig) -> d
         "sha256": file_sha256(file),
         "format": FORMAT if ours else "published weights",
         "weights": weights,
-        "step": content["step"] if ours else None,
+        "step": _step(content, file) if ours else None,
         "differences": _differences(content.get("config"), config) if ours else [],
     }
 
 
-def _differences(trained: dict[str, Any] | None, config: ExperimentConfig) -> list[str]:
+def _step(content: dict[str, Any], file: Path) -> int:
+    step = content.get("step")
+    if not isinstance(step, int) or step < 0:
+        raise ModelError(f"{file}: is damaged: its step is {step!r:.60}")
+    return step
+
+
+def _differences(trained: Any, config: ExperimentConfig) -> list[str]:
     """Where the data of training is prepared in another way than the test's: worth a line, never an error."""
-    if trained is None:
-        return ["the checkpoint does not say how its data was prepared"]
     now = config.model_dump(mode="json")["data"]
-    then = trained["data"]
+    then = trained.get("data") if isinstance(trained, dict) else None
+    if not isinstance(then, dict) or not isinstance(then.get("degradation"), dict):
+        return ["the checkpoint does not say how its data was prepared"]
     lines = []
     for key in ("normalisation", "source"):
         if then.get(key) != now[key]:

@@ -45,7 +45,7 @@ def summary_lines(summary: dict[str, Any], shown: list[str]) -> Iterator[str]:
     if latency is not None:
         shape = " x ".join(map(str, latency["input_shape"]))
         yield (
-            f"latency: median {latency['median_ms']:.1f} ms for {shape} on {summary['environment']['device']}, "
+            f"latency: median {latency['median_ms']:.4g} ms for {shape} on {summary['environment']['device']}, "
             f"{latency['num_runs']} runs after {latency['warmup_runs']} of warm-up"
         )
     if summary["pictures"]["reason"] is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import statistics
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.configs.atomic_files import replacing, write_text
+from swinmr_profiling.configs.atomic_files import table_text, write_text
 from swinmr_profiling.training.evaluation.evaluation import IMAGE_METRICS, Measured
 from swinmr_profiling.training.run.run_log import finite_or_none
 
@@ -29,19 +28,16 @@ def write_slices(slices: Sequence[Measured], file: Path, perceptual: str | None)
     header += [name for metric in metrics for name in (metric, f"zero_filled_{metric}")]
     with_spread = any(one.spread is not None for one in slices)
     header += SPREAD_COLUMNS if with_spread else []
-    # The name of a volume is its file's, which may be no valid text.
-    form = dict(newline="", encoding="utf-8", errors="backslashreplace")
-    with replacing(file) as temporary, temporary.open("w", **form) as stream:
-        writer = csv.writer(stream)
-        writer.writerow(header)
-        for one in slices:
-            row: list[Any] = [one.volume, one.slice, *one.image_hw, one.sampled_fraction, one.data_range]
-            for metric in metrics:
-                row += [
-                    finite_or_none(values.get(metric, float("nan")))
-                    for values in (one.reconstruction, one.zero_filled)
-                ]
-            writer.writerow(row + (_spread(one) if with_spread else []))
+    rows = []
+    for one in slices:
+        row: list[Any] = [one.volume, one.slice, *one.image_hw, one.sampled_fraction, one.data_range]
+        for metric in metrics:
+            row += [
+                finite_or_none(values.get(metric, float("nan")))
+                for values in (one.reconstruction, one.zero_filled)
+            ]
+        rows.append(row + (_spread(one) if with_spread else []))
+    write_text(file, table_text(header, rows))
 
 
 def _spread(one: Measured) -> list[Any]:

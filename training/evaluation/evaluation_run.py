@@ -17,6 +17,8 @@ from tqdm import tqdm
 
 from swinmr_profiling.configs import ExperimentConfig, LoadedConfig
 from swinmr_profiling.configs.atomic_files import check_writable
+from swinmr_profiling.configs.output_claims import claim_free_folder
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.training.data.dataset import build_dataset
 from swinmr_profiling.training.data.loader import build_loader
@@ -109,6 +111,10 @@ def run_evaluation(
     folder = evaluation_folder(config, request)
     for name in (SUMMARY_NAME, SLICES_NAME, PICTURES_NAME):
         check_writable(folder / name, "--output" if request.output else "the evaluation")
+    asked = folder
+    folder, held = claim_free_folder(asked, SUMMARY_NAME)
+    if folder != asked:
+        complain(f"warning: another run is writing {asked}: this one writes {folder}")
     network = module.to(request.device).eval()
     precision = autocast_dtype(config, request.device.type)
     options = EvaluationOptions(
@@ -160,6 +166,7 @@ def run_evaluation(
         },
     }
     _write(summary, result, choice, folder)
+    held.release()
     return summary, folder
 
 

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from swinmr_profiling.configs.atomic_files import check_writable, reason, replacing
+from swinmr_profiling.models.checkpoints import NoFileError, refuse_pipes
 from swinmr_profiling.models.swin.official_state_dict import official_state_dict, without_computed
 from swinmr_profiling.training.errors import first_line
 from swinmr_profiling.training.step.training_step import TrainingState
@@ -30,6 +31,8 @@ FORMAT = "swinmr-profiling training checkpoint"
 VERSION = 1
 LAST, BEST = "last.pth", "best.pth"
 STEP_PATTERN, STEP_NAME = "step_*.pth", "step_{step:09d}.pth"
+# A state with weights that are no numbers is kept to be looked at; no run goes on from it.
+NON_FINITE_PATTERN, NON_FINITE_NAME = "nonfinite_step_*.pth", "nonfinite_step_{step:09d}.pth"
 
 
 class CheckpointError(ValueError):
@@ -124,15 +127,17 @@ def _restore_optimizer(state: TrainingState, content: dict[str, Any], file: Path
 def check_architecture(module: nn.Module, content: dict[str, Any], file: Path) -> None:
     """Raises CheckpointError, naming the first weights that differ, for a checkpoint of another architecture."""
     ours = module.state_dict()
-    theirs = without_computed(content["params"], ours)
-    differs = [f"misses {key}" for key in ours if key not in theirs]
-    differs += [f"has {key}" for key in theirs if key not in ours]
-    differs += [
-        f"{key} is {tuple(theirs[key].shape)}, the network's {tuple(ours[key].shape)}"
-        for key in ours
-        if key in theirs and ours[key].shape != theirs[key].shape
-    ]
-    if differs:
+    for weights in filter(None, (content["params"], content["params_ema"])):
+        theirs = without_computed(weights, ours)
+        differs = [f"misses {key}" for key in ours if key not in theirs]
+        differs += [f"has {key}" for key in theirs if key not in ours]
+        differs += [
+            f"{key} is {tuple(theirs[key].shape)}, the network's {tuple(ours[key].shape)}"
+            for key in ours
+            if key in theirs and ours[key].shape != theirs[key].shape
+        ]
+        if not differs:
+            continue
         more = f" and {len(differs) - 3} more" if len(differs) > 3 else ""
         raise CheckpointError(f"{file} is of another architecture: {', '.join(differs[:3])}{more}")
 
@@ -154,6 +159,7 @@ def write_checkpoint(content: dict[str, Any], file: Path) -> None:
 def read_checkpoint(file: Path) -> dict[str, Any]:
     """Reads and checks a checkpoint of this project. Raises CheckpointError; nothing in the file is executed."""
     try:
+        refuse_pipes(file)
         with zipfile.ZipFile(file) as archive:
             damaged = archive.testzip()
         if damaged is not None:
@@ -163,6 +169,8 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file}: no such checkpoint") from error
     except CheckpointError:
         raise
+    except NoFileError as error:
+        raise CheckpointError(f"{file} {error}") from error
     except Exception as error:  # zipfile, zlib, pickle and torch each have their own words for a bad file
         raise CheckpointError(f"{file} cannot be read: {first_line(error)}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -170,8 +178,8 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
             f"{file} is no training checkpoint of this project: to start from its weights set "
             "training.initial_weights"
         )
-    if content["version"] != VERSION:
-        raise CheckpointError(f"{file} has version {content['version']}, this code reads {VERSION}")
+    if content.get("version") != VERSION:
+        raise CheckpointError(f"{file} has version {content.get('version')}, this code reads {VERSION}")
     return content
 
 
@@ -199,8 +207,14 @@ class CheckpointFolder:
         file = self.folder / STEP_NAME.format(step=content["step"])
         write_checkpoint(content, file)
         self._point_last_at(file)
-        for old in self._by_step()[self.keep :]:
+        for old in [file for file in self._by_step() if file.is_file()][self.keep :]:
             old.unlink(missing_ok=True)
+        return file
+
+    def save_aside(self, content: dict[str, Any]) -> Path:
+        """Writes a state that no run may go on from; `last.pth` and the others stay as they are."""
+        file = self.folder / NON_FINITE_NAME.format(step=content["step"])
+        write_checkpoint(content, file)
         return file
 
     def save_best(self, content: dict[str, Any], *, is_first: bool = False) -> None:
@@ -255,7 +269,8 @@ class CheckpointFolder:
         return not self._all()
 
     def _all(self) -> list[Path]:
-        return [file for file in (self.folder / LAST, self.folder / BEST) if file.exists()] + self._by_step()
+        named = [file for file in (self.folder / LAST, self.folder / BEST) if file.exists()]
+        return named + self._by_step() + sorted(self.folder.glob(NON_FINITE_PATTERN))
 
     def _by_step(self) -> list[Path]:
         return sorted(self.folder.glob(STEP_PATTERN), reverse=True)

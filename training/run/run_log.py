@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from swinmr_profiling.training.optional_packages import require
 
-LOG_NAME = "log.jsonl"
+LOG_NAME, EVENT_FILES = "log.jsonl", "events.out.tfevents.*"
 
 
 def finite_or_none(value: Any) -> Any:
@@ -19,15 +21,31 @@ def finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _set_aside(folder: Path) -> None:
+    files = [file for pattern in (LOG_NAME, EVENT_FILES) for file in folder.glob(pattern)]
+    if files:
+        numbers = itertools.count(1)
+        aside = next(path for n in numbers if not (path := folder / f"before_restart_{n}").exists())
+        aside.mkdir()
+        for file in files:
+            os.replace(file, aside / file.name)
+
+
 class RunLog:
     """Appends to `log.jsonl` and, where asked, to TensorBoard. Each record names its kind and step."""
 
-    def __init__(self, folder: Path, *, tensorboard: bool, images: bool, first_step: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *, tensorboard: bool, images: bool, first_step: int = 0, anew: bool = False
+    ) -> None:
         """first_step: a resumed run's; TensorBoard hides what an interrupted run wrote beyond it.
+
+        anew: what an earlier run wrote is moved into a folder `before_restart_N`, because its steps are others.
 
         Raises DataError when TensorBoard is asked for and not installed, OSError for a folder that cannot be made.
         """
         folder.mkdir(parents=True, exist_ok=True)
+        if anew:
+            _set_aside(folder)
         self._file = (folder / LOG_NAME).open("a", encoding="utf-8")
         self._images = images
         self._writer = None

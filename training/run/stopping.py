@@ -12,9 +12,9 @@ from types import FrameType
 from typing import Any
 
 from swinmr_profiling.configs.training_sections import EarlyStoppingSection
+from swinmr_profiling.stop_signals import STOP_SIGNALS
 from swinmr_profiling.training.validation.validation import HIGHER_IS_BETTER
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # What a shell reports for a process that ended by Ctrl-C.
 EXIT_SECOND_INTERRUPT = 130
 
@@ -65,7 +65,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Ctrl-C, SIGTERM and SIGHUP ask for a stop after the step; a second Ctrl-C ends the process at once."""
+    """The stop signals ask for a stop after the step; a second Ctrl-C ends the process at once."""
     request = StopRequest()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -74,7 +74,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
         request.signal_name = signal.Signals(number).name
 
     previous = {}
-    for number in SIGNALS:
+    for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             previous[number] = signal.signal(number, handle)
     try:

@@ -32,6 +32,14 @@ class NonFiniteLossError(ArithmeticError):
         super().__init__(f"the loss of step {step} is not finite ({shown}); samples: {', '.join(names)}")
 
 
+class NonFiniteGradientError(ArithmeticError):
+    """A gradient of a step is NaN or infinite though its losses are not. The weights are untouched."""
+
+    def __init__(self, step: int, names: list[str]) -> None:
+        self.step, self.names = step, names
+        super().__init__(f"the gradient of step {step} is not finite; samples: {', '.join(names)}")
+
+
 @dataclass(frozen=True)
 class MicroBatch:
     """What one forward and backward takes, on the device of the network.

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.distributed import World
+from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.step.losses import first_tensor
 from swinmr_profiling.training.step.training_step import MicroBatch, StepSettings
 from swinmr_profiling.training.validation.metrics import (
@@ -115,7 +116,7 @@ def validate(
 ) -> ValidationResult:
     """Runs the network over the loader in evaluation mode; its training flag is given back.
 
-    result_of: `direct_result`, or what a denoiser has instead of it.
+    result_of: `direct_result`, or what a denoiser has instead of it. Raises DataError, in every process.
     """
     dataset: ReconstructionDataset = loader.dataset
     slices = Counter(str(dataset.locate(index)[0]) for index in range(len(dataset)))
@@ -124,6 +125,7 @@ def validate(
     losses: list[float] = []
     fractions: list[float] = []
     example = None
+    failure: str | None = None
     was_training = network.training
     network.eval()
     try:
@@ -145,8 +147,13 @@ def validate(
                 if example is None and got is not None and world.is_first:
                     example = torch.stack([x[0] for x in (zero_filled, got, target)])
                     example = example / example[2].max().clamp_min(torch.finfo(torch.float32).tiny)
+    except DataError as error:
+        failure = str(error)
     finally:
         network.train(was_training)
+    for text in world.gather(failure):
+        if text is not None:
+            raise DataError(text)
     # Volumes that an accumulator still holds open are closed before they travel.
     outputs.result()
     inputs.result()

@@ -20,6 +20,7 @@ from swinmr_profiling.profiler.pipelines.defined.definition import (
     list_pipelines,
     load_pipeline,
 )
+from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 DENOISERS = ("transformer", "unet")
@@ -37,10 +38,10 @@ def read_pipeline_folder(folder: Path) -> PipelineDefinition:
     """
     if not folder.is_dir():
         raise PipelineError(f"{folder}: no such folder")
-    index = _read_json(folder / "model_index.json", "a pipeline folder has one")
+    index = _read_json(folder / INDEX_NAME, "a pipeline folder has one")
     pipeline_class = index.get("_class_name")
     if not isinstance(pipeline_class, str):
-        raise PipelineError(f"{folder / 'model_index.json'}: _class_name does not name a pipeline class")
+        raise PipelineError(f"{folder / INDEX_NAME}: _class_name does not name a pipeline class")
     components = {
         name: tuple(entry)
         for name, entry in index.items()

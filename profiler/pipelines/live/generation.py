@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import re
 import secrets
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -17,7 +17,10 @@ import torch
 from tqdm import tqdm
 
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, replacing, write_text
+from swinmr_profiling.configs.output_claims import claim_free_folder
+from swinmr_profiling.configs.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS, resolve_device
+from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME, refuse_code
 from swinmr_profiling.profiler.pipelines.defined.libraries import require_library
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.live.compute import create_profiler
@@ -63,13 +66,18 @@ def load_pipeline_object(model_id: str, settings: GenerationSettings) -> Any:
     kind = require_library("diffusers").DiffusionPipeline
     dtype = PRECISIONS[settings.precision] if settings.precision else None
     try:
+        # What was fetched is looked at before anything of it is loaded.
+        folder = Path(model_id) if Path(model_id).is_dir() else Path(kind.download(model_id))
+        refuse_code(folder)
         pipe = kind.from_pretrained(
-            model_id,
+            str(folder),
             torch_dtype=dtype,
             local_files_only=not settings.allow_download,
-            **_left_out(Path(model_id)),
+            **_left_out(folder),
         )
         return pipe.to(resolve_device(settings.device))
+    except PipelineError:
+        raise
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
         raise PipelineError(
@@ -79,8 +87,7 @@ def load_pipeline_object(model_id: str, settings: GenerationSettings) -> Any:
 
 def _left_out(folder: Path) -> dict[str, None]:
     """Components that a folder was saved without: diffusers wants to be told so again."""
-    file = folder / "model_index.json"
-    index = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    index = json.loads((folder / INDEX_NAME).read_text(encoding="utf-8"))
     return {name: None for name, entry in index.items() if entry == [None, None]}
 
 
@@ -90,6 +97,7 @@ def generate_image(
     *,
     pipe: Any = None,
     output_dir: str | Path | None = None,
+    name: str | None = None,
     on_profile: OnProfile | None = None,
     **settings: Any,
 ) -> tuple[Any, str, int, dict[str, Any] | None]:
@@ -98,7 +106,7 @@ def generate_image(
     Args:
         model_id: a local pipeline folder.
         pipe: the pipeline, where it is loaded already.
-        output_dir: of the PNG; outputs/<timestamp> by default.
+        output_dir: of the PNG; outputs/<timestamp> by default. name: begins its file's name; the model's by default.
         on_profile: called with the model's name and its profile.
         **settings: fields of GenerationSettings (height, width, num_inference_steps, guidance_scale, seed,
             enable_profiling, negative_prompt, device, precision, allow_download).
@@ -113,7 +121,7 @@ def generate_image(
     wanted = GenerationSettings(prompt, **settings)
     seed = secrets.randbelow(MAX_SEED) if wanted.seed is None else wanted.seed
     folder = Path(output_dir) if output_dir is not None else OUTPUTS / _timestamp()
-    name = model_name(model_id)
+    name = model_name(model_id) if name is None else name
     file = folder / f"{name}_seed{seed}.png"
     check_writable(file, "the image")
     if pipe is None:
@@ -162,15 +170,20 @@ def generate_images_sequential(
     wanted = GenerationSettings(prompt, **settings)
     folder = Path(output_dir) if output_dir is not None else OUTPUTS / _timestamp()
     check_writable(folder / CONFIG_NAME, "the list of images")
+    asked = folder
+    folder, held = claim_free_folder(asked, CONFIG_NAME)
+    if folder != asked:
+        complain(f"warning: another run is writing {asked}: this one writes {folder}")
     started = datetime.now().isoformat(timespec="seconds")
     entries: list[dict[str, Any]] = []
     images: list[Any] = []
+    names = _file_names(model_ids)
     for model_id in tqdm(model_ids, unit="model", disable=None, leave=False):
-        entry = {"model_id": model_id, "model_name": model_name(model_id)}
+        entry = {"model_id": model_id, "model_name": names[model_id]}
         image = None
         try:
             image, file, seed, profile = generate_image(
-                model_id, prompt, output_dir=folder, on_profile=on_profile, **settings
+                model_id, prompt, output_dir=folder, name=names[model_id], on_profile=on_profile, **settings
             )
             entry |= {"status": "done", "image_path": file, "seed": seed, "compute_profile": profile}
         except Exception as error:
@@ -179,12 +192,25 @@ def generate_images_sequential(
             if not isinstance(error, (PipelineError, OutputError)):
                 reason = f"{type(error).__name__}: {reason}"
             entry |= {"status": "failed", "error": reason, "image_path": None, "compute_profile": None}
-            print(f"error: {model_id}: {reason}", file=sys.stderr)
+            complain(f"error: {model_id}: {reason}")
         entries.append(entry)
         images.append(image)
         content = {"timestamp": started, "prompt": prompt, "settings": asdict(wanted), "models": entries}
         write_text(folder / CONFIG_NAME, to_text(content))
+    held.release()
     return [{**entry, "image": image} for entry, image in zip(entries, images, strict=True)]
+
+
+def _file_names(model_ids: Sequence[str]) -> dict[str, str]:
+    """A file name for each model; numbered where two have one name, so that no image replaces another."""
+    names: dict[str, str] = {}
+    for model_id in model_ids:
+        name = plain = model_name(model_id)
+        numbers = itertools.count(2)
+        while model_id not in names and name in names.values():
+            name = f"{plain}_{next(numbers)}"
+        names.setdefault(model_id, name)
+    return names
 
 
 def model_name(model_id: str) -> str:

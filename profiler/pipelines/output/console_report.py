@@ -14,6 +14,7 @@ from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     cheapest_first,
 )
 from swinmr_profiling.profiler.pipelines.output.figures import flops_text, gib, macs_text, parameters_text
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.console.terminal import Console
 
 GUIDANCE_WORDS = {
@@ -57,12 +58,14 @@ def print_cost(console: Console, pipeline: CostedPipeline) -> None:
     if request.batch > 1:
         console.line(f"Per image: {macs_text(cost.macs / request.batch)}")
     kinds = ", ".join(
-        f"{kind} {macs / TERA:.2f} ({macs / cost.macs:.1%})" for kind, macs in cost.by_kind.items() if macs
+        f"{kind} {figure(macs / TERA)} ({macs / cost.macs:.1%})"
+        for kind, macs in cost.by_kind.items()
+        if macs
     )
     console.line(f"Of these TMACs: {kinds}")
     peak = cost.activation_peak
     console.line(
-        f"Memory, predicted: {gib(cost.weight_bytes):.2f} GiB weights, "
+        f"Memory, predicted: {figure(gib(cost.weight_bytes))} GiB weights, "
         f"{peak.activation_peak_bytes / MIB:,.0f} MiB activations at their peak ({peak.name})"
     )
     for note in cost.notes:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 
+from swinmr_profiling.configs.atomic_files import table_text
 from swinmr_profiling.profiler.pipelines.defined.cost_records import CostedPipeline, FailedPipeline
 from swinmr_profiling.profiler.pipelines.output.record import pipeline_record
 
@@ -32,8 +31,6 @@ KIND_COLUMNS = ("attention", "convolution", "linear")
 
 def csv_text(pipelines: Iterable[CostedPipeline | FailedPipeline]) -> str:
     """The table as text; pipelines that failed have no line."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
     header = [
         *RUN_COLUMNS,
         "height",
@@ -41,11 +38,11 @@ def csv_text(pipelines: Iterable[CostedPipeline | FailedPipeline]) -> str:
         *COMPONENT_COLUMNS,
         *(f"{kind}_macs_per_call" for kind in KIND_COLUMNS),
     ]
-    writer.writerow(header)
+    rows = []
     for record in map(pipeline_record, pipelines):
         for part in record.get("components", ()):
             row = [record[key] for key in RUN_COLUMNS] + record["input_shape"][2:]
             row += [part[key] for key in COMPONENT_COLUMNS]
             row += [part["by_kind_per_call"][kind] for kind in KIND_COLUMNS]
-            writer.writerow(row)
-    return stream.getvalue()
+            rows.append(row)
+    return table_text(header, rows)

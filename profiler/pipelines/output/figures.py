@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from swinmr_profiling.profiler.record.units import figure
+
 SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"))
 
 
@@ -9,7 +11,7 @@ def scaled(value: float, unit: str) -> str:
     """1234567890, "MACs" -> "1.23 GMACs"."""
     for size, prefix in SCALES:
         if abs(value) >= size:
-            return f"{value / size:.2f} {prefix}{unit}"
+            return f"{figure(value / size)} {prefix}{unit}"
     return f"{value:.0f} {unit}"
 
 
@@ -27,13 +29,13 @@ def parameters_text(count: int) -> str:
     """865910724 -> "865.91M"."""
     for size, prefix in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
         if count >= size:
-            return f"{count / size:.2f}{prefix}"
+            return f"{figure(count / size)}{prefix}"
     return str(count)
 
 
 def seconds_text(seconds: float | None) -> str | None:
     """12.34 -> "12.34s"."""
-    return None if seconds is None else f"{seconds:.2f}s"
+    return None if seconds is None else f"{figure(seconds)}s"
 
 
 def gib(size: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from swinmr_profiling.profiler.pipelines.output.figures import macs_text
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.console.terminal import Console
 
 
@@ -32,7 +33,7 @@ def print_image_profile(console: Console, name: str, profile: dict[str, Any]) ->
         console.line(f"   {label + ':':<15}{text}")
     for part in profile.get("components_measured", ()):
         if part["calls"]:
-            text = f"{part['calls']} calls, {macs_text(part['macs'])}, {part['seconds']:.2f}s"
+            text = f"{part['calls']} calls, {macs_text(part['macs'])}, {figure(part['seconds'])}s"
             console.line(f"   {part['name'] + ':':<15}{text}")
     for reason in profile.get("incomplete", {}).values():
         console.line(f"   incomplete: {reason}")

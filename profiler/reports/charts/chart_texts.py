@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.views import words
 from swinmr_profiling.profiler.reports.views.memory_view import MemoryBar, MemoryLine, parts_of
 from swinmr_profiling.profiler.reports.views.size_view import SizeView
@@ -20,7 +21,7 @@ def interval(size: SizeView) -> str:
     if size.ci95_median_ms is None:
         return "none (too few runs)"
     low, high = size.ci95_median_ms
-    return f"{low:,.2f} to {high:,.2f} ms"
+    return f"{figure(low)} to {figure(high)} ms"
 
 
 def runs(size: SizeView) -> str:
@@ -129,7 +130,7 @@ def training_table(sizes: Sequence[SizeView]) -> Table | None:
                 words.mebibytes(one.process_bytes),
                 _span(one.live_interval_bytes),
                 _span(one.reserved_interval_bytes),
-                "-" if one.images_per_second is None else f"{one.images_per_second:,.2f}",
+                "-" if one.images_per_second is None else f"{figure(one.images_per_second)}",
                 words.count(one.steps_run),
             )
         )

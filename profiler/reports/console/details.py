@@ -7,6 +7,7 @@ import textwrap
 from swinmr_profiling.profiler.record.least_runs import least_runs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import LoadedProfile
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.console.terminal import WIDTH, Console
 from swinmr_profiling.profiler.reports.views import words
 from swinmr_profiling.profiler.reports.views.view import view_of
@@ -53,4 +54,4 @@ def print_details(console: Console, profile: Profile) -> None:
 
 
 def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
+    return "-" if value is None else f"{figure(value)}"

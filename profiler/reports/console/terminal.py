@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
+from swinmr_profiling.configs.standard_streams import complain, printable
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
     CrossCheck,
@@ -30,7 +31,7 @@ from swinmr_profiling.profiler.record.blocks.batch import (
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
-from swinmr_profiling.profiler.record.units import MIB
+from swinmr_profiling.profiler.record.units import MIB, figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.views import words
 
@@ -75,11 +76,11 @@ class Console:
         self.failed = False  # part of the report was lost, on a full disk for example
 
     def line(self, text: str = "") -> None:
-        for part in wrapped(text, self.width):
+        for part in wrapped(printable(text), self.width):
             self._write(part)
 
     def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
-        first, *rest = wrapped(f"{' ' * indent}{mark} {text}", self.width)
+        first, *rest = wrapped(printable(f"{' ' * indent}{mark} {text}"), self.width)
         if self.coloured:
             first = first.replace(mark, f"{colour}{mark}{RESET}", 1)
         for part in (first, *rest):
@@ -138,14 +139,14 @@ class QuietConsole(Console):
 
     def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
         if mark != "✓":
-            print(f"{mark} {text}", file=sys.stderr)
+            complain(f"{mark} {text}")
 
 
 def milliseconds(timing: Timing) -> str:
     """Mean and deviation, or the number of runs where one run has no deviation."""
     if timing.std_ms is None:
-        return f"{timing.mean_ms:,.2f} ms (n={timing.num_runs})"
-    return f"{timing.mean_ms:,.2f} ± {timing.std_ms:,.2f} ms (n={timing.num_runs})"
+        return f"{figure(timing.mean_ms)} ms (n={timing.num_runs})"
+    return f"{figure(timing.mean_ms)} ± {figure(timing.std_ms)} ms (n={timing.num_runs})"
 
 
 def memory_name(memory: Memory) -> str:
@@ -168,10 +169,10 @@ def print_configuration(console: Console, config: RunConfig) -> None:
 def print_parameters(console: Console, architecture: Architecture) -> None:
     console.good(f"Total parameters: {architecture.total_parameters:,}")
     console.good(f"Trainable parameters: {architecture.trainable_parameters:,}")
-    console.good(f"Model size: {architecture.model_size_mb:.2f} MB")
+    console.good(f"Model size: {figure(architecture.model_size_mb)} MB")
     if architecture.buffer_bytes:
         elements, size = architecture.buffer_elements, architecture.buffer_bytes / MIB
-        console.good(f"Buffers: {elements:,} elements, {size:.2f} MB (not parameters)")
+        console.good(f"Buffers: {elements:,} elements, {figure(size)} MB (not parameters)")
     for name, count in architecture.parameters_by_module.items():
         if count:
             console.line(f"      {name}: {count:,}")
@@ -184,7 +185,7 @@ def print_reconstruction(console: Console, architecture: Architecture) -> None:
         return
     guided = f" x 2 (guidance {block.guidance:g})" if block.calls_per_step == 2 else ""
     made_of = f"{block.sampling_steps} steps of {block.sampler}{guided}, {block.denoiser_calls} calls"
-    cost = "" if block.gmacs is None else f": {block.gmacs:,.2f} GMACs, {block.gflops:,.2f} GFLOPs"
+    cost = "" if block.gmacs is None else f": {figure(block.gmacs)} GMACs, {figure(block.gflops)} GFLOPs"
     console.good(f"One reconstruction: {made_of}{cost}")
     if guided:
         console.note(GUIDED)
@@ -215,9 +216,9 @@ def print_single_image(console: Console, block: Batch) -> None:
         return
     timing, memory = block.timing, block.memory
     console.good(f"Mean time: {milliseconds(timing)}")
-    console.good(f"Median time: {timing.median_ms:,.2f} ms")
-    console.good(f"Min/Max: {timing.min_ms:,.2f} / {timing.max_ms:,.2f} ms")
-    console.good(f"{memory_name(memory)} (peak): {memory.peak_mb:,.2f} MB")
+    console.good(f"Median time: {figure(timing.median_ms)} ms")
+    console.good(f"Min/Max: {figure(timing.min_ms)} / {figure(timing.max_ms)} ms")
+    console.good(f"{memory_name(memory)} (peak): {figure(memory.peak_mb)} MB")
     print_notes(console, timing, indent=4)
 
 
@@ -227,14 +228,14 @@ def print_batch(console: Console, block: Batch) -> None:
         return
     timing, memory = block.timing, block.memory
     console.good(f"Inference time: {milliseconds(timing)}", indent=4)
-    console.good(f"Throughput: {timing.images_per_second:,.2f} images/sec", indent=4)
-    console.good(f"{memory_name(memory)}: {memory.peak_mb:,.2f} MB (peak)", indent=4)
+    console.good(f"Throughput: {figure(timing.images_per_second)} images/sec", indent=4)
+    console.good(f"{memory_name(memory)}: {figure(memory.peak_mb)} MB (peak)", indent=4)
     # A resumed profile of an earlier version knows of no noise.
     within = memory.activation_within_noise and memory.noise_bytes is not None
-    noise = f" (within the noise of {memory.noise_bytes / MIB:,.2f} MB)" if within else ""
-    console.good(f"Activation memory: {memory.activation_mb:,.2f} MB{noise}", indent=4)
+    noise = f" (within the noise of {figure(memory.noise_bytes / MIB)} MB)" if within else ""
+    console.good(f"Activation memory: {figure(memory.activation_mb)} MB{noise}", indent=4)
     if memory.peak_reserved_mb is not None:
-        console.good(f"Reserved by the allocator: {memory.peak_reserved_mb:,.2f} MB (peak)", indent=4)
+        console.good(f"Reserved by the allocator: {figure(memory.peak_reserved_mb)} MB (peak)", indent=4)
     print_notes(console, timing, indent=6)
 
 
@@ -265,7 +266,7 @@ def print_summary(console: Console, profile: Profile) -> None:
         console.line()
         console.line("Model Architecture:")
         parameters, size = architecture.total_parameters, architecture.model_size_mb
-        console.line(f"  - Parameters: {parameters:,} ({size:.2f} MB)")
+        console.line(f"  - Parameters: {parameters:,} ({figure(size)} MB)")
         if architecture.macs is not None and architecture.flops is not None:
             macs = words.in_unit(architecture.macs, "MACs")
             console.line(f"  - {words.in_unit(architecture.flops, 'FLOPs')} ({macs})")
@@ -275,7 +276,7 @@ def print_summary(console: Console, profile: Profile) -> None:
         console.line()
         console.line("Single Image Performance:")
         console.line(f"  - Inference time: {milliseconds(single.timing)}")
-        console.line(f"  - Throughput: {single.timing.images_per_second:,.2f} images/sec")
+        console.line(f"  - Throughput: {figure(single.timing.images_per_second)} images/sec")
     if profile.batch_profiling:
         console.line()
         console.line("Batch Size Recommendations:")
@@ -291,9 +292,9 @@ def print_summary(console: Console, profile: Profile) -> None:
 def _reconstruction_line(block: Reconstruction) -> str:
     parts = [f"{block.denoiser_calls} calls"]
     if block.gmacs is not None:
-        parts.append(f"{block.gflops:,.2f} GFLOPs")
+        parts.append(f"{figure(block.gflops)} GFLOPs")
     if block.latency_ms is not None:
-        parts.append(f"about {block.latency_ms / 1000:,.2f} s (calls x time of one image)")
+        parts.append(f"about {figure(block.latency_ms / 1000)} s (calls x time of one image)")
     return ", ".join(parts)
 
 
@@ -302,5 +303,5 @@ def _summary_line(block: Batch, codes: list[str]) -> str:
         return f"{block.error} ({block.detail})"
     timing, memory = block.timing, block.memory
     name = "GPU memory" if "CUDA" in memory.kind else "process memory"
-    text = f"{timing.images_per_second:,.2f} img/s, {memory.peak_mb:,.0f} MB {name}"
+    text = f"{figure(timing.images_per_second)} img/s, {memory.peak_mb:,.0f} MB {name}"
     return f"{text} (! {', '.join(codes)}: see above)" if codes else text

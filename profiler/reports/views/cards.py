@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.views import words
 from swinmr_profiling.profiler.reports.views.view import OURS, ProfileView
 
@@ -63,7 +64,7 @@ def _architecture_cards(view: ProfileView) -> list[Card]:
 
 
 def _millions(value: int | None) -> str:
-    return words.count(value) if value is None or value < 100_000 else f"{value / 1e6:,.2f} M"
+    return words.count(value) if value is None or value < 100_000 else f"{figure(value / 1e6)} M"
 
 
 def _latency_cards(view: ProfileView) -> list[Card]:
@@ -74,7 +75,7 @@ def _latency_cards(view: ProfileView) -> list[Card]:
         detail = (
             "no interval: too few runs"
             if interval is None
-            else f"95 % interval {interval[0]:,.2f} to {interval[1]:,.2f} ms"
+            else f"95 % interval {figure(interval[0])} to {figure(interval[1])} ms"
         )
         found.append(
             Card(

@@ -14,6 +14,7 @@ from swinmr_profiling.profiler.record.blocks.batch import PerceptualMetric
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, RunConfig
 from swinmr_profiling.profiler.record.printable_text import printable
 from swinmr_profiling.profiler.record.reading import LoadedProfile, ProfileFileError
+from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.views.environment_view import environment_rows, hardware_of
 from swinmr_profiling.profiler.reports.views.memory_view import (
     InferenceMemory,
@@ -280,5 +281,5 @@ def _perceptual(block: PerceptualMetric | None) -> tuple[tuple[str, str], ...]:
         ("metric", f"{block.metric} ({block.source})"),
         ("parameters", f"{block.total_parameters:,}"),
         ("MACs of one comparison", f"{block.macs:,}"),
-        ("median time", f"{block.timing.median_ms:,.2f} ms"),
+        ("median time", f"{figure(block.timing.median_ms)} ms"),
     )

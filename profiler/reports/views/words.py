@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from swinmr_profiling.profiler.record.units import figure
+
 MIB, GIB = 2**20, 2**30
 UNKNOWN = "not known"
 UNITS = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1))
@@ -32,28 +34,31 @@ def giga(value: float | int | None) -> str:
     if value is None:
         return UNKNOWN
     amount = value / 1e9
-    return f"{amount:,.2f} G" if amount >= 1 or amount == 0 else f"{amount:.3g} G"
+    return f"{figure(amount)} G"
 
 
 def mebibytes(value: float | int | None) -> str:
-    return UNKNOWN if value is None else f"{value / MIB:,.1f} MiB"
+    if value is None:
+        return UNKNOWN
+    amount = value / MIB
+    return f"{amount:,.1f} MiB" if amount >= 1 or amount == 0 else f"{figure(amount)} MiB"
 
 
 def gibibytes(value: float | int | None) -> str:
-    return UNKNOWN if value is None else f"{value / GIB:,.2f} GiB"
+    return UNKNOWN if value is None else f"{figure(value / GIB)} GiB"
 
 
 def milliseconds(value: float | int | None) -> str:
     """Four digits at least: "2,319.71 ms", "0.0123 ms"."""
     if value is None:
         return UNKNOWN
-    return f"{value:,.2f} ms" if value >= 1 or value == 0 else f"{value:.3g} ms"
+    return f"{figure(value)} ms"
 
 
 def per_second(value: float | int | None) -> str:
     if value is None:
         return UNKNOWN
-    return f"{value:,.2f} images/s" if value >= 0.1 or value == 0 else f"{value:.3g} images/s"
+    return f"{figure(value)} images/s"
 
 
 def percent(share: float | None, digits: int = 1) -> str:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
+from swinmr_profiling.models import host_memory
 from swinmr_profiling.profiler.record import failures
 from swinmr_profiling.profiler.record.failures import (
     Failure,
@@ -214,8 +215,8 @@ def fake_kernel(tmp_path, monkeypatch):
             (tmp_path / name).write_text(text)
 
     monkeypatch.setattr(failures, "VMSTAT", tmp_path / "vmstat")
-    monkeypatch.setattr(failures, "PROC_CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(failures, "CGROUP_ROOT", tmp_path / "fs")
+    monkeypatch.setattr(host_memory, "PROC_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(host_memory, "CGROUP_ROOT", tmp_path / "fs")
     write.root = tmp_path
     return write
 

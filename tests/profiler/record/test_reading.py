@@ -1,6 +1,7 @@
 """Reading profiles that may be anything, and bringing old ones to the present schema."""
 
 import json
+import os
 
 import pytest
 
@@ -274,3 +275,9 @@ def test_what_too_few_runs_do_not_tell_is_unknown_in_earlier_files_too(tmp_path,
 
 def test_the_original_script_s_deviation_stays_since_its_runs_are_not_known():
     assert view_of(parse_profile(json.dumps(ORIGINAL), "old.json")).size(1).std_ms == 5.0
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "p.json")
+    with pytest.raises(ProfileFileError, match="is no ordinary file: copy the profile to one"):
+        load_profile(tmp_path / "p.json")

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from swinmr_profiling.configs.atomic_files import OutputError, write_text
 from swinmr_profiling.profiler.record.result_file import ResultFile, to_text
+from tests.conftest import REPOSITORY
 
 OLD = '{"old": true}\n'
 CONTENT = {"latency_ms": 1.5, "name": "µ", "unknown": None}
@@ -110,7 +113,10 @@ def test_permissions_are_what_the_umask_leaves(tmp_path, umask, mode):
 def test_missing_folders_are_made_and_nothing_is_left_in_them(tmp_path):
     result = ResultFile(str(tmp_path / "a" / "b" / "profile.json"))
     result.prepare()
-    assert os.listdir(tmp_path / "a" / "b") == []
+    # While the run lives its claim lies beside the file.
+    assert os.listdir(tmp_path / "a" / "b") == [".profile.json.lock"]
+    result.finish({"a": 1})
+    assert os.listdir(tmp_path / "a" / "b") == ["profile.json"]
     assert result.save(CONTENT)
     assert os.listdir(tmp_path / "a" / "b") == ["profile.json"]
 
@@ -222,3 +228,26 @@ def test_the_final_state_is_written_without_a_word_where_all_is_well(file, capsy
     assert ResultFile(str(file)).finish(CONTENT) is None
     assert json.loads(file.read_text()) == CONTENT
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_standard_output_that_takes_nothing_loses_no_result(tmp_path):
+    """A full disk behind it: the result is in the temporary folder, and Python's own exit adds nothing."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from swinmr_profiling.profiler.record.result_file import ResultFile\n"
+        "result = ResultFile('-'); result.prepare()\n"
+        "print(result.finish({'a': 1}), file=sys.stderr); sys.exit(4)\n"
+    )
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [sys.executable, "-c", program, str(REPOSITORY / "src")],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+    assert run.returncode == 4
+    [line] = run.stderr.splitlines()
+    assert line.startswith("standard output cannot be written (No space left on device): the result is in ")
+    assert json.loads(Path(line.rpartition(" ")[2]).read_text()) == {"a": 1}

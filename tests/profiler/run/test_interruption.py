@@ -11,10 +11,10 @@ import pytest
 
 from swinmr_profiling.profiler.run.interruption import (
     EXIT_SECOND_INTERRUPT,
-    HANDLED,
     Interrupted,
     interruptible,
 )
+from swinmr_profiling.stop_signals import STOP_SIGNALS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -47,7 +47,7 @@ class Program:
     def __init__(self, ignored=()):
         # A handler of signals is inherited across fork as the default, SIG_IGN as itself (as nohup does it).
         def ignore():
-            for number in HANDLED:
+            for number in STOP_SIGNALS:
                 signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
 
         self.process = subprocess.Popen(
@@ -88,7 +88,7 @@ def start():
         program.process.stdout.close()
 
 
-@pytest.mark.parametrize("number", HANDLED)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_the_first_signal_ends_the_work_and_lets_it_be_saved(start, number):
     program = start()
     assert program.line() == "ready"
@@ -153,21 +153,23 @@ def test_no_handler_of_errors_swallows_it():
 
 
 def test_handlers_are_given_back():
-    before = {number: signal.getsignal(number) for number in HANDLED}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     with interruptible(lambda: None):
-        inside = {number: signal.getsignal(number) for number in HANDLED}
-    assert {number: signal.getsignal(number) for number in HANDLED} == before
-    assert all(inside[number] != before[number] for number in HANDLED if before[number] is not signal.SIG_IGN)
+        inside = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    assert {number: signal.getsignal(number) for number in STOP_SIGNALS} == before
+    assert all(
+        inside[number] != before[number] for number in STOP_SIGNALS if before[number] is not signal.SIG_IGN
+    )
     with pytest.raises(KeyError), interruptible(lambda: None):
         raise KeyError
-    assert {number: signal.getsignal(number) for number in HANDLED} == before
+    assert {number: signal.getsignal(number) for number in STOP_SIGNALS} == before
 
 
 def test_a_signal_while_only_saving_is_left_does_not_touch_the_end():
     """What is done stays done: a complete run is not made a partial one by its last moment."""
     with interruptible(lambda: pytest.fail("ended")) as only_saving_is_left:
         only_saving_is_left()
-        for number in HANDLED[1:]:  # a second Ctrl-C would end this process
+        for number in STOP_SIGNALS[1:]:  # a second Ctrl-C would end this process
             os.kill(os.getpid(), number)
             os.kill(os.getpid(), number)
     with interruptible(lambda: pytest.fail("ended")) as only_saving_is_left:

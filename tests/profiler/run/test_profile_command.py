@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from swinmr_profiling.configs.atomic_files import OutputError
+from swinmr_profiling.configs.atomic_files import OutputError, distinct
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.reports.exports import Exports, distinct
+from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.run import profile_command
 from swinmr_profiling.profiler.run.command_line import parse_profile_arguments
 from tests.made_profiles import partial, profile
@@ -31,7 +32,9 @@ def run_several(tmp_path, monkeypatch):
             code, content = outcome
             Path(output).parent.mkdir(parents=True, exist_ok=True)
             Path(output).write_text(json.dumps(content))
-            return code, Profile.model_validate(content), config not in kept
+            result = ResultFile(output)
+            result.kept_earlier = config in kept
+            return code, Profile.model_validate(content), result
 
         monkeypatch.setattr(profile_command, "_profile", made)
         monkeypatch.chdir(tmp_path)
@@ -112,5 +115,15 @@ def test_a_report_that_cannot_be_written_at_the_end_makes_a_done_run_partial(mon
 def test_one_file_is_not_given_to_two_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     distinct([("--csv", None), ("--report", None), ("--output", "-"), ("--markdown", "-")])
-    with pytest.raises(OutputError, match="--report and --csv name the same file"):
+    same = "--report and --csv name the same file"
+    with pytest.raises(OutputError, match=same):
         distinct([("--csv", "a/../x"), ("--report", str(tmp_path / "a/../x"))])
+    (tmp_path / "link").symlink_to("x")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "hard").hardlink_to(tmp_path / "file")
+    for first, second in (("link", "x"), ("file", "hard")):
+        with pytest.raises(OutputError, match=same):
+            distinct([("--csv", first), ("--report", second)])
+        with pytest.raises(OutputError, match="--csv and the config name the same file"):
+            distinct([("--csv", first)], [("the config", second)])
+    distinct([("--csv", "other")], [("the first", "file"), ("the second", "hard")])

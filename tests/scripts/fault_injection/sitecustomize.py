@@ -17,10 +17,11 @@ faults = json.loads(os.environ.get("FAULTS", "{}"))
 
 if "vmstat" in faults:
     sys.path.insert(0, str(Path(faults["repository"], "src")))
+    import swinmr_profiling.models.host_memory
     import swinmr_profiling.profiler.record.failures
 
     swinmr_profiling.profiler.record.failures.VMSTAT = Path(faults["vmstat"])
-    swinmr_profiling.profiler.record.failures.PROC_CGROUP = Path("/no/cgroup")
+    swinmr_profiling.models.host_memory.PROC_CGROUP = Path("/no/cgroup")
 
 if "full_disk_from" in faults:
     synchronise, calls = os.fsync, []

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from swinmr_profiling.profiler.measure.host_memory import available_bytes, cgroup_available_bytes
-from swinmr_profiling.profiler.record import failures
+from swinmr_profiling.models import host_memory
+from swinmr_profiling.models.host_memory import available_bytes, cgroup_available_bytes
 
 GIB = 2**30
 
@@ -14,8 +14,8 @@ GIB = 2**30
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """A machine with 16 GiB available; returns the writer of its cgroup files."""
-    monkeypatch.setattr(failures, "PROC_CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(failures, "CGROUP_ROOT", tmp_path / "fs")
+    monkeypatch.setattr(host_memory, "PROC_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(host_memory, "CGROUP_ROOT", tmp_path / "fs")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=16 * GIB))
 
     def write(files):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import psutil
 
-from swinmr_profiling.profiler.record.failures import cgroup_files
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+PROC_CGROUP = Path("/proc/self/cgroup")
 
 
 def _number(file: Path) -> int | None:
@@ -44,3 +45,21 @@ def available_bytes() -> int:
     machine = psutil.virtual_memory().available
     cgroup = cgroup_available_bytes()
     return machine if cgroup is None else min(machine, cgroup)
+
+
+def cgroup_files(version2: str, version1: str) -> list[Path]:
+    """This process's cgroup files of that name, version 2 and version 1, where they exist."""
+    try:
+        lines = PROC_CGROUP.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    files = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            folder = CGROUP_ROOT / path.lstrip("/")
+            files += [folder / version2, CGROUP_ROOT / version2]
+        elif "memory" in controllers.split(","):
+            folder = CGROUP_ROOT / "memory" / path.lstrip("/")
+            files += [folder / version1, CGROUP_ROOT / "memory" / version1]
+    return [file for file in dict.fromkeys(files) if file.is_file()]

@@ -1,0 +1,128 @@
+"""Networks too large for the machine are refused before they allocate anything.
+
+A size is one key of a config: timm's ViT at 65,536 x 65,536 pixels has a position embedding of 48 GiB. So a network is
+first made without data, and what its tensors would need is held against the memory that is free. Of classes that cannot
+be made without data, and of the user's own, each tensor is looked at while they are made.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.host_memory import available_bytes
+
+# An operator on fewer elements than this, all operands multiplied, makes no tensor worth asking about.
+ASKED_FROM_ELEMENTS = 2**24
+GIB = 2**30
+
+
+class TooLargeError(MemoryError):
+    """A tensor, or all of a network, is larger than the memory that is free."""
+
+
+class SizeGuard(TorchDispatchMode):
+    """Refuses an operator whose result would be larger than the memory that is free now. Raises TooLargeError."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _could_be_large(args, kwargs):
+            wanted = _result_bytes(func, args, kwargs)
+            if wanted > available_bytes():
+                raise TooLargeError(_words("one of its tensors needs", wanted))
+        return func(*args, **kwargs)
+
+
+def _could_be_large(args: Any, kwargs: Any) -> bool:
+    """Whether operands and sizes, multiplied, reach the number of elements that is asked about."""
+    if torch.device(kwargs.get("device") or "cpu").type == "meta":
+        return False
+    product = 1
+    for leaf in tree_leaves((args, kwargs)):
+        if isinstance(leaf, Tensor):
+            if leaf.is_meta:
+                return False
+            product *= max(leaf.numel(), 1)
+        elif isinstance(leaf, (int, float)) and not isinstance(leaf, bool) and 1 < leaf < 2**60:
+            product *= int(leaf)
+    return product >= ASKED_FROM_ELEMENTS
+
+
+def _result_bytes(func: Any, args: Any, kwargs: Any) -> int:
+    """Bytes of the new tensors that an operator would make; 0 where that cannot be told without data."""
+    if func._schema.is_mutable:
+        return 0
+    if kwargs.get("device") is not None:
+        kwargs = {**kwargs, "device": torch.device("meta")}
+    try:
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
+            moved = tree_map(
+                lambda leaf: leaf.to("meta") if isinstance(leaf, Tensor) else leaf, (args, kwargs)
+            )
+            made = func(*moved[0], **moved[1])
+            given = {leaf.untyped_storage()._cdata for leaf in tree_leaves(moved) if isinstance(leaf, Tensor)}
+        else:
+            made, given = func(*args, **{**kwargs, "device": torch.device("meta")}), set()
+    except Exception:  # an operator without a rule for tensors without data
+        return 0
+    results = [leaf for leaf in tree_leaves(made) if isinstance(leaf, Tensor)]
+    return sum(
+        result.numel() * result.element_size()
+        for result in results
+        if result.untyped_storage()._cdata not in given  # a view makes nothing
+    )
+
+
+def _words(what: str, wanted_bytes: int) -> str:
+    return (
+        f"{what} {wanted_bytes / GIB:,.1f} GiB of memory, and {available_bytes() / GIB:,.1f} GiB are free: make it "
+        "smaller (img_size, widths, depths), or use a machine with more"
+    )
+
+
+def without_data(make: Callable[[], nn.Module]) -> nn.Module | None:
+    """The network on meta, None for one that cannot be made so. No generator of random numbers is moved by it.
+
+    Raises TooLargeError where its tensors together exceed the memory that is free.
+    """
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        with torch.device("meta"):
+            network = make()
+        tensors = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    except (
+        Exception
+    ):  # either it reads values while it is made, or its options are wrong, which making it will tell
+        return None
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+    wanted = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if wanted > available_bytes():
+        raise TooLargeError(_words("its weights and buffers need", wanted))
+    return network
+
+
+@contextmanager
+def told_as_model_error(what: str) -> Iterator[None]:
+    """Runs a block that makes a network; ends in one line (ModelError) for one too large."""
+    try:
+        yield
+    except Exception as error:
+        # A builder may have put the guard's word into its own.
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, TooLargeError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
+        raise ModelError(f"{what} is too large for this machine: {cause}") from error

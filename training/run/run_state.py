@@ -1,0 +1,235 @@
+"""A training run as it stands: network, data and optimizer of a config, found again in a checkpoint, kept in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.checkpoints import load_weights
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.training.data.dataset import build_dataset, identity
+from swinmr_profiling.training.data.loader import build_loader
+from swinmr_profiling.training.data.skipping import SkippedSamples
+from swinmr_profiling.training.data.sources import has_split
+from swinmr_profiling.training.denoising.denoising_step import build_preparation
+from swinmr_profiling.training.denoising.denoising_validation import build_batch_result
+from swinmr_profiling.training.distributed import World
+from swinmr_profiling.training.errors import first_line
+from swinmr_profiling.training.run.checkpoint_parts import check_moments, check_parts
+from swinmr_profiling.training.run.checkpoints import (
+    CheckpointError,
+    check_architecture,
+    random_states,
+    restore_random_states,
+    restore_state,
+    state_content,
+)
+from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError, first_non_finite
+from swinmr_profiling.training.run.resumption import changed_splits, compare_with_checkpoint
+from swinmr_profiling.training.run.run_folders import checkpoint_folder, run_folders
+from swinmr_profiling.training.run.stopping import Progress, StopRequest
+from swinmr_profiling.training.step.losses import build_loss
+from swinmr_profiling.training.step.training_step import build_settings, build_state
+
+
+class RunState:
+    """What a run in one process of the world goes on with from step to step."""
+
+    def __init__(
+        self, config: ExperimentConfig, world: World, stop: StopRequest, *, trust_config: bool = False
+    ) -> None:
+        """Builds data, network, loss and step. Raises DataError, LossError, ModelError for what cannot be."""
+        self.config, self.world, self.stop = config, world, stop
+        self.messages: list[str] = []
+        if config.system.threads is not None:
+            torch.set_num_threads(config.system.threads)
+        torch.use_deterministic_algorithms(config.system.deterministic)
+        # Every process builds the same network; what is drawn in the steps differs from rank to rank.
+        torch.manual_seed(config.system.seed)
+        built = build_model(config, trust_config=trust_config)
+        if config.training.initial_weights is not None:
+            load_weights(built.module, Path(config.training.initial_weights))
+        dataset = build_dataset(config, "train")
+        self.dataset = dataset
+        self.data = {"train": identity(dataset)}
+        place = {"rank": world.rank, "world_size": world.size}
+        self.train_loader = build_loader(config, "train", dataset=dataset, **place)
+        self.prepare = build_preparation(config, **place)
+        self.val_loader: DataLoader | None = None
+        if has_split(config, "val"):
+            self.val_loader = build_loader(config, "val", **place)
+            self.data["val"] = identity(self.val_loader.dataset)
+        else:
+            self._say("no validation: data.val_dir is not set, so no checkpoint is chosen as the best")
+        loss = build_loss(config).to(world.device)
+        self._say(f"loss: {loss.label}")
+        for line in loss.skipped:
+            self._say(line)
+        self.accumulate = config.training.accumulate
+        self.batches_per_epoch = self.train_loader.batch_sampler.batches_per_epoch
+        self.total_steps = self._total_steps()
+        self.settings = build_settings(config, world.device.type)
+        slices = None if self.val_loader is None else self.val_loader.dataset
+        self.result_of = build_batch_result(config, loss, slices, self.settings, world.device)
+        self.early_stopping = config.training.early_stopping.model_copy(
+            update={"metric": config.early_stopping_metric}
+        )
+        module = built.module.to(world.device)
+        if config.system.channels_last:
+            module.to(memory_format=torch.channels_last)
+        self.state = build_state(config, module, loss, self.total_steps, wrap=self._wrap)
+        self.folders = run_folders(config)
+        self.checkpoints = checkpoint_folder(config)
+        self.progress = Progress()
+        self._owns_folder = False
+        self._starts_anew = False
+        self.skipped = SkippedSamples(config.data.max_skipped_samples)
+        # The newest file that this run wrote, and the step that is in it.
+        self.saved: Path | None = None
+        self._saved_at: int | None = None
+        self._first_step = 0
+        # A validation that failed is made up for by the run that goes on.
+        self._validation_is_due = False
+        self._last_validation: dict[str, Any] | None = None
+        torch.manual_seed(config.system.seed + world.rank)
+
+    def _wrap(self, module: torch.nn.Module) -> torch.nn.Module:
+        network = self.world.wrap(module)
+        return torch.compile(network) if self.config.system.compile else network
+
+    def _say(self, line: str) -> None:
+        self.messages.append(line)
+
+    def _total_steps(self) -> int:
+        limits = []
+        training = self.config.training
+        if training.epochs is not None:
+            limits.append(max(training.epochs * self.batches_per_epoch // self.accumulate, 1))
+        if training.step_limit is not None:
+            limits.append(training.step_limit)
+        return min(limits)
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """Samples per device and micro-batch, micro-batches per step, devices, and their product."""
+        per_device = self.config.data.batch_size
+        return {
+            "batch_size_per_device": per_device,
+            "accumulate": self.accumulate,
+            "devices": self.world.size,
+            "global_batch_size": per_device * self.accumulate * self.world.size,
+        }
+
+    def resume(self) -> bool:
+        """Goes on from the newest readable checkpoint of this run's folder; False where there is none.
+
+        Weights, moments, averages, random states and the step are the checkpoint's, all else is the config's; every
+        difference between the two configs is in `messages`. Raises CheckpointError for a checkpoint of another
+        architecture, kind of optimizer or global batch.
+        """
+        found = self.checkpoints.latest()
+        if found is None:
+            return False
+        content, file, complaints = found
+        self.messages += complaints
+        check_parts(content, file, self.total_steps)
+        try:
+            self._restore(content, file)
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            AttributeError,
+            RuntimeError,
+            OverflowError,
+        ) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(
+                f"{file} is damaged: its parts do not fit together ({type(error).__name__}: {first_line(error)})"
+            ) from error
+        return True
+
+    def _restore(self, content: dict[str, Any], file: Path) -> None:
+        was, is_now = content["batch_sizes"], self.batch_sizes
+        if was["global_batch_size"] != is_now["global_batch_size"]:
+            raise CheckpointError(
+                f"{file} was trained with a global batch of {was['global_batch_size']} "
+                f"({was['batch_size_per_device']} x {was['accumulate']} accumulated x {was['devices']} devices), this "
+                f"run has {is_now['global_batch_size']}: change data.batch_size or training.accumulate"
+            )
+        check_architecture(self.state.module, content, file)
+        check_moments(self.state.optimizer, content, file)
+        edits = compare_with_checkpoint(self.config, content, file)
+        notes = restore_state(self.state, content, file)
+        self._say(f"resumed from {file}, step {self.state.step}")
+        self.messages += [*edits.lines(file), *notes]
+        self.progress = Progress(**content["progress"])
+        changed = changed_splits(content.get("data") or {}, self.data)
+        self.messages += changed.values()
+        if self.progress.best is not None and not (edits.best_is_comparable and "val" not in changed):
+            self._say("the best validation so far was measured otherwise: the best is chosen anew")
+            self.progress = Progress()
+        self._owns_folder = True
+        self._first_step = self.state.step
+        self.skipped.restore(content.get("skipped", []))
+        self._validation_is_due = content.get("validation_is_due", False) and self.val_loader is not None
+        states = content["random_states"]
+        if was == is_now:
+            restore_random_states(states[self.world.rank])
+        else:
+            self._say("resumed on other devices: the same global batch, but not bit for bit the same run")
+
+    def start_anew(self) -> None:
+        """In place of `resume`: checkpoints that are there are moved aside by the first new one, and not before.
+
+        The log of before is moved aside when this run's begins.
+        """
+        self._starts_anew = True
+        if not self.checkpoints.is_empty:
+            self._say(f"started anew: the first checkpoint moves what {self.folders.checkpoints} holds aside")
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            **state_content(self.state),
+            "progress": self.progress.to_json(),
+            "batch_sizes": self.batch_sizes,
+            "random_states": self.world.gather(random_states()),
+            "config": self.config.model_dump(mode="json"),
+            "data": self.data,
+            "skipped": self.skipped.to_json(),
+            "validation_is_due": self._validation_is_due,
+        }
+
+    def _save(self) -> None:
+        """Saves the state as the newest. Raises NonFiniteWeightsError, with the state kept aside."""
+        content = self._content()
+        spoiled = first_non_finite(self.state)
+        spoiled_anywhere = self.world.any(spoiled is not None)
+        if self.world.is_first:
+            self._make_room()
+            save = self.checkpoints.save_aside if spoiled_anywhere else self.checkpoints.save
+            self.saved = save(content)
+        self._saved_at = self.state.step
+        if spoiled_anywhere:
+            name = next(name for name in self.world.gather(spoiled) if name is not None)
+            raise NonFiniteWeightsError(f"the weights of step {self.state.step} are not finite ({name})")
+
+    def _save_best(self, is_first: bool) -> None:
+        content = self._content()
+        if self.world.any(first_non_finite(self.state) is not None):
+            return
+        if self.world.is_first:
+            self._make_room()
+            self.checkpoints.save_best(content, is_first=is_first)
+
+    def _make_room(self) -> None:
+        """Before the first checkpoint of a run that did not go on from those that are there."""
+        if not self._owns_folder:
+            self.checkpoints.set_aside()
+            self._owns_folder = True

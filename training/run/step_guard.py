@@ -1,0 +1,60 @@
+"""Around one step: what it takes to be as if a bad step had never begun, and gradients that are no numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from swinmr_profiling.training.run.checkpoints import random_states, restore_random_states
+from swinmr_profiling.training.run.finite_state import all_finite, running_statistics
+from swinmr_profiling.training.step.training_step import NonFiniteGradientError, TrainingState
+
+
+class StepGuard:
+    """Keeps what a step changes before its optimizer does: random states, and running statistics of norm layers.
+
+    Refuses gradients that are no numbers before they reach the weights. The step that is profiled is without the
+    guard: what it holds is on the host.
+    """
+
+    def __init__(self, state: TrainingState, samples: Callable[[], list[str]]) -> None:
+        """samples: gives the names of the samples of the step under way, for the message."""
+        self.state = state
+        self.is_updating = False
+        self._samples = samples
+        self._statistics: dict[str, Tensor] = {}
+        self._random: dict[str, Any] = {}
+        state.optimizer.register_step_pre_hook(self._before_update)
+
+    def begin(self) -> None:
+        """Called before every step."""
+        self._random = random_states()
+        statistics = running_statistics(self.state.module)
+        self._statistics = {name: buffer.detach().to("cpu", copy=True) for name, buffer in statistics.items()}
+
+    def end(self) -> None:
+        """Called after every step that was made."""
+        self.is_updating = False
+        self._random, self._statistics = {}, {}
+
+    def undo(self) -> None:
+        """The state is again that of the step before, if a step has begun and failed before its update."""
+        if self._random:
+            restore_random_states(self._random)
+        with torch.no_grad():
+            for name, buffer in running_statistics(self.state.module).items():
+                if name in self._statistics:
+                    buffer.copy_(self._statistics[name])
+        # Their memory is wanted for saving, where a step failed for want of it.
+        self.state.optimizer.zero_grad(set_to_none=True)
+
+    def _before_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        groups = optimizer.param_groups
+        gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
+        if not all_finite(gradients):
+            # Gradients are the same in all processes by now: all of them stop here.
+            raise NonFiniteGradientError(self.state.step + 1, self._samples())
+        self.is_updating = True

@@ -5,15 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from swinmr_profiling.models.checkpoint_files import read_checkpoint
 from swinmr_profiling.models.errors import ModelError
 
 # Where the files in the wild keep the state dict, the averaged weights first.
-WRAPPERS = ("params_ema", "params", "state_dict", "model_state_dict", "model")
-# What DataParallel and torch.compile put before every key, in either order.
-PREFIXES = ("module.", "_orig_mod.")
+WRAPPERS = (
+    "params_ema", "params-ema", "params", "state_dict", "model_state_dict", "model", "net", "net_g", "netG", "G",
+    "generator",
+)  # fmt: skip
+# What DataParallel, torch.compile and trainers (Lightning, KAIR's models) put before every key, in any order.
+PREFIXES = ("module.", "_orig_mod.", "model.", "netG.", "net_g.", "net.", "generator.", "network.")
+# What stands beside the network in a Lightning file: its averaged copy, its loss, its discriminator.
+BESIDE = (
+    "netD.",
+    "net_d.",
+    "ema.",
+    "model_ema.",
+    "loss.",
+    "criterion.",
+    "perceptual.",
+    "discriminator.",
+    "cri_",
+    "lpips.",
+)
 MENTIONED_KEYS = 3
 
 
@@ -23,10 +39,14 @@ def unwrap_state_dict(content: Any) -> dict[str, Tensor]:
     The prefixes of DataParallel and torch.compile are removed.
     Raises ModelError when there is no dict of tensors.
     """
-    for wrapper in WRAPPERS:
-        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
-            content = content[wrapper]
+    # Twice: some files hold the averaged weights inside the model's own dict.
+    for _ in range(2):
+        inside = next(
+            (w for w in WRAPPERS if isinstance(content, dict) and isinstance(content.get(w), dict)), None
+        )
+        if inside is None:
             break
+        content = content[inside]
     if (
         not isinstance(content, dict)
         or not content
@@ -35,6 +55,10 @@ def unwrap_state_dict(content: Any) -> dict[str, Tensor]:
         raise ModelError(
             f"holds no state dict (looked for a dict of tensors, also under {', '.join(WRAPPERS)})"
         )
+    network = {key: tensor for key, tensor in content.items() if not key.startswith(BESIDE)}
+    # Only where what is left has one head of its own: a network may have a part called `loss`.
+    if network and any(all(key.startswith(prefix) for key in network) for prefix in PREFIXES):
+        content = network
     while any(all(key.startswith(prefix) for key in content) for prefix in PREFIXES):
         content = {key.partition(".")[2]: tensor for key, tensor in content.items()}
     return content
@@ -47,13 +71,7 @@ def load_weights(module: nn.Module, file: Path) -> None:
     Raises ModelError for a file that cannot be read or that belongs to another architecture (naming the
     first keys that differ).
     """
-    try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise ModelError(f"{file}: no such checkpoint") from error
-    except Exception as error:  # torch.load raises half a dozen types for a file that is none of its own
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(f"{file}: cannot be read as a checkpoint of tensors: {first_line}") from error
+    content = read_checkpoint(file)
     try:
         state_dict = unwrap_state_dict(content)
     except ModelError as error:

@@ -11,6 +11,7 @@ from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.spandrel_network import build_spandrel
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.models.timm_network import build_timm
 from swinmr_profiling.models.unet_denoiser import build_unet_denoiser
@@ -74,6 +75,7 @@ BUILDERS: dict[str, Callable[[ExperimentConfig], BuiltModel]] = {
     "unet_denoiser": build_unet_denoiser,
     "dit_denoiser": build_dit_denoiser,
     "diffusers": build_diffusers,
+    "spandrel": build_spandrel,
     "timm": build_timm,
 }
 

@@ -32,7 +32,7 @@ class PredictionWorker:
         torch.set_num_threads(1)  # nothing is computed
         self.config = config_from_dict(request["config"])
         self.trust_config = request["trust_config"]
-        loss = build_loss(self.config)
+        loss = build_loss(self.config, for_prediction=True)
         # Which parts of the loss there are depends on files at hand, too.
         self.loss_parts = loss.label
         if self.config.model.net_type not in OWN_NETWORKS:

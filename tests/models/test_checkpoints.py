@@ -95,7 +95,7 @@ def test_a_prefix_that_only_some_keys_have_is_a_name():
 def test_what_is_no_dict_of_tensors_is_refused(tmp_path, content):
     message = refusal(saved(tmp_path, content))
     assert message.startswith(
-        "holds no state dict (looked for a dict of tensors, also under params_ema, params, "
+        "holds no state dict (looked for a dict of tensors, also under params_ema, params"
     )
 
 

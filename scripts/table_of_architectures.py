@@ -20,8 +20,10 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
 import torch  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict  # noqa: E402
 from swinmr_profiling.models.checkpoint_network import found_network  # noqa: E402
 from swinmr_profiling.models.inputs import BuiltModel  # noqa: E402
@@ -29,7 +31,6 @@ from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.models.spandrel_network import architecture_names, made  # noqa: E402
 from swinmr_profiling.profiler.counting import count_forward  # noqa: E402
 from swinmr_profiling.profiler.prediction.traced_step import trace_training  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 TABLE = REPOSITORY / "docs" / "architectures.md"
 BATCH = 2
@@ -126,10 +127,10 @@ def table(rows: list[dict]) -> str:
     lines = [
         "# Restoration networks that are found from their weights",
         "",
-        f"spandrel {spandrel.__version__}, torch {torch.__version__.split('+')[0]}: {len(rows)} networks with random "
-        f"weights, each saved and found again from the file (`profile_model.py --checkpoint`). {equal} of them have the MACs of "
-        f"torch's FlopCounterMode / 2 to the unit; the memory of training is predicted for {predicted}. Made by "
-        "`scripts/table_of_architectures.py`.",
+        f"spandrel {spandrel.__version__}, torch {torch.__version__.partition('+')[0]}: {len(rows)} networks, random "
+        "weights, each saved and found again from the file (`profile_model.py --checkpoint`). "
+        f"{equal} of them have the MACs of torch's FlopCounterMode / 2 to the unit; the memory of training is "
+        f"predicted for {predicted}. Made by `scripts/table_of_architectures.py`.",
         "",
         "| network | found as | input | parameters | MACs | FlopCounterMode / 2 | difference by operator | training |",
         "| --- | --- | --- | ---: | ---: | ---: | --- | --- |",

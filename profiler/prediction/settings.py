@@ -83,7 +83,7 @@ def levers(config: ExperimentConfig, own: Setting) -> list[Setting]:
 
 
 # Networks whose builder honours training.gradient_checkpointing.
-KNOWS_CHECKPOINTING = ("swinir", "swinmr", "unet_denoiser", "dit_denoiser", "diffusers")
+KNOWS_CHECKPOINTING = ("swinir", "swinmr", "unet_denoiser", "dit_denoiser", "diffusers", "transformers")
 
 
 def _suits(config: ExperimentConfig, setting: Setting) -> bool:

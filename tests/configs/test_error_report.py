@@ -6,7 +6,22 @@ import pytest
 
 from swinmr_profiling.configs import ConfigError, config_from_dict, load_config
 
-NET_TYPES = '"swinir", "swinmr", "unet_denoiser", "dit_denoiser", "diffusers", "spandrel", "transformers", "timm", "custom"'
+NET_TYPES = ", ".join(
+    f'"{name}"'
+    for name in (
+        [
+            "swinir",
+            "swinmr",
+            "unet_denoiser",
+            "dit_denoiser",
+            "diffusers",
+            "spandrel",
+            "transformers",
+            "timm",
+            "custom",
+        ]
+    )
+)
 
 
 def swinir(**keys):

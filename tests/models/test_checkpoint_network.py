@@ -236,8 +236,8 @@ def test_a_denoiser_takes_a_noise_map_for_each_image_of_a_batch():
 def test_the_command_profiles_a_checkpoint_and_its_config(tmp_path, profile_model, read_profile):
     file = saved(tmp_path, {"params": compact().state_dict()})
     run = profile_model(
-        "--checkpoint", file, "--save-config", "ours.json", "--image-size", "16", "--batch-sizes", "1", "--num-runs", "1",
-        "--device", "cpu", "--output", "a.json",
+        "--checkpoint", file, "--save-config", "ours.json", "--image-size", "16", "--batch-sizes", "1",
+        "--num-runs", "1", "--device", "cpu", "--output", "a.json",
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert "weights of Compact (spandrel), 3 channels, x2, takes any size" in run.stderr

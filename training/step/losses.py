@@ -225,6 +225,8 @@ def build_loss(
         return loss
     if kind == "auto":
         kind = LOSS_BY_NETWORK.get(net_type, "stand_in")
+        if net_type == "timm" and config.model.net_type == "timm" and config.model.num_classes == 0:
+            kind = "stand_in"  # a network of features, without a classifier
     if kind == "stand_in":
         return StandInLoss()
     if kind == "cross_entropy":

@@ -57,20 +57,20 @@ def recommend(parsed: RecommendationArguments, console: Console) -> int:
         parsed.budgets(profile),
         target_batch=parsed.target_batch,
         devices=parsed.devices,
-        measured=profile.batch_profiling,
+        measured=profile.measured,
         training_samples=parsed.training_samples,
     )
     print_training_recommendation(console, profile.memory_model, recommendations)
     if needs_exit_3(recommendations):
         print("error: nothing fits any GPU named (see the reason above)", file=sys.stderr)
         return EXIT_NOTHING_FITS
-    if all(entry["batch_size"] is None for entry in recommendations):
+    if all(entry.batch_size is None for entry in recommendations):
         print("error: no batch size can be recommended (see the reason above)", file=sys.stderr)
         return EXIT_PARTIAL
     if parsed.write is not None:
         entry = recommendations[0]
         write_recommendation(parsed.write, entry)
-        values = f"data.batch_size {entry['batch_size']}, training.accumulate {entry['accumulate']}"
+        values = f"data.batch_size {entry.batch_size}, training.accumulate {entry.accumulate}"
         console.line()
         console.good(f"{values} written to {parsed.write}", indent=0)
     return EXIT_DONE

@@ -25,8 +25,7 @@ WORD = re.compile(
 )
 # What programs write, what users have, what other projects have: named, and not here.
 NOT_HERE = {
-    # A user's own, in an example.
-    "path/to/file.py",
+    "path/to/file.py": "a user's own",
     "config.json": "of a published checkpoint",
     "outputs/": "written by generate_image.py",
     "profile_results.json": "written by profile_model.py",

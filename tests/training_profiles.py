@@ -3,12 +3,44 @@
 import copy
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder, packed
+from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMeasurement
+from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel, MemorySetting
+from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from tests import made_profiles
 
 MIB = 2**20
 GIB = 2**30
+
+
+# What a probe of a training step tells; each test changes what it is about.
+MEASURED = TrainingMeasurement(
+    batch_size=1,
+    accumulate=1,
+    input_shape=[1, 1, 96, 96],
+    validation_shape=[1, 1, 256, 256],
+    precision="fp32",
+    checkpointing="none",
+    patch_size=[96, 96],
+    loss="15 spatial",
+    memory_kind="torch's CUDA allocator (without the CUDA context)",
+    steps_run=3,
+    step_ms=[],
+    before_bytes=50,
+    cold=StepPeaks(MIB, MIB, MIB),
+    warm=StepPeaks(MIB, MIB, MIB),
+    validation=StepPeaks(MIB, MIB, MIB),
+    retries=0,
+    out_of_memory=0,
+    process_bytes=None,
+    device_used_bytes=MIB,
+    device_total_bytes=24 * GIB,
+    reserved_at_end_bytes=MIB,
+    expandable_segments=False,
+    finite=True,
+)
 
 
 def size_entry(live_mib, reserved_mib):
@@ -74,6 +106,22 @@ def replayed(fixed_mib, per_sample_mib, cached_mib=20, sizes=(1, 2, 4, 8), **fie
 
 # A table alone, as of a network whose allocations are not affine: live 100 + 1000 B MiB.
 FP32 = {1: (1100, 1120), 2: (2100, 2140), 4: (4100, 4160), 8: (8100, 8300)}
+
+
+def typed_setting(block):
+    """The setting as those take it who read profiles."""
+    return MemorySetting.model_validate(block)
+
+
+def typed_model(block):
+    return None if block is None else MemoryModel.model_validate(block)
+
+
+def typed_training(blocks):
+    """Batch size -> its `training` block, typed."""
+    return {
+        size: TypeAdapter(TrainingRun | TrainingFailure).validate_python(one) for size, one in blocks.items()
+    }
 
 
 def memory_model(**changes):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+
+from swinmr_profiling.profiler.record.blocks.recommended import BudgetBlock
 
 # What is left free: fragmentation that grows over hours, a library's workspace at another shape, the interval of a
 # prediction. Printed beside every recommendation.
@@ -53,16 +54,16 @@ class Budget:
         """(total - reserved elsewhere) x (1 - headroom), rounded down."""
         return less_headroom(self.available_bytes, self.headroom_share)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "total_bytes": self.total_bytes,
-            "reserved_elsewhere_bytes": self.reserved_elsewhere_bytes,
-            "headroom_share": float(self.headroom_share),
-            "usable_bytes": self.usable_bytes,
-            "context_bytes": self.context_bytes,
-            "workspace_bytes": self.workspace_bytes,
-        }
+    def as_block(self) -> BudgetBlock:
+        return BudgetBlock(
+            name=self.name,
+            total_bytes=self.total_bytes,
+            reserved_elsewhere_bytes=self.reserved_elsewhere_bytes,
+            headroom_share=float(self.headroom_share),
+            usable_bytes=self.usable_bytes,
+            context_bytes=self.context_bytes,
+            workspace_bytes=self.workspace_bytes,
+        )
 
 
 def less_headroom(available_bytes: int, headroom_share: Fraction) -> int:

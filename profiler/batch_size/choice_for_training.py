@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.batch_size.gpus import same_card
-from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError
+from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
+from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reading import MissingProfileError, ProfileFileError, load_profile
 from swinmr_profiling.profiler.record.units import MIB
 
@@ -58,32 +59,31 @@ def choose_batch_size(
     """
     command = f"python scripts/profile_model.py --config {config_file} --predict-only --output {profile_file}"
     profile = _read(profile_file, command)
-    model = profile.get("memory_model")
-    try:
-        entries = _entries(profile)
-    except ProfileShapeError as error:
-        raise BatchSizeError(f"{profile_file} is damaged ({error}): run {command}") from error
-    if not isinstance(model, dict) or not entries:
+    model = profile.memory_model
+    entries = [] if profile.recommendation is None else profile.recommendation.training
+    if model is None or not entries:
         raise BatchSizeError(f"{profile_file} says nothing about the memory of training: run {command}")
     entry = _entry_for(entries, device, profile_file, command)
+    batch_size, accumulate = entry.batch_size, entry.accumulate
+    if batch_size is None or accumulate is None:
+        raise BatchSizeError(f"{profile_file}: nothing fits {entry.budget.name}: {entry.reason}")
     # Without a target the accumulation is the config's own business.
-    targeted = entry["target_batch"] is not None
-    accumulate = entry["accumulate"] if targeted else config.training.accumulate
+    if entry.target_batch is None:
+        accumulate = config.training.accumulate
     stale = _what_is_stale(config, accumulate, model, entry, device, loss)
     if stale and not allow_stale:
         raise BatchSizeError(f"{profile_file} {stale}: run {command} (or --allow-stale-profile)")
-    batch_size = entry["batch_size"]
     total = batch_size * accumulate * device.count
     message = (
-        f"batch size from {profile_file}: {batch_size} per device, {entry['source']} for {entry['budget']['name']}; "
+        f"batch size from {profile_file}: {batch_size} per device, {entry.source} for {entry.budget.name}; "
         f"{batch_size} x {accumulate} accumulated x {device.count} devices = {total} per step"
     )
     return BatchSizeChoice(batch_size, accumulate, f"{message} ({stale})" if stale else message)
 
 
-def _read(file: Path, command: str) -> dict[str, Any]:
+def _read(file: Path, command: str) -> Profile:
     try:
-        return load_profile(file).content
+        return load_profile(file).profile
     except MissingProfileError:
         message = f'data.batch_size is "auto" and there is no profile {file}: run {command}'
         raise BatchSizeError(message) from None
@@ -91,51 +91,26 @@ def _read(file: Path, command: str) -> dict[str, Any]:
         raise BatchSizeError(f"{error}: run {command}") from error
 
 
-def _entries(profile: dict[str, Any]) -> list[dict[str, Any]]:
-    """The recommendations, none where there are none. Raises ProfileShapeError where one lacks what is read here."""
-    recommendation = Fields(profile).block("recommendation")
-    entries = [] if recommendation is None else recommendation.blocks("training")
-    for entry in entries:
-        budget = entry.block("budget") or Fields({}, f"{entry.path}.budget")
-        needed = {
-            "budget.name": budget.text("name"),
-            "budget.total_bytes": budget.integer("total_bytes"),
-            "accumulate": entry.integer("accumulate"),
-            "devices": entry.integer("devices"),
-            "source": entry.text("source"),
-        }
-        missing = [name for name, value in needed.items() if value is None]
-        # Null is an answer of these: nothing fits, no target.
-        nullable = {"batch_size": entry.integer, "target_batch": entry.integer, "reason": entry.text}
-        for name, read in nullable.items():
-            if read(name) is None and name not in list(entry.keys()):
-                missing.append(name)
-        if missing:
-            raise ProfileShapeError(f"{entry.path}: without {', '.join(missing)}")
-    return profile["recommendation"]["training"] if entries else []
-
-
-def _entry_for(entries: list[dict[str, Any]], device: Device, file: Path, command: str) -> dict[str, Any]:
+def _entry_for(
+    entries: list[TrainingRecommendation], device: Device, file: Path, command: str
+) -> TrainingRecommendation:
     """The recommendation for this very card, else for the largest that has no more memory."""
-    smallest = min(entry["budget"]["total_bytes"] for entry in entries)
-    usable = [entry for entry in entries if entry["budget"]["total_bytes"] <= device.total_bytes]
+    smallest = min(entry.budget.total_bytes for entry in entries)
+    usable = [entry for entry in entries if entry.budget.total_bytes <= device.total_bytes]
     if not usable:
         raise BatchSizeError(
             f"{file} was made for cards of at least {smallest / MIB:,.0f} MiB and {device.name} has "
             f"{device.total_bytes / MIB:,.0f}: run {command} --gpu-memory {device.total_bytes // MIB}MiB"
         )
-    same = [entry for entry in usable if same_card(entry["budget"]["name"], device.name)]
-    entry = max(same or usable, key=lambda entry: entry["budget"]["total_bytes"])
-    if entry["batch_size"] is None:
-        raise BatchSizeError(f"{file}: nothing fits {entry['budget']['name']}: {entry['reason']}")
-    return entry
+    same = [entry for entry in usable if same_card(entry.budget.name, device.name)]
+    return max(same or usable, key=lambda entry: entry.budget.total_bytes)
 
 
 def _what_is_stale(
     config: ExperimentConfig,
     accumulate: int,
-    model: dict[str, Any],
-    entry: dict[str, Any],
+    model: MemoryModel,
+    entry: TrainingRecommendation,
     device: Device,
     loss: str,
 ) -> str | None:
@@ -144,17 +119,17 @@ def _what_is_stale(
     A recommendation for a target counts the gradients that accumulation keeps; one without a target speaks of the
     accumulation that the profile was made with, or less.
     """
-    predicted_for = model.get("accumulate", 1)
-    if model.get("memory_fingerprint") != memory_fingerprint(_accumulating(config, predicted_for)):
+    predicted_for = model.accumulate
+    if model.memory_fingerprint != memory_fingerprint(_accumulating(config, predicted_for)):
         return "was made with another network, patch, precision, loss or optimizer than the config has now"
-    if entry["target_batch"] is None and accumulate > 1 and predicted_for == 1:
+    if entry.target_batch is None and accumulate > 1 and predicted_for == 1:
         return f"was made without accumulation, and the config has {accumulate}"
-    if model.get("loss") not in (None, loss):
-        return f"was made with the loss {model['loss']}, and here it is {loss}"
+    if model.loss != loss:
+        return f"was made with the loss {model.loss}, and here it is {loss}"
     # Several devices hold gradient buckets that one has not; and a target is shared out among them.
-    alone = entry["devices"] == 1 and device.count > 1
-    if alone or (entry["target_batch"] is not None and entry["devices"] != device.count):
-        return f"recommends for {entry['devices']} devices and this run has {device.count} (--devices)"
+    alone = entry.devices == 1 and device.count > 1
+    if alone or (entry.target_batch is not None and entry.devices != device.count):
+        return f"recommends for {entry.devices} devices and this run has {device.count} (--devices)"
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from swinmr_profiling.configs import config_from_dict, load_config
 from swinmr_profiling.configs.atomic_files import check_writable, reason, write_text
@@ -11,6 +10,7 @@ from swinmr_profiling.configs.commented_json import read_commented_json
 from swinmr_profiling.configs.option_files.kair import is_option_file
 from swinmr_profiling.configs.value_edit import edit_values
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile
+from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
 
 
 class RecommendationWritingError(ValueError):
@@ -38,20 +38,20 @@ def check_config_matches(config_file: str, profile: TrainingProfile) -> None:
             f"--write {config_file}: is a SwinMR/KAIR option file, whose batch is a global one: set it by hand"
         )
     raw = load_config(config_file).config.model_dump(mode="json")
-    raw["training"]["accumulate"] = profile.memory_model["accumulate"]
-    if memory_fingerprint(config_from_dict(raw)) != profile.memory_model["memory_fingerprint"]:
+    raw["training"]["accumulate"] = profile.memory_model.accumulate
+    if memory_fingerprint(config_from_dict(raw)) != profile.memory_model.memory_fingerprint:
         raise RecommendationWritingError(
             f"--write {config_file}: its training takes other memory than the one of {profile.file}: "
             f"run scripts/profile_model.py --config {config_file} --predict-only"
         )
 
 
-def write_recommendation(config_file: str, recommendation: dict[str, Any]) -> None:
+def write_recommendation(config_file: str, recommendation: TrainingRecommendation) -> None:
     """Sets `data.batch_size` and `training.accumulate`, atomically. Raises RecommendationWritingError, ConfigError."""
     _, raw = read_commented_json(config_file)
     values = {
-        "data.batch_size": recommendation["batch_size"],
-        "training.accumulate": recommendation["accumulate"],
+        "data.batch_size": recommendation.batch_size,
+        "training.accumulate": recommendation.accumulate,
     }
     text = edit_values(raw.decode("utf-8-sig"), values, config_file)
     try:

@@ -5,14 +5,15 @@ Pure functions on the blocks of a profile, so that a run, a resumed run and a sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
-from typing import Any
+from typing import Literal
 
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.reserved import Interpolated, reserved_of
 from swinmr_profiling.profiler.batch_size.rule import largest_by_rule
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel, MemorySetting
+from swinmr_profiling.profiler.record.blocks.recommended import Lever
 
 
 class BatchStatus(str, Enum):
@@ -23,7 +24,7 @@ class BatchStatus(str, Enum):
     UNSUPPORTED = "unsupported"
 
 
-def source_of(setting: dict[str, Any], batch_size: int | None) -> str:
+def source_of(setting: MemorySetting, batch_size: int | None) -> Literal["predicted", "extrapolated"]:
     """ "predicted" where the setting's batches are replayed, or where nothing fits; "extrapolated" where not.
 
     Without replays the figure of a batch of the table is as good, but not which batch is the largest.
@@ -31,7 +32,7 @@ def source_of(setting: dict[str, Any], batch_size: int | None) -> str:
     return "predicted" if batch_size is None else reserved_of(setting).source
 
 
-def training_reserved_bytes(setting: dict[str, Any], batch_size: int) -> int:
+def training_reserved_bytes(setting: MemorySetting, batch_size: int) -> int:
     """Bytes the allocator reserves for the training step, without workspaces and context.
 
     Raises ValueError below batch 1.
@@ -39,14 +40,14 @@ def training_reserved_bytes(setting: dict[str, Any], batch_size: int) -> int:
     return reserved_of(setting).reserved_bytes(batch_size)
 
 
-def validation_needed_bytes(setting: dict[str, Any], budget: Budget, *, devices: int = 1) -> int:
+def validation_needed_bytes(setting: MemorySetting, budget: Budget, *, devices: int = 1) -> int:
     """Bytes of the GPU that validation at full image size takes, whatever the training batch; 0 without validation."""
-    validation = setting["validation"]
-    return 0 if validation is None else _outside(setting, budget, devices) + validation["reserved_bytes"]
+    validation = setting.validation
+    return 0 if validation is None else _outside(setting, budget, devices) + validation.reserved_bytes
 
 
 def needed_bytes(
-    setting: dict[str, Any], batch_size: int, budget: Budget, *, devices: int = 1, extra_bytes: int = 0
+    setting: MemorySetting, batch_size: int, budget: Budget, *, devices: int = 1, extra_bytes: int = 0
 ) -> int:
     """Bytes of the GPU that a run takes: context + workspaces + the larger of training's and validation's reserved.
 
@@ -59,14 +60,14 @@ def needed_bytes(
     return max(training, validation_needed_bytes(setting, budget, devices=devices))
 
 
-def estimated_bytes(setting: dict[str, Any], batch_size: int, budget: Budget) -> int:
+def estimated_bytes(setting: MemorySetting, batch_size: int, budget: Budget) -> int:
     """needed_bytes from the table of sizes alone: where a search looks next, and no answer."""
     training = Interpolated(setting).reserved_bytes(batch_size) + _outside(setting, budget, 1)
     return max(training, validation_needed_bytes(setting, budget))
 
 
 def left_for_training(
-    setting: dict[str, Any], budget: Budget, *, devices: int = 1, extra_bytes: int = 0
+    setting: MemorySetting, budget: Budget, *, devices: int = 1, extra_bytes: int = 0
 ) -> int:
     """Bytes that the allocator may reserve for training; 0 where validation alone is too large for the budget."""
     if validation_needed_bytes(setting, budget, devices=devices) > budget.usable_bytes:
@@ -74,12 +75,12 @@ def left_for_training(
     return max(budget.usable_bytes - _outside(setting, budget, devices) - extra_bytes, 0)
 
 
-def _outside(setting: dict[str, Any], budget: Budget, devices: int) -> int:
-    buckets = setting["ddp_bucket_bytes"] if devices > 1 else 0
+def _outside(setting: MemorySetting, budget: Budget, devices: int) -> int:
+    buckets = setting.ddp_bucket_bytes if devices > 1 else 0
     return budget.context_bytes + budget.workspace_bytes + buckets
 
 
-def batch_status(setting: dict[str, Any], batch_size: int, budget: Budget, **needs: int) -> BatchStatus:
+def batch_status(setting: MemorySetting, batch_size: int, budget: Budget, **needs: int) -> BatchStatus:
     """Whether a batch runs within a budget; `needs` are needed_bytes' `devices` and `extra_bytes`."""
     if batch_size > MAX_BATCH_SIZE:
         return BatchStatus.UNSUPPORTED
@@ -87,7 +88,7 @@ def batch_status(setting: dict[str, Any], batch_size: int, budget: Budget, **nee
     return BatchStatus.FITS if fits else BatchStatus.TOO_LARGE
 
 
-def largest_batch(setting: dict[str, Any], budget: Budget, **needs: int) -> int | None:
+def largest_batch(setting: MemorySetting, budget: Budget, **needs: int) -> int | None:
     """The largest batch for the budget by the rule of batch_rule.py, at most MAX_BATCH_SIZE; None where none fits."""
     left = left_for_training(setting, budget, **needs)
     if left <= 0:
@@ -98,42 +99,32 @@ def largest_batch(setting: dict[str, Any], budget: Budget, **needs: int) -> int 
     )
 
 
-def lever(setting: dict[str, Any], budget: Budget, **needs: int) -> dict[str, Any]:
+def lever(setting: MemorySetting, budget: Budget, **needs: int) -> Lever:
     """One setting on one GPU: its largest batch, and what that needs (batch 1's need where nothing fits)."""
     largest = largest_batch(setting, budget, **needs)
-    return {
-        "precision": setting["precision"],
-        "checkpointing": setting["checkpointing"],
-        "patch_size": setting["patch_size"],
-        "is_config": setting["is_config"],
-        "largest_batch": largest,
-        "needed_bytes": needed_bytes(setting, largest or 1, budget, **needs),
-        "source": source_of(setting, largest),
-    }
+    return Lever(
+        precision=setting.precision,
+        checkpointing=setting.checkpointing,
+        patch_size=setting.patch_size,
+        is_config=setting.is_config,
+        largest_batch=largest,
+        needed_bytes=needed_bytes(setting, largest or 1, budget, **needs),
+        source=source_of(setting, largest),
+    )
 
 
-def lever_table(
-    memory_model: dict[str, Any], budgets: Sequence[Budget], *, devices: int = 1
-) -> list[list[dict[str, Any]]]:
-    """For each budget, one `lever` per setting, in the model's order."""
-    return [
-        [lever(setting, budget, devices=devices) for setting in memory_model["settings"]]
-        for budget in budgets
-    ]
+def levers(memory_model: MemoryModel, budget: Budget, *, devices: int = 1) -> list[Lever]:
+    """One `lever` per setting, in the model's order."""
+    return [lever(setting, budget, devices=devices) for setting in memory_model.settings]
 
 
-def config_setting(memory_model: dict[str, Any]) -> dict[str, Any]:
-    """The setting that is the config's own."""
-    return next(setting for setting in memory_model["settings"] if setting["is_config"])
-
-
-def accumulation_bytes(memory_model: dict[str, Any], setting: dict[str, Any], accumulate: int) -> int:
+def accumulation_bytes(memory_model: MemoryModel, setting: MemorySetting, accumulate: int) -> int:
     """Gradients that stay through the next forward pass when a step accumulates and the predicted one does not.
 
     At most as large as the parameters, which is what is added. 0 where the prediction accumulates already.
     """
-    if accumulate == 1 or memory_model["accumulate"] > 1:
+    if accumulate == 1 or memory_model.accumulate > 1:
         return 0
-    parameters = (setting["terms"] or {}).get("parameters")
+    parameters = (setting.terms or {}).get("parameters")
     # Without terms: what is trained, which is as much as there are gradients.
-    return setting["ddp_bucket_bytes"] if parameters is None else parameters["fixed_bytes"]
+    return setting.ddp_bucket_bytes if parameters is None else parameters.fixed_bytes

@@ -8,13 +8,12 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from swinmr_profiling.profiler.record.blocks.run_description import Gpu as MachineGpu
 from swinmr_profiling.profiler.record.units import GIB, MIB
 
 CARDS = Path(__file__).with_name("gpus.json")
@@ -81,27 +80,13 @@ class Gpu:
 def known_gpus() -> tuple[Gpu, ...]:
     """All cards, in the file's order."""
     cards = json.loads(CARDS.read_text(encoding="utf-8"))["gpus"]
-    return tuple(_gpu(card) for card in cards)
-
-
-def _gpu(card: dict[str, Any]) -> Gpu:
-    return Gpu(
-        name=card["name"],
-        aliases=tuple(card["aliases"]),
-        total_bytes=card["total_memory_mib"] * MIB,
-        nominal_memory_gb=card["nominal_memory_gb"],
-        also_sold_with_gb=tuple(card["also_sold_with_gb"]),
-        compute_capability=card["compute_capability"],
-        multiprocessors=card["multiprocessors"],
-        bandwidth_gb_s=card["bandwidth_gb_s"],
-        fp32_tflops=card["fp32_tflops"],
-        tf32_tflops=card["tf32_tflops"],
-        fp16_tensor_tflops=card["fp16_tensor_tflops"],
-        bf16_tensor_tflops=card["bf16_tensor_tflops"],
-        total_memory_source=card["total_memory_source"],
-        rates_source=card["rates_source"],
-        weak=tuple(card["weak"]),
-        note=card["note"],
+    alike = [field.name for field in fields(Gpu) if field.name != "total_bytes"]
+    return tuple(
+        Gpu(
+            total_bytes=card["total_memory_mib"] * MIB,
+            **{name: tuple(value) if isinstance(value := card[name], list) else value for name in alike},
+        )
+        for card in cards
     )
 
 
@@ -128,15 +113,15 @@ def find_gpu(text: str) -> Gpu:
     raise GpuNameError(message)
 
 
-def is_this_gpu(name: str, total_bytes: int, compute_capability: str | None, gpu: Mapping[str, Any]) -> bool:
+def is_this_gpu(name: str, total_bytes: int, compute_capability: str | None, gpu: MachineGpu) -> bool:
     """Whether a card is the GPU of a machine (`environment.gpu` of a profile).
 
     By its name, which CUDA writes in more words than people do; one that was given by its memory alone (no compute
     capability) by exactly that memory.
     """
     if compute_capability is None:
-        return total_bytes == gpu["total_bytes"]
-    return same_card(name, gpu["name"])
+        return total_bytes == gpu.total_bytes
+    return same_card(name, gpu.name)
 
 
 def same_card(first: str, second: str) -> bool:
@@ -144,7 +129,7 @@ def same_card(first: str, second: str) -> bool:
     return _card_of(first) == _card_of(second)
 
 
-def _card_of(name: str) -> Any:
+def _card_of(name: str) -> str | tuple[str, frozenset[str]]:
     try:
         return find_gpu(name).name
     except GpuNameError:

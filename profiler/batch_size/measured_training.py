@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from swinmr_profiling.profiler.batch_size.inference_recommendation import KNEE_SHARE
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
+from swinmr_profiling.profiler.record.blocks.recommended import Lever
+from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.device_memory import process_needs
 from swinmr_profiling.profiler.record.failures import FailureKind
-
-SETTING_KEYS = ("precision", "checkpointing", "patch_size")
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class MeasuredSeries:
     """All sizes of one setting.
 
     Attributes:
-        setting: its precision, checkpointing and patch_size.
+        setting: whose precision, checkpointing and patch_size they have; None where nothing ran.
         sizes: what ran, ascending.
         failures: batch size -> (kind, detail) of what did not.
         fault: why the series is no measurement, or None.
     """
 
-    setting: dict[str, Any]
+    setting: MemorySetting | TrainingRun | None
     sizes: tuple[MeasuredSize, ...]
     failures: dict[int, tuple[str, str]]
     fault: str | None
@@ -77,55 +77,47 @@ class MeasuredSeries:
 
 
 def measured_series(
-    batch_profiling: Mapping[str, dict[str, Any]], setting: Mapping[str, Any] | None = None
+    measured: Mapping[int, TrainingRun | TrainingFailure], setting: MemorySetting | None = None
 ) -> MeasuredSeries | None:
     """The measured training blocks of a setting (None: of the first that ran), or None where nothing was tried.
 
-    A block whose process ran no training step is a failure, whatever it says it needed.
+    measured: batch size -> its block; what was predicted is none.
     """
-    blocks = {
-        int(size): block["training"]
-        for size, block in batch_profiling.items()
-        if block.get("training") is not None and block["training"]["source"] == "measured"
-    }
-    if not blocks:
-        return None
-    if setting is None:
-        setting = next((block for block in blocks.values() if "error" not in block), {})
+    blocks = {size: block for size, block in measured.items() if block.source == "measured"}
+    of = setting or next((block for block in blocks.values() if isinstance(block, TrainingRun)), None)
     sizes, failures = [], {}
     for size, block in sorted(blocks.items()):
-        if "error" in block:
-            failures[size] = (block["error"], block["detail"])
-        elif any(block[key] != setting[key] for key in SETTING_KEYS):
-            continue
-        elif not block["steps_run"]:
-            failures[size] = (FailureKind.EXCEPTION.value, "no training step ran")
-        else:
-            sizes.append(_measured_size(size, block, setting))
-    found = {key: setting.get(key) for key in SETTING_KEYS}
-    return MeasuredSeries(found, tuple(sizes), failures, memory_fault(sizes))
+        if isinstance(block, TrainingFailure):
+            failures[size] = (block.error, block.detail)
+        elif of is not None and setting_of(block) == setting_of(of):
+            # One device measures none of what several hold: the prediction knows it.
+            sizes.append(_measured_size(size, block, block.ddp_bucket_bytes or of.ddp_bucket_bytes or 0))
+    return MeasuredSeries(of, tuple(sizes), failures, memory_fault(sizes)) if sizes or failures else None
 
 
-def _measured_size(size: int, block: dict[str, Any], setting: Mapping[str, Any]) -> MeasuredSize:
-    validation = block["validation"] or {}
-    reserved = max(block["peak_reserved_bytes"] or block["peak_bytes"], validation.get("reserved_bytes") or 0)
-    step_ms = statistics.median(block["step_ms"]) if block["step_ms"] else None
-    rate = block["images_per_second"]
+def setting_of(block: MemorySetting | TrainingRun | Lever) -> tuple[str, str, list[int] | None]:
+    """What tells the settings of a profile apart."""
+    return block.precision, block.checkpointing, block.patch_size
+
+
+def _measured_size(size: int, block: TrainingRun, ddp_bucket_bytes: int) -> MeasuredSize:
+    validation = 0 if block.validation is None else block.validation.reserved_bytes or 0
+    step_ms = statistics.median(block.step_ms) if block.step_ms else None
+    rate = block.images_per_second
     return MeasuredSize(
         batch_size=size,
-        peak_bytes=block["peak_bytes"],
-        reserved_bytes=reserved,
-        process_bytes=block["process_bytes"],
-        context_bytes=block["context_bytes"],
-        # One device measures none of what several hold: the prediction knows it.
-        ddp_bucket_bytes=block["ddp_bucket_bytes"] or setting.get("ddp_bucket_bytes") or 0,
-        retries=block["retries"] or 0,
-        images_per_second=rate if rate is not None or step_ms is None else size * 1000 / step_ms,
+        peak_bytes=block.peak_bytes,
+        reserved_bytes=max(block.peak_reserved_bytes or block.peak_bytes, validation),
+        process_bytes=block.process_bytes,
+        context_bytes=block.context_bytes,
+        ddp_bucket_bytes=ddp_bucket_bytes,
+        retries=block.retries or 0,
+        images_per_second=size * 1000 / step_ms if rate is None and step_ms else rate,
         step_ms=step_ms,
     )
 
 
-def memory_fault(sizes: list[MeasuredSize]) -> str | None:
+def memory_fault(sizes: Sequence[MeasuredSize]) -> str | None:
     """Names the first size that took less memory than a smaller one: something else was measured than the batch."""
     for smaller, larger in pairwise(sizes):
         if larger.peak_bytes < smaller.peak_bytes:

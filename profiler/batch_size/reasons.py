@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import (
     needed_bytes,
@@ -11,10 +9,12 @@ from swinmr_profiling.profiler.batch_size.fit import (
     validation_needed_bytes,
 )
 from swinmr_profiling.profiler.batch_size.gpus import GIB
-from swinmr_profiling.profiler.batch_size.measured_training import MeasuredSeries, MeasuredSize
+from swinmr_profiling.profiler.batch_size.measured_training import MeasuredSeries, MeasuredSize, setting_of
 from swinmr_profiling.profiler.batch_size.reserved import Interpolated, reserved_of, table_sizes
 from swinmr_profiling.profiler.batch_size.rule import stretch
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
+from swinmr_profiling.profiler.record.blocks.recommended import Lever
 
 MOST_SUGGESTIONS = 3
 # Less than this is the driver's own.
@@ -25,14 +25,14 @@ def gib(number: int) -> str:
     return f"{number / GIB:,.2f} GiB"
 
 
-def setting_name(setting: dict[str, Any]) -> str:
+def setting_name(setting: MemorySetting | Lever) -> str:
     """ "bf16, light checkpointing, patch 96 x 96"; without a patch the whole image."""
-    checkpointing = "no" if setting["checkpointing"] == "none" else setting["checkpointing"]
-    patch = "x".join(map(str, setting["patch_size"])) if setting["patch_size"] else "whole image"
-    return f"{setting['precision']}, {checkpointing} checkpointing, {patch}"
+    checkpointing = "no" if setting.checkpointing == "none" else setting.checkpointing
+    patch = "x".join(map(str, setting.patch_size)) if setting.patch_size else "whole image"
+    return f"{setting.precision}, {checkpointing} checkpointing, {patch}"
 
 
-def predicted_reason(setting: dict[str, Any], budget: Budget, largest: int, devices: int) -> str:
+def predicted_reason(setting: MemorySetting, budget: Budget, largest: int, devices: int) -> str:
     """Why the prediction chose: what was replayed beyond it, or that nothing was; and that no GPU has run it."""
     within = f"{gib(budget.usable_bytes)} ({float(budget.headroom_share) * 100:g} % headroom)"
     reserved = reserved_of(setting)
@@ -102,9 +102,9 @@ def not_run_reason(series: MeasuredSeries, could: int, share: int | None) -> str
 
 
 def nothing_fits_reason(
-    setting: dict[str, Any] | None,
+    setting: MemorySetting | None,
     budget: Budget,
-    levers: list[dict[str, Any]],
+    levers: list[Lever],
     devices: int,
     series: MeasuredSeries | None = None,
     accumulated_bytes: int = 0,
@@ -130,13 +130,13 @@ def _what_ran_took(smallest: MeasuredSize, budget: Budget, devices: int) -> str:
     return f"{text}, and cached memory had to be given back for it" if smallest.retries else text
 
 
-def _what_is_in_the_way(setting: dict[str, Any], budget: Budget, devices: int, accumulated_bytes: int) -> str:
+def _what_is_in_the_way(setting: MemorySetting, budget: Budget, devices: int, accumulated_bytes: int) -> str:
     usable = f"of {gib(budget.usable_bytes)} usable"
     need = needed_bytes(setting, 1, budget, devices=devices)
     validation = validation_needed_bytes(setting, budget, devices=devices)
-    if validation > budget.usable_bytes and validation == need:
-        shape = "x".join(map(str, setting["validation"]["input_shape"]))
-        training = need - setting["validation"]["reserved_bytes"] + training_reserved_bytes(setting, 1)
+    if setting.validation is not None and validation > budget.usable_bytes and validation == need:
+        shape = "x".join(map(str, setting.validation.input_shape))
+        training = need - setting.validation.reserved_bytes + training_reserved_bytes(setting, 1)
         return (
             f"validation of {shape} needs {gib(validation)} {usable} (training at batch 1: {gib(training)})"
         )
@@ -146,31 +146,29 @@ def _what_is_in_the_way(setting: dict[str, Any], budget: Budget, devices: int, a
     return f"batch 1 needs {gib(need)} {usable}"
 
 
-def _what_would_help(setting: dict[str, Any] | None, budget: Budget, levers: list[dict[str, Any]]) -> str:
-    others = [row for row in levers if row["largest_batch"] is not None and not row["is_config"]]
+def _what_would_help(setting: MemorySetting | None, budget: Budget, levers: list[Lever]) -> str:
+    others = [(row, row.largest_batch) for row in levers if row.largest_batch and not row.is_config]
     if not others:
-        least = min(row["needed_bytes"] for row in levers)
+        least = min(row.needed_bytes for row in levers)
         share = budget.headroom_share
         total = -(-least * share.denominator // (share.denominator - share.numerator))
         total += budget.reserved_elsewhere_bytes
         return f"none of the {len(levers)} settings fits: it takes a GPU with {gib(total)}"
     own = setting or levers[0]
 
-    def changes(row: dict[str, Any]) -> int:
-        return sum(row[key] != own[key] for key in ("precision", "checkpointing", "patch_size"))
+    def changes(row: Lever) -> int:
+        return sum(one != other for one, other in zip(setting_of(row), setting_of(own), strict=True))
 
     # The fewest changes first; of equally many, what gives the largest batch.
-    others.sort(key=lambda row: (changes(row), -row["largest_batch"]))
+    others.sort(key=lambda other: (changes(other[0]), -other[1]))
     named = [
-        f"{setting_name(row)} (up to batch {row['largest_batch']}{_emulated(row, budget)})"
-        for row in others[:MOST_SUGGESTIONS]
+        f"{setting_name(row)} (up to batch {largest}{_emulated(row, budget)})"
+        for row, largest in others[:MOST_SUGGESTIONS]
     ]
     return f"fits with {'; or '.join(named)}"
 
 
-def _emulated(row: dict[str, Any], budget: Budget) -> str:
+def _emulated(row: Lever, budget: Budget) -> str:
     return (
-        ", bf16 emulated there and slow"
-        if row["precision"] == "bf16" and budget.bf16_hardware is False
-        else ""
+        ", bf16 emulated there and slow" if row.precision == "bf16" and budget.bf16_hardware is False else ""
     )

@@ -5,12 +5,12 @@ All sizes are Python integers: a batch of three billion is computed right, and r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
-from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrderError, unpacked
+from swinmr_profiling.profiler.allocator.allocation_order import unpacked
 from swinmr_profiling.profiler.allocator.reserved_memory import ReservedMemory
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 
 # The settings of a few profiles: a replay is worth keeping from one budget to the next.
 KEPT_RUNS = 64
@@ -20,7 +20,7 @@ NOTHING_KEPT = "the profile keeps no allocations to replay; run scripts/profile_
 class Reserved(Protocol):
     """Of one setting. source: "predicted" where every batch is replayed, else "extrapolated"."""
 
-    source: str
+    source: Literal["predicted", "extrapolated"]
 
     def reserved_bytes(self, batch_size: int) -> int:
         """Bytes of the allocator, workspaces and context apart. Raises ValueError below batch 1."""
@@ -32,15 +32,12 @@ class Reserved(Protocol):
         """A batch, at most `largest`, beyond which none fits; 0 where none does at all."""
 
 
-def reserved_of(setting: Mapping[str, Any]) -> Replayed | Interpolated:
+def reserved_of(setting: MemorySetting) -> Replayed | Interpolated:
     """Of a setting of a memory model. Raises AllocationOrderError where what it keeps is damaged."""
-    kept = setting.get("allocations")
-    if kept is None:
+    kept = setting.allocations
+    if kept is None or setting.affine_from_batch is None:
         return Interpolated(setting)
-    texts = [kept.get(key) for key in ("sizes", "order")] if isinstance(kept, Mapping) else [None]
-    if not all(isinstance(text, str) for text in texts):
-        raise AllocationOrderError("allocations: two texts are expected, sizes and order")
-    return Replayed(setting, _memory(*texts))
+    return Replayed(setting, setting.affine_from_batch, _memory(kept.sizes, kept.order))
 
 
 @lru_cache(maxsize=KEPT_RUNS)
@@ -48,21 +45,20 @@ def _memory(sizes: str, order: str) -> ReservedMemory:
     return ReservedMemory(unpacked({"sizes": sizes, "order": order}))
 
 
-def table_sizes(setting: Mapping[str, Any]) -> list[int]:
+def table_sizes(setting: MemorySetting) -> list[int]:
     """Batch sizes that were predicted, ascending."""
-    return sorted(int(size) for size in setting["sizes"])
+    return sorted(int(size) for size in setting.sizes)
 
 
 class Replayed:
     """Every batch by its own replay; the first few, whose allocations may be others, as they were traced."""
 
-    source = "predicted"
+    source: Literal["predicted"] = "predicted"
 
-    def __init__(self, setting: Mapping[str, Any], memory: ReservedMemory) -> None:
-        rows = setting["sizes"]
+    def __init__(self, setting: MemorySetting, affine_from_batch: int, memory: ReservedMemory) -> None:
         self._memory = memory
         self._traced = {
-            batch: rows[str(batch)]["reserved_bytes"] for batch in range(1, setting["affine_from_batch"])
+            batch: setting.sizes[str(batch)].reserved_bytes for batch in range(1, affine_from_batch)
         }
 
     def reserved_bytes(self, batch_size: int) -> int:
@@ -81,12 +77,12 @@ class Replayed:
 class Interpolated:
     """From a table of sizes alone: exact at its sizes, and between and beyond them a guess that can be a few off."""
 
-    source = "extrapolated"
+    source: Literal["extrapolated"] = "extrapolated"
 
-    def __init__(self, setting: Mapping[str, Any]) -> None:
-        self._rows = {int(size): row for size, row in setting["sizes"].items()}
+    def __init__(self, setting: MemorySetting) -> None:
+        self._rows = {int(size): row for size, row in setting.sizes.items()}
         self._sizes = table_sizes(setting)
-        self.why = setting.get("not_aligned_because") or NOTHING_KEPT
+        self.why = setting.not_aligned_because or NOTHING_KEPT
 
     def reserved_bytes(self, batch_size: int) -> int:
         """At a size of the table its figure.
@@ -98,17 +94,17 @@ class Interpolated:
         _check(batch_size)
         exact = self._rows.get(batch_size)
         if exact is not None:
-            return exact["reserved_bytes"]
+            return exact.reserved_bytes
         if batch_size < self._sizes[0]:
-            return self._rows[self._sizes[0]]["reserved_bytes"]
+            return self._rows[self._sizes[0]].reserved_bytes
         if batch_size > self._sizes[-1]:
             return self._beyond(batch_size)
         place = next(place for place, size in enumerate(self._sizes) if size > batch_size)
         below, above = self._sizes[place - 1 : place + 1]
         low, high = self._rows[below], self._rows[above]
-        rise = (high["live_bytes"] - low["live_bytes"]) * (batch_size - below)
-        live = low["live_bytes"] + _ceiling(rise, above - below)
-        return live + max(row["reserved_bytes"] - row["live_bytes"] for row in (low, high))
+        rise = (high.live_bytes - low.live_bytes) * (batch_size - below)
+        live = low.live_bytes + _ceiling(rise, above - below)
+        return live + max(row.reserved_bytes - row.live_bytes for row in (low, high))
 
     def fits(self, batch_size: int, limit_bytes: int) -> bool:
         return self.reserved_bytes(batch_size) <= limit_bytes
@@ -126,11 +122,11 @@ class Interpolated:
     def _beyond(self, batch_size: int) -> int:
         last = self._rows[self._sizes[-1]]
         if len(self._sizes) == 1:
-            return _ceiling(last["reserved_bytes"] * batch_size, self._sizes[-1])
+            return _ceiling(last.reserved_bytes * batch_size, self._sizes[-1])
         before = self._rows[self._sizes[-2]]
-        rise = max(last["live_bytes"] - before["live_bytes"], 0) * (batch_size - self._sizes[-1])
-        live = last["live_bytes"] + _ceiling(rise, self._sizes[-1] - self._sizes[-2])
-        return max(_ceiling(live * row["reserved_bytes"], row["live_bytes"]) for row in (before, last))
+        rise = max(last.live_bytes - before.live_bytes, 0) * (batch_size - self._sizes[-1])
+        live = last.live_bytes + _ceiling(rise, self._sizes[-1] - self._sizes[-2])
+        return max(_ceiling(live * row.reserved_bytes, row.live_bytes) for row in (before, last))
 
 
 def _check(batch_size: int) -> None:

@@ -12,25 +12,29 @@ from typing import Any, NoReturn
 
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM, less_headroom
 from swinmr_profiling.profiler.batch_size.estimate import expected_bytes, largest_expected
+from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE, MIN_TRAINING_STEPS
+from swinmr_profiling.profiler.record.blocks.recommended import (
+    BudgetChange,
+    Reduction,
+    SearchFailure,
+    Trial,
+    UnsupportedBatch,
+)
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory
 from swinmr_profiling.profiler.record.search_record import (
-    MIB,
     MemoryNow,
     MemoryReadError,
     Outcome,
     ProbeResult,
     SearchResult,
-    Trial,
     falling_memory,
 )
+from swinmr_profiling.profiler.record.units import MIB
 
 SMALL_SIZES = (1, 2)
 # The third trial: far enough from the small sizes to be like the large ones, and safe by a wide margin.
 MIDDLE_SHARE = 0.6
 MAX_TRIALS = 9
-MIN_STEPS = 3
-# Kernels that put the batch into the grid's y or z dimension cannot be launched beyond this.
-LARGEST_GRID_BATCH = 65535
 # Kernels count samples in 32 bits.
 LARGEST_BATCH = 2**31 - 1
 # A choice of at least this share of the largest batch that may still fit ends the search.
@@ -71,9 +75,9 @@ class BatchSearch:
         self.headroom_share, self.requested = headroom_share, requested
         self.max_trials, self.may_go_on, self.on_event = max_trials, may_go_on, on_event
         self.trials: list[Trial] = []
-        self.reductions: list[dict[str, Any]] = []
-        self.budget_changes: list[dict[str, int]] = []
-        self.measurements: dict[int, dict[str, Any]] = {}
+        self.reductions: list[Reduction] = []
+        self.budget_changes: list[BudgetChange] = []
+        self.measurements: dict[int, Any] = {}
         self.memory: MemoryNow | None = None
         self._ran: dict[int, ProbeResult] = {}
         self._too_large: dict[int, int] = {}  # batch -> usable bytes when it failed
@@ -120,8 +124,8 @@ class BatchSearch:
             raise _EndedError(Outcome.FAILED, f"free memory: {error}", error.failure) from None
         now = self._available_bytes
         if self.trials and abs(now - before) > CHANGE_BYTES:
-            change = {"before_trial": len(self.trials) + 1, "from_bytes": before, "to_bytes": now}
-            self.budget_changes.append(change)
+            place = len(self.trials) + 1
+            self.budget_changes.append(BudgetChange(before_trial=place, from_bytes=before, to_bytes=now))
             word = "less" if now < before else "more"
             self.on_event(f"{abs(now - before) / MIB:,.0f} MiB {word} memory is available than before")
         if self.memory.unused_bytes <= 0:
@@ -150,8 +154,8 @@ class BatchSearch:
             smaller = max((ran for ran in self._ran if ran < size), default=None)
             failure = confirm_memory(result.failure, smaller)
             return failure.error.value, failure.detail
-        if result.steps_run < MIN_STEPS:
-            steps = f"{result.steps_run} training steps ran, and {MIN_STEPS} are needed"
+        if result.steps_run < MIN_TRAINING_STEPS:
+            steps = f"{result.steps_run} training steps ran, and {MIN_TRAINING_STEPS} are needed"
             self._end_failed_measurement(size, result, steps)
         assert result.peak_bytes is not None
         self._ran[size] = result
@@ -172,9 +176,19 @@ class BatchSearch:
     def _record(
         self, size: int, expected: int | None, result: ProbeResult, verdict: str, detail: str | None
     ) -> None:
-        available, usable = self._available_bytes, self.usable_bytes
-        ran = (result.peak_bytes, result.steps_run, result.retries)
-        self.trials.append(Trial(size, available, usable, expected, *ran, verdict, detail))
+        self.trials.append(
+            Trial(
+                batch_size=size,
+                available_bytes=self._available_bytes,
+                usable_bytes=self.usable_bytes,
+                expected_bytes=expected,
+                peak_bytes=result.peak_bytes,
+                steps_run=result.steps_run,
+                retries=result.retries,
+                verdict=verdict,
+                detail=detail,
+            )
+        )
 
     def _end_failed_measurement(self, size: int, result: ProbeResult, why: str) -> NoReturn:
         self._record(size, None, result, "failed_measurement", why)
@@ -205,7 +219,7 @@ class BatchSearch:
             return None
         if upper is not None and (upper in self._unsupported or self._was_expected_to_fit(upper)):
             # The estimate knows nothing of this limit, so the middle is the best guess.
-            size = LARGEST_GRID_BATCH if lower < LARGEST_GRID_BATCH < upper else (lower + upper) // 2
+            size = MAX_BATCH_SIZE if lower < MAX_BATCH_SIZE < upper else (lower + upper) // 2
         else:
             middle = max(self._ran) <= SMALL_SIZES[-1]
             size = self._largest_expected(lower, limit, MIDDLE_SHARE) if middle else lower
@@ -231,15 +245,15 @@ class BatchSearch:
             why, detail = "less memory is available now", None
         else:
             why, detail = trial.verdict, trial.detail
-        self.reductions.append({"from": from_size, "to": to_size, "reason": why, "detail": detail})
+        self.reductions.append(Reduction(from_batch=from_size, to_batch=to_size, reason=why, detail=detail))
         self.on_event(f"batch {from_size} reduced to {to_size}: {why}")
 
     def _tell_reductions(self, chosen: int) -> None:
         """Whatever larger batch was tried or asked for: it is said that the choice is less, and why."""
         above = max(self.trials[-1].batch_size, *self._ran)
-        if above > chosen and (not self.reductions or self.reductions[-1]["to"] != chosen):
+        if above > chosen and (not self.reductions or self.reductions[-1].to_batch != chosen):
             self._reduce(above, chosen)
-        told = {chosen, *(reduction["from"] for reduction in self.reductions)}
+        told = {chosen, *(reduction.from_batch for reduction in self.reductions)}
         if self.requested is not None and self.requested not in told:
             self._reduce(self.requested, chosen)
 
@@ -281,18 +295,17 @@ class BatchSearch:
         if self._unsupported:
             refused = min(self._unsupported)
             works = max((size for size in self._ran if size < refused), default=None)
-            unsupported = {
-                "batch_size": refused,
-                "largest_that_works": works,
-                "detail": self._unsupported[refused],
-            }
+            unsupported = UnsupportedBatch(
+                batch_size=refused, largest_that_works=works, detail=self._unsupported[refused]
+            )
         return SearchResult(
-            outcome=outcome,
+            source="measured",
+            outcome=outcome.value,
             batch_size=chosen,
             reason=reason,
             requested=self.requested,
             largest_that_ran=max(self._ran, default=None),
-            headroom_share=self.headroom_share,
+            headroom_share=float(self.headroom_share),
             memory=self.memory,
             available_bytes=self._available_bytes,
             usable_bytes=self.usable_bytes,
@@ -301,7 +314,10 @@ class BatchSearch:
             reductions=self.reductions,
             budget_changes=self.budget_changes,
             unsupported=unsupported,
-            failure=failure,
+            failure=None
+            if failure is None
+            else SearchFailure(error=failure.error.value, detail=failure.detail),
+            held_by_others_bytes=None,
             measurements=self.measurements,
         )
 

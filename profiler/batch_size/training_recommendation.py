@@ -6,18 +6,17 @@ that it is one. Where nothing fits no number is given: the settings that would f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, NamedTuple
 
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import (
     BatchStatus,
     accumulation_bytes,
     batch_status,
-    config_setting,
     largest_batch,
-    lever_table,
+    levers,
     needed_bytes,
     source_of,
 )
@@ -38,14 +37,14 @@ from swinmr_profiling.profiler.batch_size.reasons import (
 )
 from swinmr_profiling.profiler.batch_size.target import TargetBatchError, share_per_device, split_share
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel, MemorySetting
+from swinmr_profiling.profiler.record.blocks.recommended import Lever, TrainingRecommendation, TrainingTime
+from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.failures import FailureKind
 
-__all__ = ["Budget", "TargetBatchError", "lever_table", "needs_exit_3", "recommend_training"]
+__all__ = ["TargetBatchError", "needs_exit_3", "recommend_training"]
 
 STEPS_OF_A_RUN = 100_000
-NOTHING_FITS = "nothing_fits"
-FAILED_MEASUREMENT = "failed_measurement"
-NOT_RUN = "not_run"
 
 
 @dataclass(frozen=True)
@@ -70,28 +69,35 @@ class _Choice:
     accumulate: int
     largest_batch: int
     needed_bytes: int
-    source: str
+    source: Literal["measured", "predicted", "extrapolated"]
     verified: bool
     reason: str
     timed: MeasuredSize | None = None
 
 
+class _None(NamedTuple):
+    """Why there is no batch."""
+
+    failure: Literal["nothing_fits", "failed_measurement", "not_run"]
+    reason: str
+
+
 def recommend_training(
-    memory_model: dict[str, Any] | None,
+    memory_model: MemoryModel | None,
     budgets: Sequence[Budget],
     *,
     target_batch: int | None = None,
     devices: int = 1,
-    measured: Mapping[str, dict[str, Any]] | None = None,
+    measured: Mapping[int, TrainingRun | TrainingFailure] | None = None,
     training_samples: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[TrainingRecommendation]:
     """One `recommendation.training` entry per budget, in the config's own setting.
 
     Args:
         memory_model: the predicted block, or None where the network cannot be traced.
         target_batch: global batch to reach with several devices and accumulation. None: the config's accumulation.
         devices: GPUs of the budget's kind that train together.
-        measured: `batch_profiling` with measured training blocks, of the GPU whose budget `is_this_machine`.
+        measured: batch size -> its training step, of the GPU whose budget `is_this_machine`.
         training_samples: of one epoch, for the time of one.
 
     Raises:
@@ -100,104 +106,85 @@ def recommend_training(
     """
     if devices < 1:
         raise ValueError(f"devices {devices}: at least 1")
-    setting = None if memory_model is None else config_setting(memory_model)
+    setting = None if memory_model is None else memory_model.config_setting
     series = None if measured is None else measured_series(measured, setting)
     if setting is None and series is None:
         raise ValueError("neither a predicted memory model nor a measured training step")
-    accumulate = 1 if memory_model is None else memory_model["accumulate"]
+    accumulate = 1 if memory_model is None else memory_model.accumulate
     wish = _Wish(target_batch, devices, training_samples, accumulate)
     _ = wish.share  # refused once, before anything is computed
-    levers = (
-        [[] for _ in budgets] if memory_model is None else lever_table(memory_model, budgets, devices=devices)
-    )
-    return [
-        _recommend(memory_model, setting, series, budget, wish, table)
-        for budget, table in zip(budgets, levers, strict=True)
-    ]
+    return [_recommend(memory_model, setting, series, budget, wish) for budget in budgets]
 
 
-def needs_exit_3(recommendations: Sequence[Mapping[str, Any]]) -> bool:
+def needs_exit_3(recommendations: Sequence[TrainingRecommendation]) -> bool:
     """Whether nothing fits any requested budget in the config's own setting."""
-    return bool(recommendations) and all(entry["failure"] == NOTHING_FITS for entry in recommendations)
+    return bool(recommendations) and all(entry.failure == "nothing_fits" for entry in recommendations)
 
 
 def _recommend(
-    memory_model: dict[str, Any] | None,
-    setting: dict[str, Any] | None,
+    memory_model: MemoryModel | None,
+    setting: MemorySetting | None,
     series: MeasuredSeries | None,
     budget: Budget,
     wish: _Wish,
-    levers: list[dict[str, Any]],
-) -> dict[str, Any]:
-    choice: _Choice | None = None
-    failure = reason = None
+) -> TrainingRecommendation:
+    table = [] if memory_model is None else levers(memory_model, budget, devices=wish.devices)
+    found: _Choice | _None
     if series is not None and (budget.is_this_machine or setting is None):
-        if series.fault is not None:
-            failure, reason = FAILED_MEASUREMENT, failed_measurement_reason(series.fault)
-        else:
-            choice = _choose_measured(memory_model, setting, series, budget, wish)
-            if choice is None:
-                failure, reason = _why_none_ran(setting, series, budget, wish, levers)
+        found = _choose_measured(memory_model, setting, series, budget, wish, table)
     else:
-        choice = _choose_predicted(memory_model, setting, budget, wish)
-        if choice is None:
-            kept = accumulation_bytes(memory_model, setting, accumulate=2)
-            failure = NOTHING_FITS
-            reason = nothing_fits_reason(setting, budget, levers, wish.devices, accumulated_bytes=kept)
-    of = setting if setting is not None else series.setting
-    entry = {
-        "budget": budget.to_json(),
-        "precision": of["precision"],
-        "checkpointing": of["checkpointing"],
-        "patch_size": of["patch_size"],
-        "target_batch": wish.target_batch,
-        "batch_size": None,
-        "largest_batch": None,
-        "accumulate": None,
-        "global_batch": None,
-        "devices": wish.devices,
-        "needed_bytes": None if setting is None else needed_bytes(setting, 1, budget, devices=wish.devices),
-        "source": "predicted" if setting is not None else "measured",
-        "verified": False,
-        "failure": failure,
-        "reason": None if reason is None else reason + others_reason(budget),
-        "time": None,
-        "levers": levers,
-    }
-    if choice is not None:
-        entry |= {
-            "batch_size": choice.batch_size,
-            "largest_batch": choice.largest_batch,
-            "accumulate": choice.accumulate,
-            "global_batch": choice.batch_size * choice.accumulate * wish.devices,
-            "needed_bytes": choice.needed_bytes,
-            "source": choice.source,
-            "verified": choice.verified,
-            "reason": choice.reason + others_reason(budget),
-            "time": _time(choice, wish),
-        }
-    return entry
+        assert memory_model is not None
+        assert setting is not None
+        found = _choose_predicted(memory_model, setting, budget, wish, table)
+    choice = found if isinstance(found, _Choice) else None
+    of = setting or (None if series is None else series.setting)
+    needed = None if setting is None else needed_bytes(setting, 1, budget, devices=wish.devices)
+    return TrainingRecommendation(
+        budget=budget.as_block(),
+        precision=None if of is None else of.precision,
+        checkpointing=None if of is None else of.checkpointing,
+        patch_size=None if of is None else of.patch_size,
+        target_batch=wish.target_batch,
+        batch_size=None if choice is None else choice.batch_size,
+        largest_batch=None if choice is None else choice.largest_batch,
+        accumulate=None if choice is None else choice.accumulate,
+        global_batch=None if choice is None else choice.batch_size * choice.accumulate * wish.devices,
+        devices=wish.devices,
+        needed_bytes=needed if choice is None else choice.needed_bytes,
+        source=choice.source if choice is not None else "measured" if setting is None else "predicted",
+        verified=choice is not None and choice.verified,
+        failure=None if isinstance(found, _Choice) else found.failure,
+        reason=found.reason + others_reason(budget),
+        time=None if choice is None else _time(choice, wish),
+        levers=table,
+    )
 
 
 def _choose_predicted(
-    memory_model: dict[str, Any], setting: dict[str, Any], budget: Budget, wish: _Wish
-) -> _Choice | None:
+    memory_model: MemoryModel, setting: MemorySetting, budget: Budget, wish: _Wish, table: list[Lever]
+) -> _Choice | _None:
+    # Accumulated gradients stay through the next forward pass.
+    kept = accumulation_bytes(memory_model, setting, accumulate=2)
+
+    def nothing() -> _None:
+        why = nothing_fits_reason(setting, budget, table, wish.devices, accumulated_bytes=kept)
+        return _None("nothing_fits", why)
+
     largest = largest_batch(setting, budget, devices=wish.devices)
     if largest is None:
-        return None
+        return nothing()
     batch, accumulate, extra, note = largest, wish.accumulate, 0, ""
-    if wish.share is not None:
-        # Accumulated gradients stay through the next forward pass.
-        kept = accumulation_bytes(memory_model, setting, accumulate=2)
+    share = wish.share
+    if share is not None:
 
         def fits(batch_size: int) -> bool:
-            needs = {"devices": wish.devices, "extra_bytes": kept if batch_size < wish.share else 0}
+            needs = {"devices": wish.devices, "extra_bytes": kept if batch_size < share else 0}
             return batch_status(setting, batch_size, budget, **needs) is BatchStatus.FITS
 
         # Not every batch below the largest fits.
-        split = split_share(wish.share, range(largest, 0, -1), fits)
+        split = split_share(share, range(largest, 0, -1), fits)
         if split is None:
-            return None
+            return nothing()
         batch, accumulate = split
         limit = largest
         if accumulate > 1:
@@ -216,12 +203,16 @@ def _choose_predicted(
 
 
 def _choose_measured(
-    memory_model: dict[str, Any] | None,
-    setting: dict[str, Any] | None,
+    memory_model: MemoryModel | None,
+    setting: MemorySetting | None,
     series: MeasuredSeries,
     budget: Budget,
     wish: _Wish,
-) -> _Choice | None:
+    table: list[Lever],
+) -> _Choice | _None:
+    if series.fault is not None:
+        return _None("failed_measurement", failed_measurement_reason(series.fault))
+
     def fitting(extra_bytes: int) -> dict[int, MeasuredSize]:
         return {
             size.batch_size: size
@@ -232,18 +223,19 @@ def _choose_measured(
 
     fit, extra = fitting(0), 0
     if not fit:
-        return None
+        return _why_none_ran(setting, series, budget, wish, table, fit)
+    all_fit = fit
     largest = max(fit)
     knee = knee_batch(fit.values()) or largest
     batch, accumulate, note = knee, wish.accumulate, ""
     if wish.share is not None:
-        if knee < wish.share and memory_model is not None:
+        if knee < wish.share and memory_model is not None and setting is not None:
             extra = accumulation_bytes(memory_model, setting, accumulate=2)
             fit = fitting(extra)
         fit = {size: entry for size, entry in fit.items() if size <= knee}
         split = split_share(wish.share, sorted(fit, reverse=True))
         if split is None:
-            return None
+            return _why_none_ran(setting, series, budget, wish, table, all_fit)
         batch, accumulate = split
         note = split_reason(batch, accumulate, wish.devices, knee)
     if wish.devices > 1:
@@ -264,34 +256,30 @@ def _choose_measured(
 
 
 def _why_none_ran(
-    setting: dict[str, Any] | None,
+    setting: MemorySetting | None,
     series: MeasuredSeries,
     budget: Budget,
     wish: _Wish,
-    levers: list[dict[str, Any]],
-) -> tuple[str, str]:
+    table: list[Lever],
+    ran_and_fit: Collection[int],
+) -> _None:
     """Nothing that ran fits, or divides the target: whether a smaller batch could still be tried."""
     tried = {size.batch_size for size in series.sizes} | set(series.failures)
     could = None if setting is None else _untried(setting, budget, wish.devices, max(1, min(tried) - 1))
-    ran_and_fit = [
-        size.batch_size
-        for size in series.sizes
-        if not size.retries and size.needed_bytes(budget.context_bytes, wish.devices) <= budget.usable_bytes
-    ]
     if ran_and_fit and wish.share is not None:
-        batch, _ = split_share(wish.share, range(min(max(ran_and_fit), MAX_BATCH_SIZE), 0, -1))
-        return NOT_RUN, not_run_reason(series, batch, wish.share)
+        # 1 divides every share.
+        split = split_share(wish.share, range(min(max(ran_and_fit), MAX_BATCH_SIZE), 0, -1))
+        return _None("not_run", not_run_reason(series, split[0] if split else 1, wish.share))
     kind, detail = series.failures.get(1, (FailureKind.OOM, ""))
     if kind != FailureKind.OOM:
-        return FAILED_MEASUREMENT, failed_measurement_reason(
-            f"batch 1 failed, not for memory ({kind}: {detail})"
-        )
+        why = f"batch 1 failed, not for memory ({kind}: {detail})"
+        return _None("failed_measurement", failed_measurement_reason(why))
     if 1 in tried or could is None:
-        return NOTHING_FITS, nothing_fits_reason(setting, budget, levers, wish.devices, series)
-    return NOT_RUN, not_run_reason(series, could, None)
+        return _None("nothing_fits", nothing_fits_reason(setting, budget, table, wish.devices, series))
+    return _None("not_run", not_run_reason(series, could, None))
 
 
-def _untried(setting: dict[str, Any], budget: Budget, devices: int, limit: int) -> int | None:
+def _untried(setting: MemorySetting, budget: Budget, devices: int, limit: int) -> int | None:
     """The largest batch up to a limit that is predicted to fit."""
     largest = largest_batch(setting, budget, devices=devices)
     return next(
@@ -304,18 +292,18 @@ def _untried(setting: dict[str, Any], budget: Budget, devices: int, limit: int) 
     )
 
 
-def _time(choice: _Choice, wish: _Wish) -> dict[str, Any] | None:
+def _time(choice: _Choice, wish: _Wish) -> TrainingTime | None:
     """Seconds of an epoch and of 100,000 optimizer steps at the measured rate, communication left out."""
-    if choice.timed is None or choice.timed.images_per_second is None:
+    if choice.timed is None or not choice.timed.images_per_second:
         return None
     rate = choice.timed.images_per_second
     step_s = choice.batch_size * choice.accumulate / rate
     samples = wish.training_samples
-    return {
-        "source": "measured",
-        "images_per_second_per_device": rate,
-        "optimizer_step_ms": step_s * 1000,
-        "seconds_per_100000_steps": step_s * STEPS_OF_A_RUN,
-        "training_samples": samples,
-        "seconds_per_epoch": None if samples is None else samples / (rate * wish.devices),
-    }
+    return TrainingTime(
+        source="measured",
+        images_per_second_per_device=rate,
+        optimizer_step_ms=step_s * 1000,
+        seconds_per_100000_steps=step_s * STEPS_OF_A_RUN,
+        training_samples=samples,
+        seconds_per_epoch=None if samples is None else samples / (rate * wish.devices),
+    )

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from types import NoneType
 from typing import Any
 
+from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.batch_size.search import search_batch
 from swinmr_profiling.profiler.gpu_check.combinations import ALLOCATOR_VARIABLES, Combination
 from swinmr_profiling.profiler.gpu_check.machine import workspace_row
@@ -17,8 +19,10 @@ from swinmr_profiling.profiler.gpu_check.measured import inference_figures, rati
 from swinmr_profiling.profiler.gpu_check.predictions import TABLE_SIZES, bytes_at, needed_bytes
 from swinmr_profiling.profiler.gpu_check.subprocesses import PartFailedError, ask_module
 from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, TrainingProbes
+from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError, WorkerProcess
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, DeviceMemory
 from swinmr_profiling.profiler.record.failures import FailureKind
 
 # Of the free memory: what a combination may be predicted to take, so that a wrong prediction still runs.
@@ -90,14 +94,14 @@ class GpuCheck:
     def _open(self) -> None:
         with WorkerProcess(environment=dict.fromkeys(ALLOCATOR_VARIABLES)) as process:
             opened = process.ask(
-                "open", timeout_s=MACHINE_TIMEOUT_S, device=self.device, precision="fp32", threads=None
+                "open", Opened, MACHINE_TIMEOUT_S, device=self.device, precision="fp32", threads=None
             )
-            memory = process.ask("device_memory", timeout_s=MACHINE_TIMEOUT_S)
-        self.device = opened["device"]
-        self.gpu = opened["environment"]["gpu"]
-        self.usable_bytes = memory["free_bytes"] + memory["cached_bytes"]
-        self.content["environment"] = {**opened["environment"], "usable_bytes": self.usable_bytes}
-        self.torch_version = opened["environment"]["packages"]["torch"]
+            self.usable_bytes = process.ask("device_memory", DeviceMemory, MACHINE_TIMEOUT_S).usable_bytes
+        self.device, self.torch_version = opened.device, opened.environment.torch_version
+        environment = opened.environment.to_json()
+        del environment["command_line"]  # the command's, which writes it elsewhere
+        self.gpu = environment["gpu"]
+        self.content["environment"] = {**environment, "usable_bytes": self.usable_bytes}
         self._changed()
 
     def _measure_workspaces(self) -> None:
@@ -225,7 +229,7 @@ class GpuCheck:
         if combination.mode == "inference":
             return {"status": "measured", "measured": self._infer(combination, batch_size, timeout_s)}
         options = ProbeOptions(
-            config=combination.config,
+            config=config_from_dict(combination.config),
             device=self.device,
             timeout_s=timeout_s,
             trust_config=combination.trust_config,
@@ -256,7 +260,7 @@ class GpuCheck:
         )
         row = {"status": "measured", "search": result.to_json(), "batch_size": result.batch_size}
         if result.batch_size is None:
-            return {**row, "status": result.outcome.value, "reason": result.reason}
+            return {**row, "status": result.outcome, "reason": result.reason}
         return {
             **row,
             "measured": training_figures(result.measurements[result.batch_size]),
@@ -268,12 +272,17 @@ class GpuCheck:
         policy = LatencyPolicy(INFERENCE_RUNS, INFERENCE_WARMUP)
         with WorkerProcess(environment=combination.variables) as process:
             precision = config["system"]["mixed_precision"] or "fp32"
-            process.ask("open", timeout_s, device=self.device, precision=precision, threads=None)
+            process.ask("open", Opened, timeout_s, device=self.device, precision=precision, threads=None)
             seed, trust = config["system"]["seed"], combination.trust_config
-            process.ask("build", timeout_s, config=config, trust_config=trust, seed=seed)
-            process.ask("place", timeout_s, channels_last=False, compile=False)
+            process.ask("build", Built, timeout_s, config=config, trust_config=trust, seed=seed)
+            process.ask("place", NoneType, timeout_s, channels_last=False, compile=False)
             answer = process.ask(
-                "measure", timeout_s, batch_size=batch_size, policy=asdict(policy), expected_ms=None
+                "measure",
+                BatchMeasurement,
+                timeout_s,
+                batch_size=batch_size,
+                expected_ms=None,
+                **asdict(policy),
             )
         return inference_figures(answer)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, TrainingMeasurement
+
 COMPARED = {
     "allocated": "allocated_bytes",
     "reserved": "reserved_bytes",
@@ -13,43 +15,38 @@ COMPARED = {
 }
 
 
-def training_figures(measured: dict[str, Any]) -> dict[str, Any]:
+def training_figures(measured: TrainingMeasurement) -> dict[str, Any]:
     """Of a probe's answer: the peaks of the steps, of the validation, and what is beside the allocator."""
-    cold, warm, validation = measured["cold"], measured["warm"], measured["validation"]
-    peaks = {
-        f"{kind}_bytes": None
-        if cold[f"{kind}_bytes"] is None
-        else max(cold[f"{kind}_bytes"], warm[f"{kind}_bytes"])
-        for kind in ("allocated", "requested", "reserved")
-    }
+    cold, warm, validation = vars(measured.cold), vars(measured.warm), measured.validation
     copied = (
-        "steps_run", "step_ms", "retries", "process_bytes", "device_used_bytes", "context_bytes",
+        "steps_run", "step_ms", "retries", "process_bytes", "device_used_bytes",
         "reserved_at_end_bytes", "expandable_segments", "before_bytes",
     )  # fmt: skip
     return {
         "source": "measured",
-        "kind": measured["memory_kind"],
-        "input_shape": measured["input_shape"],
-        **peaks,
-        "cold_allocated_bytes": cold["allocated_bytes"],
-        "warm_allocated_bytes": warm["allocated_bytes"],
-        "validation_allocated_bytes": validation["allocated_bytes"],
-        "validation_reserved_bytes": validation["reserved_bytes"],
-        **{key: measured[key] for key in copied},
+        "kind": measured.memory_kind,
+        "input_shape": measured.input_shape,
+        **{kind: None if peak is None else max(peak, warm[kind]) for kind, peak in cold.items()},
+        "cold_allocated_bytes": measured.cold.allocated_bytes,
+        "warm_allocated_bytes": measured.warm.allocated_bytes,
+        "validation_allocated_bytes": validation.allocated_bytes,
+        "validation_reserved_bytes": validation.reserved_bytes,
+        **{key: getattr(measured, key) for key in copied},
+        "context_bytes": measured.opening_bytes,
     }
 
 
-def inference_figures(measured: dict[str, Any]) -> dict[str, Any]:
+def inference_figures(measured: BatchMeasurement) -> dict[str, Any]:
     """Of a measured forward pass."""
     return {
         "source": "measured",
-        "kind": measured["memory_kind"],
-        "input_shape": measured["input_shape"],
-        "allocated_bytes": measured["peak_bytes"],
-        "reserved_bytes": measured["reserved_peak_bytes"],
-        "median_ms": statistics.median(measured["latency"]["samples_ms"]),
-        "num_runs": len(measured["latency"]["samples_ms"]),
-        "attention": measured["attention"],
+        "kind": measured.memory_kind,
+        "input_shape": measured.input_shape,
+        "allocated_bytes": measured.peak_bytes,
+        "reserved_bytes": measured.reserved_peak_bytes,
+        "median_ms": statistics.median(measured.latency.samples_ms),
+        "num_runs": len(measured.latency.samples_ms),
+        "attention": measured.attention,
     }
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from types import NoneType
 
-from swinmr_profiling.profiler.isolation.worker_process import WorkerError, WorkerProcess
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.profiler.isolation.worker import Built, Opened
+from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError, WorkerProcess
 from swinmr_profiling.profiler.measure.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, MetricMeasurement
+from swinmr_profiling.profiler.record.blocks.architecture import Architecture, Counter
 
 # A size that takes ten times what its smaller neighbour promised hangs; half an hour is for the first size,
 # of which nothing is known, and for slow machines.
@@ -35,74 +39,79 @@ class MeasureOptions:
 class MeasuringSession:
     """Asks the measuring process, and starts a new one with the same network when that is needed."""
 
-    def __init__(self, options: MeasureOptions, config: dict[str, Any]) -> None:
+    def __init__(self, options: MeasureOptions, config: ExperimentConfig) -> None:
         self.options = options
         self.config = config
         self.process: WorkerProcess | None = None
         self._placed = False
 
-    def open(self) -> dict[str, Any]:
-        """Starts the process; answers {"device", "environment"}. Raises RequestRefusedError, WorkerError."""
+    def open(self) -> Opened:
+        """Starts the process. Raises RequestRefusedError, WorkerError."""
         self.close()
         self.process = WorkerProcess()
         self._placed = False
         options = self.options
         return self.process.ask(
-            "open", device=options.device, precision=options.precision, threads=options.threads
+            "open", Opened, device=options.device, precision=options.precision, threads=options.threads
         )
 
-    def build(self) -> dict[str, Any]:
-        """Builds the network; answers {"net_type", "parameters", "input_shape"}."""
+    def build(self) -> Built:
+        """Builds the network."""
         return self._require().ask(
-            "build", config=self.config, trust_config=self.options.trust_config, seed=self.options.seed
-        )
-
-    def count(self) -> dict[str, Any]:
-        """Counts the forward pass of one image."""
-        return self._require().ask("count", timeout_s=self.timeout_s(None))
-
-    def cross_check(self, size: str, counters: list[str]) -> list[dict[str, Any]]:
-        """What other counters say, each asked in a process of its own."""
-        return self._require().ask(
-            "cross_check",
-            config=self.config,
+            "build",
+            Built,
+            config=self.config.model_dump(mode="json"),
             trust_config=self.options.trust_config,
-            size=size,
-            counters=counters,
+            seed=self.options.seed,
         )
+
+    def count(self) -> Architecture:
+        """The network's architecture with the multiply-adds of one image."""
+        return self._require().ask("count", Architecture, timeout_s=self.timeout_s(None))
+
+    def cross_check(self, size: str, counters: list[str]) -> list[Counter]:
+        """What other counters say, each asked in a process of its own."""
+        return self._require().ask("cross_check", list[Counter], size=size, counters=counters)
 
     def measure(
         self,
         batch_size: int,
         policy: LatencyPolicy,
         expected_ms: float | None,
-        on_event: Callable[[dict[str, Any]], None],
-    ) -> dict[str, Any]:
+        on_progress: Callable[[Progress], None],
+    ) -> BatchMeasurement:
         """Measures one batch size, in a new process if the last one is gone. Raises WorkerError."""
         try:
             self._revive()
             if not self._placed:
                 options = self.options
-                self._require().ask("place", channels_last=options.channels_last, compile=options.compile)
+                self._require().ask(
+                    "place", NoneType, channels_last=options.channels_last, compile=options.compile
+                )
                 self._placed = True
             return self._require().ask(
                 "measure",
+                BatchMeasurement,
                 timeout_s=self.timeout_s(expected_ms),
-                on_event=on_event,
+                on_progress=on_progress,
                 batch_size=batch_size,
-                policy=asdict(policy),
                 expected_ms=expected_ms,
+                **asdict(policy),
             )
         except WorkerError as failed:
             if failed.failure.needs_new_process:
                 self.close()
             raise
 
-    def lpips(self, image_hw: list[int], policy: LatencyPolicy) -> dict[str, Any]:
+    def lpips(self, image_hw: list[int], policy: LatencyPolicy) -> MetricMeasurement:
         """Measures one LPIPS comparison of two images."""
         self._revive()
         return self._require().ask(
-            "lpips", timeout_s=self.timeout_s(None), image_hw=image_hw, policy=asdict(policy)
+            "lpips",
+            MetricMeasurement,
+            timeout_s=self.timeout_s(None),
+            image_hw=image_hw,
+            **asdict(policy),
         )
 
     def renew(self) -> None:

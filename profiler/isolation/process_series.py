@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Protocol
 
-from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError
-from swinmr_profiling.profiler.measure.latency import DEFAULT_RUNS, LatencyPolicy, budget_note
+from swinmr_profiling.profiler.isolation.worker_process import Progress, RequestRefusedError, WorkerError
+from swinmr_profiling.profiler.measure.latency import DEFAULT_RUNS, LatencyPolicy, LatencySamples, budget_note
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 
 # The weakest reason of any process is that of all: `precise` is what every process was.
 STOP_REASONS = ("time_budget", "max_runs", "precise")
@@ -21,8 +23,8 @@ class MeasuringProcesses(Protocol):
         batch_size: int,
         policy: LatencyPolicy,
         expected_ms: float | None,
-        on_event: Callable[[dict[str, Any]], None],
-    ) -> dict[str, Any]: ...
+        on_progress: Callable[[Progress], None],
+    ) -> BatchMeasurement: ...
 
     def renew(self) -> None: ...
 
@@ -32,16 +34,16 @@ def measure_in_processes(
     batch_size: int,
     policy: LatencyPolicy,
     expected_ms: float | None,
-    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
-    on_part: Callable[[dict[str, Any]], None] = lambda part: None,
-) -> dict[str, Any]:
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_part: Callable[[BatchMeasurement], None] = lambda part: None,
+) -> BatchMeasurement:
     """The raw measurement of one size: of one process, or of as many as the first one asks for.
 
     on_part is called before each further process with what there is so far. Raises WorkerError when the first
     process fails; a failure of a later one is a note.
     """
-    parts = [session.measure(batch_size, policy, expected_ms, on_event)]
-    wanted = 1 + parts[0]["latency"]["further_processes"]
+    parts = [session.measure(batch_size, policy, expected_ms, on_progress)]
+    wanted = 1 + parts[0].latency.further_processes
     if wanted == 1:
         return parts[0]
     missing = None
@@ -50,7 +52,7 @@ def measure_in_processes(
         try:
             session.renew()
             # A process of its own knows nothing of the size and is warmed up anew: there is no expectation.
-            parts.append(session.measure(batch_size, policy.share(), None, on_event))
+            parts.append(session.measure(batch_size, policy.share(), None, on_progress))
         except WorkerError as failed:
             missing = f"the next one failed ({failed.failure.error.value}: {failed.failure.detail})"
         except RequestRefusedError as refused:
@@ -62,35 +64,31 @@ def measure_in_processes(
 
 
 def combine(
-    parts: Sequence[dict[str, Any]], wanted: int, policy: LatencyPolicy, missing: str | None
-) -> dict[str, Any]:
+    parts: Sequence[BatchMeasurement], wanted: int, policy: LatencyPolicy, missing: str | None
+) -> BatchMeasurement:
     """One raw measurement from those of several processes, in the order they ran.
 
     missing: why there are fewer than `wanted`. All memory figures are those of the process with the highest
     peak: a peak and what was in use before it are of one process, or their difference means nothing.
     """
-    latencies = [part["latency"] for part in parts]
-    fullest = max(parts, key=lambda part: part["peak_bytes"])
-    culprits = [part["first_nonfinite_module"] for part in parts]
-    samples = [sample for latency in latencies for sample in latency["samples_ms"]]
-    reasons = {latency["stop_reason"] for latency in latencies}
+    latencies = [part.latency for part in parts]
+    fullest = max(parts, key=lambda part: part.peak_bytes)
+    culprits = [part.first_nonfinite_module for part in parts]
+    samples = [sample for latency in latencies for sample in latency.samples_ms]
+    reasons = {latency.stop_reason for latency in latencies}
     stop_reason = next(reason for reason in STOP_REASONS if reason in reasons)
-    notes = shared_notes([latency["notes"] for latency in latencies])
+    notes = shared_notes([latency.notes for latency in latencies])
     if stop_reason == "time_budget" and len(samples) < DEFAULT_RUNS:
         notes.insert(0, budget_note(len(samples), policy.time_budget_s))
     if missing is not None:
         notes.insert(0, f"{len(parts)} of {wanted} processes: {missing}")
-    return {
-        **fullest,
-        "first_nonfinite_module": next((culprit for culprit in culprits if culprit is not None), None),
-        "latency": {
-            "samples_ms": samples,
-            "runs_by_process": [len(latency["samples_ms"]) for latency in latencies],
-            "warmup_ms": [sample for latency in latencies for sample in latency["warmup_ms"]],
-            "stop_reason": stop_reason,
-            "notes": notes,
-        },
-    }
+    warmup_ms = [sample for latency in latencies for sample in latency.warmup_ms]
+    runs = [len(latency.samples_ms) for latency in latencies]
+    return replace(
+        fullest,
+        first_nonfinite_module=next((culprit for culprit in culprits if culprit is not None), None),
+        latency=LatencySamples(samples, warmup_ms, stop_reason, notes, runs_by_process=runs),
+    )
 
 
 def shared_notes(notes_by_process: Sequence[Sequence[str]]) -> list[str]:

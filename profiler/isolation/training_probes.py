@@ -10,15 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES
-from swinmr_profiling.profiler.isolation.worker_process import WorkerError, WorkerProcess
+from swinmr_profiling.profiler.isolation.worker import Built, Opened
+from swinmr_profiling.profiler.isolation.worker_process import Answer, Progress, WorkerError, WorkerProcess
 from swinmr_profiling.profiler.measure.machine_state import nvml_used_bytes
-from swinmr_profiling.profiler.measure.training_blocks import context_bytes
+from swinmr_profiling.profiler.measure.measurement import DeviceMemory, TrainingMeasurement
+from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.device_memory import process_needs
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
 from swinmr_profiling.profiler.record.search_record import MemoryNow, MemoryReadError, ProbeResult
 
-DEFAULT_TRAINING_STEPS = 3
 # A probe takes seconds on a GPU; half an hour is for slow machines and large networks on a CPU.
 PROBE_TIMEOUT_S = 1800.0
 
@@ -29,24 +31,25 @@ class Asks(Protocol):
     def ask(
         self,
         do: str,
+        answer: type[Answer],
         timeout_s: float | None = None,
-        on_event: Callable[[dict[str, Any]], None] = ...,
+        on_progress: Callable[[Progress], None] = ...,
         **arguments: Any,
-    ) -> dict[str, Any]: ...
+    ) -> Answer: ...
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class ProbeOptions:
-    """config: the resolved config as JSON. environment: variables of the processes (PYTORCH_ALLOC_CONF).
+    """config: in the setting that is to be trained. environment: variables of the processes (PYTORCH_ALLOC_CONF).
 
     assumed_context_bytes: what a process's CUDA context is taken for where NVML cannot tell, loaded kernels included.
     """
 
-    config: dict[str, Any]
+    config: ExperimentConfig
     device: str = "auto"
-    steps: int = DEFAULT_TRAINING_STEPS
+    steps: int = MIN_TRAINING_STEPS
     timeout_s: float = PROBE_TIMEOUT_S
     trust_config: bool = False
     environment: Mapping[str, str | None] | None = None
@@ -74,7 +77,7 @@ class TrainingProbes:
         A device without room for the process itself has no memory at all. Raises MemoryReadError.
         """
         try:
-            answer = self._ready().ask("device_memory", timeout_s=self.options.timeout_s)
+            now = self._ready().ask("device_memory", DeviceMemory, self.options.timeout_s)
         except WorkerError as failed:
             self.close()
             if failed.failure.possibly_memory or failed.failure.error is FailureKind.OOM:
@@ -84,37 +87,39 @@ class TrainingProbes:
         if context is None:
             # Nothing has run yet, so that no kernel is loaded.
             context = max(self.options.assumed_context_bytes - KERNELS_BYTES, 0)
-        return MemoryNow(answer["free_bytes"], answer["cached_bytes"], answer["total_bytes"], context)
+        return MemoryNow(now.free_bytes, now.cached_bytes, now.total_bytes, context)
 
-    def measure(self, batch_size: int) -> dict[str, Any]:
+    def measure(self, batch_size: int) -> TrainingMeasurement:
         """Measures one batch size and ends the process.
 
         Raises WorkerError, whose detail says in which step it happened, and RequestRefusedError.
         """
         stage = None
 
-        def note(event: dict[str, Any]) -> None:
+        def note(progress: Progress) -> None:
             nonlocal stage
-            stage = event.get("stage", stage)
+            stage = progress.stage
 
         try:
             process = self._ready()
             options = self.options
             process.ask(
                 "build",
-                timeout_s=options.timeout_s,
-                config=options.config,
+                Built,
+                options.timeout_s,
+                config=options.config.model_dump(mode="json"),
                 trust_config=options.trust_config,
-                seed=options.config["system"]["seed"],
+                seed=options.config.system.seed,
             )
             measured = process.ask(
                 "train",
-                timeout_s=options.timeout_s,
-                on_event=note,
+                TrainingMeasurement,
+                options.timeout_s,
+                note,
                 batch_size=batch_size,
                 steps=options.steps,
             )
-            return {**measured, "context_bytes": self._context_bytes}
+            return replace(measured, opening_bytes=self._context_bytes)
         except WorkerError as failed:
             raise WorkerError(_located(failed.failure, stage), failed.traceback) from None
         finally:
@@ -129,9 +134,9 @@ class TrainingProbes:
         return ProbeResult(
             batch_size,
             needed_bytes(measured, self.options.assumed_context_bytes),
-            measured["steps_run"],
-            retries=measured["retries"],
-            allocated_bytes=allocated_bytes(measured),
+            measured.steps_run,
+            retries=measured.retries,
+            allocated_bytes=measured.allocated_bytes,
             measurement=measured,
         )
 
@@ -142,11 +147,12 @@ class TrainingProbes:
             self._fresh = self._start(self.options.environment)
             self._fresh.ask(
                 "open",
-                timeout_s=self.options.timeout_s,
+                Opened,
+                self.options.timeout_s,
                 device=self.options.device,
                 # The step takes its precision from the config.
                 precision="fp32",
-                threads=self.options.config["system"]["threads"],
+                threads=self.options.config.system.threads,
             )
             after = self._device_used_bytes(self.options.gpu_uuid)
             known = before is not None and after is not None and after > before
@@ -167,22 +173,16 @@ class TrainingProbes:
         self.close()
 
 
-def needed_bytes(measured: dict[str, Any], assumed_context_bytes: int = 0) -> int:
+def needed_bytes(measured: TrainingMeasurement, assumed_context_bytes: int = 0) -> int:
     """What the process takes from the device, of training and validation the larger; resident on a CPU.
 
     As a recommendation counts it: the driver's figure for the process, or context and what is reserved.
     """
-    peaks = (measured["cold"], measured["warm"], measured["validation"])
     reserved = max(
-        peak["allocated_bytes"] if peak["reserved_bytes"] is None else peak["reserved_bytes"]
-        for peak in peaks
+        peaks.allocated_bytes if peaks.reserved_bytes is None else peaks.reserved_bytes
+        for peaks in (measured.cold, measured.warm, measured.validation)
     )
-    return process_needs(reserved, measured["process_bytes"], context_bytes(measured), assumed_context_bytes)
-
-
-def allocated_bytes(measured: dict[str, Any]) -> int:
-    """What the tensors of training and validation take at most."""
-    return max(measured[part]["allocated_bytes"] for part in ("cold", "warm", "validation"))
+    return process_needs(reserved, measured.process_bytes, measured.context_bytes, assumed_context_bytes)
 
 
 def _located(failure: Failure, stage: str | None) -> Failure:

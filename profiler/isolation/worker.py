@@ -16,10 +16,21 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.measure.latency import LatencyPolicy
+from swinmr_profiling.profiler.measure.measurement import (
+    BatchMeasurement,
+    DeviceMemory,
+    MetricMeasurement,
+    TrainingMeasurement,
+)
+from swinmr_profiling.profiler.record.blocks.architecture import Architecture
+from swinmr_profiling.profiler.record.blocks.figures import Block
+from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.failures import classify_exception, first_lines
 
 PROGRESS_INTERVAL_S = 0.1
@@ -41,128 +52,131 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+@dataclass(frozen=True)
+class Opened:
+    """device: as torch names it. environment: without the command line, which the command knows."""
+
+    device: str
+    environment: Environment
+
+
+@dataclass(frozen=True)
+class Built:
+    """architecture: parameters, not counted yet. training_input_shape: of one sample."""
+
+    architecture: Architecture
+    training_input_shape: list[int]
+
+
 class Worker:
     """Holds the network between requests. Each method named `do_<request>` answers one kind of request."""
 
-    def __init__(self, send) -> None:
+    def __init__(self, send: Callable[..., None]) -> None:
+        """send: tells the command an event, with its fields."""
         self.send = send
         self._last_progress = 0.0
         self._runs = 0
 
-    def do_open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Imports torch, resolves the device, sets threads; answers device and environment."""
+    def do_open(self, device: str, precision: str, threads: int | None) -> Opened:
+        """Imports torch, resolves the device, sets threads."""
         import torch
 
         from swinmr_profiling.profiler.measure.devices import check_precision, open_device, resolve_device
         from swinmr_profiling.profiler.measure.environment import describe_environment
 
-        if request["threads"] is not None:
-            torch.set_num_threads(request["threads"])
-        self.torch_device = resolve_device(request["device"])
-        self.dtype = check_precision(self.torch_device, request["precision"])
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.torch_device = resolve_device(device)
+        self.dtype = check_precision(self.torch_device, precision)
         self.device = open_device(self.torch_device)
-        return {"device": str(self.torch_device), "environment": describe_environment(self.torch_device)}
+        return Opened(str(self.torch_device), describe_environment(self.torch_device))
 
-    def do_build(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Builds the network on the CPU from the seed; answers its inputs and parameters."""
+    def do_build(self, config: dict[str, Any], trust_config: bool, seed: int) -> Built:
+        """Builds the network on the CPU from the seed."""
         import torch
 
         from swinmr_profiling.configs import config_from_dict
         from swinmr_profiling.models.registry import build_model
         from swinmr_profiling.profiler.counting.parameters import describe_parameters
 
-        torch.manual_seed(request["seed"])
-        self.config = config = config_from_dict(request["config"])
-        self.built = build_model(config, trust_config=request["trust_config"])
+        torch.manual_seed(seed)
+        self.config, self.trust_config = config_from_dict(config), trust_config
+        self.built = build_model(self.config, trust_config=trust_config)
         self.built.module.eval()
         self.forward = None
-        return {
-            "net_type": self.built.net_type,
-            "parameters": describe_parameters(self.built.module),
-            "input_shape": self.built.input_shape(1),
-            "training_input_shape": self.built.input_shape(1, "training"),
-        }
+        self.architecture = describe_parameters(self.built.module, self.built.input_shape(1))
+        return Built(self.architecture, self.built.input_shape(1, "training"))
 
-    def do_count(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_count(self) -> Architecture:
         """Counts one image's forward pass, without running it where the network can go to meta."""
         from swinmr_profiling.profiler.counting import count_forward
+        from swinmr_profiling.profiler.counting.parameters import with_counts
 
-        return count_forward(self.built.module, self.built.example_inputs(1)).to_json()
+        return with_counts(self.architecture, count_forward(self.built.module, self.built.example_inputs(1)))
 
-    def do_cross_check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+    def do_cross_check(self, size: str, counters: list[str]) -> list[Any]:
         """Asks fvcore and thop, each in a process of its own (of this process's group: it dies with it)."""
         from swinmr_profiling.profiler.counting import cross_check
 
-        checks = cross_check(
-            request["config"],
-            counters=request["counters"],
-            size=request["size"],
-            trust_config=request["trust_config"],
-        )
-        return [check.to_json() for check in checks]
+        config = self.config.model_dump(mode="json")
+        return cross_check(config, counters=counters, size=size, trust_config=self.trust_config)
 
-    def do_place(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_place(self, channels_last: bool, compile: bool) -> None:
         """Moves the network to the device, in the memory format and compiled form asked for."""
         import torch
 
         module = self.built.module.to(self.torch_device)
-        if request["channels_last"]:
+        if channels_last:
             module.to(memory_format=torch.channels_last)
-        self.channels_last = request["channels_last"]
-        self.forward = torch.compile(module) if request["compile"] else module
-        return {}
+        self.channels_last = channels_last
+        self.forward = torch.compile(module) if compile else module
 
-    def do_measure(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Measures one batch size."""
+    def do_measure(self, batch_size: int, expected_ms: float | None, **policy: Any) -> BatchMeasurement:
+        """Measures one batch size; policy: fields of a LatencyPolicy."""
         from swinmr_profiling.profiler.measure.forward_pass import measure_forward
-        from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 
         self._runs = 0
-        measurement = measure_forward(
+        return measure_forward(
             self.built,
             self.forward,
             self.device,
             self.torch_device,
             self.dtype,
-            request["batch_size"],
-            LatencyPolicy(**request["policy"]),
-            expected_ms=request["expected_ms"],
+            batch_size,
+            LatencyPolicy(**policy),
+            expected_ms=expected_ms,
             channels_last=self.channels_last,
             on_run=self.report_run,
         )
-        return measurement.to_json()
 
-    def do_device_memory(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_device_memory(self) -> DeviceMemory:
         """What the device has left for this process."""
-        from dataclasses import asdict
-
         from swinmr_profiling.profiler.measure.training_memory import open_training_memory
 
-        return asdict(open_training_memory(self.torch_device).device_memory())
+        return open_training_memory(self.torch_device).device_memory()
 
-    def do_train(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_train(self, batch_size: int, steps: int) -> TrainingMeasurement:
         """Measures training at one batch size; once in the life of a process."""
         from swinmr_profiling.profiler.measure.training_memory import open_training_memory
         from swinmr_profiling.profiler.measure.training_probe import probe_training
 
-        measurement = probe_training(
+        return probe_training(
             self.built,
             self.config,
             self.torch_device,
-            request["batch_size"],
-            request["steps"],
+            batch_size,
+            steps,
             open_training_memory(self.torch_device),
-            on_stage=lambda stage: self.send({"event": "stage", "stage": stage}),
+            on_stage=lambda stage: self.send("stage", stage=stage),
         )
-        return measurement.to_json()
 
-    def do_lpips(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_lpips(self, image_hw: list[int], **policy: Any) -> MetricMeasurement:
         """Measures one LPIPS comparison of two images of the network's size."""
-        from swinmr_profiling.profiler.measure.latency import LatencyPolicy
         from swinmr_profiling.profiler.measure.perceptual_metric import measure_lpips
 
-        policy = LatencyPolicy(**request["policy"])
-        return measure_lpips(tuple(request["image_hw"]), self.device, self.torch_device, policy)
+        return measure_lpips(
+            (image_hw[0], image_hw[1]), self.device, self.torch_device, LatencyPolicy(**policy)
+        )
 
     def report_run(self) -> None:
         """Tells the command that a run has ended, ten times a second at most."""
@@ -170,35 +184,42 @@ class Worker:
         now = time.monotonic()
         if now - self._last_progress >= PROGRESS_INTERVAL_S:
             self._last_progress = now
-            self.send({"event": "run", "runs": self._runs})
+            self.send("run", runs=self._runs)
 
 
-def answer(worker: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to one request: its result, a mistake of the user's, or a classified failure."""
+def answer(worker: Any, send: Callable[..., None], do: str, **arguments: Any) -> None:
+    """Sends the answer to one request: its result, a mistake of the user's, or a classified failure."""
     try:
-        return {"event": "done", "result": getattr(worker, f"do_{request['do']}")(request)}
+        result = getattr(worker, f"do_{do}")(**arguments)
     except Exception as error:  # whatever a network raises is a result to report, never this process's end
         from swinmr_profiling.models.errors import ModelError
         from swinmr_profiling.profiler.measure.devices import DeviceError
 
         if isinstance(error, (ModelError, DeviceError)):
-            return {"event": "refused", "message": first_lines(str(error))}
-        failure = classify_exception(error)
-        return {"event": "failed", "failure": failure.to_json(), "traceback": traceback.format_exc()}
+            send("refused", message=first_lines(str(error)))
+        else:
+            send("failed", failure=classify_exception(error), traceback=traceback.format_exc())
+    else:
+        send("done", result=result)
+
+
+def _in_json(value: Any) -> Any:
+    """A block or a dataclass of an answer."""
+    return value.to_json() if isinstance(value, Block) else vars(value)
 
 
 def serve(requests: TextIO, answers: TextIO, worker_class: Callable[..., Any] = Worker) -> None:
     """Answers requests until the command closes its end."""
 
-    def send(message: dict[str, Any]) -> None:
+    def send(event: str, **fields: Any) -> None:
         # What the network printed must not wait in a buffer: this process may be killed once it has answered.
         sys.stdout.flush()
-        answers.write(json.dumps(message) + "\n")
+        answers.write(json.dumps({"event": event, **fields}, default=_in_json) + "\n")
         answers.flush()
 
     worker = worker_class(send)
     for line in requests:
-        send(answer(worker, json.loads(line)))
+        answer(worker, send, **json.loads(line))
 
 
 def main(worker_class: Callable[..., Any] = Worker) -> None:

@@ -14,7 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from swinmr_profiling.process import python_command
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind, classify_death, kernel_kills
@@ -22,6 +25,15 @@ from swinmr_profiling.profiler.record.failures import Failure, FailureKind, clas
 # The kernel reaps a killed process in milliseconds, but may take seconds to free 20 GB first.
 REAPING_S = 30.0
 READ_BYTES = 65536
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a process tells before its answer. runs: that have ended. stage: what begins, None where none has a name."""
+
+    runs: int = 0
+    stage: str | None = None
 
 
 class WorkerError(Exception):
@@ -73,11 +85,12 @@ class WorkerProcess:
     def ask(
         self,
         do: str,
+        answer: type[Answer],
         timeout_s: float | None = None,
-        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
         **arguments: Any,
-    ) -> dict[str, Any]:
-        """Sends one request and waits for its result.
+    ) -> Answer:
+        """Sends one request and waits for its result, of the type `answer`.
 
         timeout_s: seconds before the process is killed; None waits for ever.
         Raises WorkerError (also when the process dies or is killed) and RequestRefusedError.
@@ -89,14 +102,13 @@ class WorkerProcess:
             while True:
                 message = self._read_message(deadline)
                 if message["event"] == "done":
-                    return message["result"]
+                    return TypeAdapter(answer).validate_python(message["result"])
                 if message["event"] == "refused":
                     raise RequestRefusedError(message["message"])
                 if message["event"] == "failed":
-                    fields = message["failure"]
-                    failure = Failure(**{**fields, "error": FailureKind(fields["error"])})
+                    failure = TypeAdapter(Failure).validate_python(message["failure"])
                     raise WorkerError(failure, message["traceback"])
-                on_event(message)
+                on_progress(Progress(message.get("runs", 0), message.get("stage")))
         except (EOFError, BrokenPipeError):
             raise WorkerError(self._cause_of_death()) from None
         except TimeoutError:
@@ -108,7 +120,7 @@ class WorkerProcess:
         while data:
             data = data[os.write(self._request_write, data) :]
 
-    def _read_message(self, deadline: float | None) -> dict[str, Any]:
+    def _read_message(self, deadline: float | None) -> Any:
         with selectors.DefaultSelector() as selector:
             selector.register(self._answer_read, selectors.EVENT_READ)
             while b"\n" not in self._buffer:

@@ -9,12 +9,12 @@ import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
 
 from swinmr_profiling import CHECKOUT
+from swinmr_profiling.profiler.record.blocks.run_description import Environment, GitState, Gpu, Processor
 
 PACKAGES = (
     "torch", "torchvision", "timm", "fvcore", "thop", "lpips", "numpy", "tqdm", "pydantic", "psutil",
@@ -53,8 +53,8 @@ def package_versions() -> dict[str, str | None]:
     return versions
 
 
-def git_state(folder: Path | None = CHECKOUT) -> dict[str, Any] | None:
-    """{"commit": full hash, "dirty": bool} of the repository, or None where there is none (or no git).
+def git_state(folder: Path | None = CHECKOUT) -> GitState | None:
+    """The repository's, or None where there is none (or no git).
 
     An installed package has none, though its environment may lie in a repository of the user's.
     """
@@ -70,64 +70,65 @@ def git_state(folder: Path | None = CHECKOUT) -> dict[str, Any] | None:
         )
 
     try:
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+        return GitState(commit=git("rev-parse", "HEAD"), dirty=bool(git("status", "--porcelain")))
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def gpu_state(device: torch.device) -> dict[str, Any] | None:
+def gpu_state(device: torch.device) -> Gpu | None:
     """Name, memory and software of a GPU; None on a CPU. Memory in bytes."""
     if device.type != "cuda":
         return None
     properties = torch.cuda.get_device_properties(device)
     free, total = torch.cuda.mem_get_info(device)
-    state = {
-        "name": properties.name,
-        "index": device.index,
-        "uuid": str(properties.uuid) if hasattr(properties, "uuid") else None,
-        "compute_capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "total_bytes": total,
-        "free_bytes_at_start": free,
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
-        "allocator_config": os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF"),
-        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
-        "tf32_cudnn": torch.backends.cudnn.allow_tf32,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        "driver": None,
-    }
+    state = Gpu(
+        name=properties.name,
+        index=device.index,
+        uuid=str(properties.uuid) if hasattr(properties, "uuid") else None,
+        compute_capability=f"{properties.major}.{properties.minor}",
+        multiprocessors=properties.multi_processor_count,
+        total_bytes=total,
+        free_bytes_at_start=free,
+        cuda=torch.version.cuda,
+        cudnn=torch.backends.cudnn.version(),
+        allocator_config=os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF"),
+        tf32_matmul=torch.backends.cuda.matmul.allow_tf32,
+        tf32_cudnn=torch.backends.cudnn.allow_tf32,
+        cudnn_benchmark=torch.backends.cudnn.benchmark,
+        driver=None,
+    )
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        state["driver"] = pynvml.nvmlSystemGetDriverVersion()
+        state.driver = pynvml.nvmlSystemGetDriverVersion()
     except Exception as error:  # a driver without NVML is still a GPU that computes
-        state["driver_error"] = f"{type(error).__name__}: {error}"
+        state.driver_error = f"{type(error).__name__}: {error}"
     return state
 
 
-def describe_environment(device: torch.device) -> dict[str, Any]:
-    """The `environment` block of a profile, without what only the command knows (its line and config)."""
+def describe_environment(device: torch.device) -> Environment:
+    """Machine and software; the command line is the command's to tell."""
     memory = psutil.virtual_memory()
-    return {
-        "time_utc": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpu": {
-            "name": cpu_name(),
-            "physical_cores": psutil.cpu_count(logical=False),
-            "logical_cores": psutil.cpu_count(logical=True),
-            "usable_cores": usable_cores(),
-            "threads": torch.get_num_threads(),
-            "interop_threads": torch.get_num_interop_threads(),
-            "capability": torch.backends.cpu.get_cpu_capability(),
-        },
-        "memory_total_bytes": memory.total,
-        "memory_available_bytes_at_start": memory.available,
-        "gpu": gpu_state(device),
-        "packages": package_versions(),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "git": git_state(),
-        "executable": Path(sys.executable).name,
-    }
+    return Environment(
+        time_utc=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        python=platform.python_version(),
+        platform=platform.platform(),
+        cpu=Processor(
+            name=cpu_name(),
+            physical_cores=psutil.cpu_count(logical=False),
+            logical_cores=psutil.cpu_count(logical=True),
+            usable_cores=usable_cores(),
+            threads=torch.get_num_threads(),
+            interop_threads=torch.get_num_interop_threads(),
+            capability=torch.backends.cpu.get_cpu_capability(),
+        ),
+        memory_total_bytes=memory.total,
+        memory_available_bytes_at_start=memory.available,
+        gpu=gpu_state(device),
+        packages=package_versions(),
+        float32_matmul_precision=torch.get_float32_matmul_precision(),
+        git=git_state(),
+        executable=Path(sys.executable).name,
+        command_line="",
+    )

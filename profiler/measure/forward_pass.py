@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -12,30 +12,8 @@ from torch import Tensor, nn
 
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.measure.devices import MeasuredDevice
-from swinmr_profiling.profiler.measure.latency import LatencyPolicy, LatencySamples, measure_latency
-
-
-@dataclass(frozen=True)
-class BatchMeasurement:
-    """Raw figures of one batch size, before any statistics. Memory in bytes, times in milliseconds."""
-
-    batch_size: int
-    input_shape: list[int]
-    latency: LatencySamples
-    before_bytes: int
-    after_bytes: int
-    peak_bytes: int
-    cold_peak_bytes: int
-    warm_peak_bytes: int
-    reserved_peak_bytes: int | None
-    memory_kind: str
-    memory_is_exact: bool
-    first_nonfinite_module: str | None
-    attention: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
+from swinmr_profiling.profiler.measure.latency import LatencyPolicy, measure_latency
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 
 # The settings of TF32 and its like, each with an `fp32_precision`; torch's older names for them
 # (`float32_matmul_precision`, `allow_tf32`) cannot be read once a network has set these.

@@ -9,7 +9,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from swinmr_profiling.profiler.measure.process_statistics import split_by_process
 from swinmr_profiling.profiler.measure.timing_statistics import half_width_share
+from swinmr_profiling.profiler.record.blocks.batch import StopReason
 
 # What users of this script know, and the reasons to stop before or go on after.
 DEFAULT_WARMUP_RUNS = 10
@@ -85,13 +87,20 @@ class LatencySamples:
     """Raw times of whole-batch forward passes, in the order they ran, and why there are no more.
 
     further_processes: how many more processes are to measure the same size, each its share.
+    runs_by_process: timed runs of each process that measured; [] where one did.
     """
 
     samples_ms: list[float]
     warmup_ms: list[float]
-    stop_reason: str
+    stop_reason: StopReason
     notes: list[str] = field(default_factory=list)
     further_processes: int = 0
+    runs_by_process: list[int] = field(default_factory=list)
+
+    @property
+    def series(self) -> list[list[float]]:
+        """The timed runs of each process."""
+        return split_by_process(self.samples_ms, self.runs_by_process or [len(self.samples_ms)])
 
 
 def is_steady(warmup_ms: list[float]) -> bool:
@@ -142,7 +151,9 @@ def late_warmup_runs(samples_ms: list[float]) -> int:
     return found
 
 
-def reason_to_stop(samples_ms: list[float], warmup_ms: list[float], policy: LatencyPolicy) -> str | None:
+def reason_to_stop(
+    samples_ms: list[float], warmup_ms: list[float], policy: LatencyPolicy
+) -> StopReason | None:
     """Why no further run is timed, or None while there should be one."""
     if policy.num_runs is not None:
         return "requested" if len(samples_ms) >= policy.num_runs else None

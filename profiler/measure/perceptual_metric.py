@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.measure.devices import MeasuredDevice
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy, measure_latency
+from swinmr_profiling.profiler.measure.measurement import MetricMeasurement
 
 LPIPS_CHANNELS = 3
 
@@ -33,7 +33,7 @@ def build_lpips() -> nn.Module:
 
 def measure_lpips(
     image_hw: tuple[int, int], device: MeasuredDevice, torch_device: torch.device, policy: LatencyPolicy
-) -> dict[str, Any]:
+) -> MetricMeasurement:
     """Parameters, MACs and raw latency of one LPIPS comparison of two images of height x width pixels.
 
     Raises whatever LPIPS raises (images under about 32 pixels are too small for its backbone).
@@ -47,14 +47,4 @@ def measure_lpips(
     pair = tuple(image.to(torch_device) for image in pair)
     with torch.inference_mode():
         latency = measure_latency(lambda: device.time_ms(lambda: metric(*pair)), policy)
-    return {
-        "input_shape": list(shape),
-        "parameters": counted.parameters,
-        "macs": counted.macs,
-        "latency": {
-            "samples_ms": latency.samples_ms,
-            "warmup_ms": latency.warmup_ms,
-            "stop_reason": latency.stop_reason,
-            "notes": latency.notes,
-        },
-    }
+    return MetricMeasurement(list(shape), counted.parameters, counted.macs, latency)

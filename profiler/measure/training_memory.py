@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import psutil
 import torch
@@ -16,19 +16,7 @@ import torch
 from swinmr_profiling.profiler.measure.devices import CpuDevice, CudaDevice
 from swinmr_profiling.profiler.measure.host_memory import available_bytes
 from swinmr_profiling.profiler.measure.machine_state import nvml_process_bytes
-
-
-@dataclass(frozen=True)
-class StepPeaks:
-    """High-water marks since the last reset, bytes. None where this kind of device does not count it.
-
-    allocated: whole blocks handed out (workspaces of libraries included). requested: what was asked for, before
-    rounding. reserved: segments taken from the device.
-    """
-
-    allocated_bytes: int
-    requested_bytes: int | None
-    reserved_bytes: int | None
+from swinmr_profiling.profiler.measure.measurement import DeviceMemory, StepPeaks
 
 
 @dataclass(frozen=True)
@@ -37,23 +25,6 @@ class AllocatorTroubles:
 
     retries: int
     out_of_memory: int
-
-
-@dataclass(frozen=True)
-class DeviceMemory:
-    """The device as this process finds it now, bytes.
-
-    free: what the device has left. cached: what this process's allocator holds and nobody uses. usable: what the
-    process may still hand out, the cached memory counted once.
-    """
-
-    free_bytes: int
-    cached_bytes: int
-    total_bytes: int
-
-    @property
-    def usable_bytes(self) -> int:
-        return self.free_bytes + self.cached_bytes
 
 
 class TrainingMemory(Protocol):
@@ -142,7 +113,7 @@ class CudaMemory:
         segments = torch.cuda.memory_snapshot()
         return any(segment.get("is_expandable", False) for segment in segments) if segments else None
 
-    def _stats(self) -> dict[str, Any]:
+    def _stats(self) -> dict[str, int]:
         torch.cuda.synchronize(self.device)
         return torch.cuda.memory_stats(self.device)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +18,9 @@ from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData, validation_shape
 from swinmr_profiling.profiler.measure.forward_pass import state_preserved
-from swinmr_profiling.profiler.measure.training_memory import StepPeaks, TrainingMemory
+from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMeasurement
+from swinmr_profiling.profiler.measure.training_memory import TrainingMemory
+from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
     MicroBatch,
@@ -30,8 +32,6 @@ from swinmr_profiling.training.step.training_step import (
     training_step,
 )
 
-# The optimizer's state appears in the first step, and only the third is like all that follow.
-MIN_STEPS = 3
 # fp16 starts with a loss scale that overflows, and each such step leaves the optimizer out; the scale halves each
 # time, so that from 65536 this many steps take it to 1.
 MAX_OVERFLOWING_STEPS = 16
@@ -40,47 +40,6 @@ PRECISION_NAMES = {None: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 class NoStepError(RuntimeError):
     """The optimizer never made a step: what was measured is no training."""
-
-
-@dataclass(frozen=True)
-class TrainingMeasurement:
-    """Raw figures of one batch size. Bytes, milliseconds.
-
-    Attributes:
-        batch_size: samples of one micro-batch, per device. accumulate: micro-batches of a step.
-        steps_run: steps in which the optimizer changed the weights. step_ms: all steps, overflowing ones included.
-        before_bytes: in use before the first step (weights, loss networks, moving average).
-        cold, warm: peaks of the first step and of the later ones. validation: of one batch of whole images.
-        device_used_bytes: of all processes, None where the device is not asked.
-        finite: whether every loss was a number (random inputs through random weights need not give one).
-    """
-
-    batch_size: int
-    accumulate: int
-    input_shape: list[int]
-    validation_shape: list[int]
-    precision: str
-    checkpointing: str
-    patch_size: list[int] | None
-    loss: str
-    memory_kind: str
-    steps_run: int
-    step_ms: list[float]
-    before_bytes: int
-    cold: StepPeaks
-    warm: StepPeaks
-    validation: StepPeaks
-    retries: int
-    out_of_memory: int
-    process_bytes: int | None
-    device_used_bytes: int
-    device_total_bytes: int
-    reserved_at_end_bytes: int | None
-    expandable_segments: bool | None
-    finite: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @contextmanager
@@ -115,8 +74,8 @@ def probe_training(
     on_stage: told what begins ("step 2 of 3"), so that a process that dies there has said where.
     Raises whatever the network, the loss or the device raises; NoStepError when no step changed the weights.
     """
-    if steps < MIN_STEPS:
-        raise ValueError(f"{steps} steps: the memory of training shows from {MIN_STEPS} on")
+    if steps < MIN_TRAINING_STEPS:
+        raise ValueError(f"{steps} steps: the memory of training shows from {MIN_TRAINING_STEPS} on")
     if batch_size < 1:
         raise ValueError(f"a batch of {batch_size}: a step needs at least one sample")
     with state_preserved(built.module), _as_training_sets(config):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,15 @@ from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace_cache import cached, trace_key
 from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.record.blocks.memory_model import (
+    AffineTerms,
+    MemoryPeak,
+    MemorySetting,
+    PackedAllocations,
+    PredictedSize,
+    PredictedValidation,
+    TermsHold,
+)
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
@@ -95,14 +103,14 @@ def inference_family(built: BuiltModel, config: ExperimentConfig, parts: str) ->
     return TraceFamily(trace, check=False)
 
 
-def size_entry(trace: Trace, result: ReplayResult, expandable: ReplayResult | None) -> dict[str, Any]:
+def size_entry(trace: Trace, result: ReplayResult, expandable: ReplayResult | None) -> PredictedSize:
     """One row of the table of sizes, bytes without workspaces and context."""
-    return {
-        "live_bytes": live_peak(trace, trace.step_starts[0])[0],
-        "allocated_bytes": result.training.allocated_bytes,
-        "reserved_bytes": result.peak_reserved_bytes,
-        "reserved_expandable_bytes": None if expandable is None else expandable.peak_reserved_bytes,
-    }
+    return PredictedSize(
+        live_bytes=live_peak(trace, trace.step_starts[0])[0],
+        allocated_bytes=result.training.allocated_bytes,
+        reserved_bytes=result.peak_reserved_bytes,
+        reserved_expandable_bytes=None if expandable is None else expandable.peak_reserved_bytes,
+    )
 
 
 def table_batches(asked: Sequence[int]) -> list[int]:
@@ -116,12 +124,12 @@ def predict_sizes(
     *,
     expandable: bool,
     on_progress: Callable[[], None] = lambda: None,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, PredictedSize]:
     """The table of sizes, up to the largest card; what was asked for is in it in any case.
 
     expandable: replay expandable segments too, for the sizes asked for.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, PredictedSize] = {}
     full = False
     for batch_size in table_batches(asked):
         if full and batch_size not in asked:
@@ -145,8 +153,8 @@ def predict_setting(
     *,
     asked: Sequence[int] = (),
     on_progress: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
-    """The `settings` entry of a memory model: see the profile's schema.
+) -> MemorySetting:
+    """The `settings` entry of a memory model.
 
     built, config: in this very setting. asked: batch sizes that must be in the table.
     Raises whatever the network raises where it cannot be traced.
@@ -158,32 +166,39 @@ def predict_setting(
     result = replay(trace)
     validation = result.validation
     trained = sum(p.nbytes for p in built.module.parameters() if p.requires_grad)
-    return {
-        **setting.to_json(),
-        "memory_fingerprint": memory_fingerprint(config),
-        "traced_batches": family.traced_batches,
-        "affine_from_batch": None if family.affine is None else ALIGNED_BATCHES[0],
-        "aligned": family.affine is not None,
-        "checked": family.checked,
-        "not_aligned_because": family.problem,
-        "allocations": None if family.affine is None else packed(family.affine.order()),
-        "sizes": sizes,
-        "peak": {
-            "batch_size": shown,
-            "phase": result.training.phase,
-            "operator": result.training.operator,
-            "by_category": result.training.by_category,
-        },
-        **_terms(family, sizes),
-        "validation": None
+    terms, terms_hold = _terms(family, list(map(int, sizes)))
+    return MemorySetting(
+        precision=setting.precision,
+        checkpointing=setting.checkpointing,
+        patch_size=setting.patch,
+        is_config=setting.is_config,
+        memory_fingerprint=memory_fingerprint(config),
+        traced_batches=family.traced_batches,
+        affine_from_batch=None if family.affine is None else ALIGNED_BATCHES[0],
+        aligned=family.affine is not None,
+        checked=family.checked,
+        not_aligned_because=family.problem,
+        allocations=None
+        if family.affine is None
+        else PackedAllocations.model_validate(packed(family.affine.order())),
+        sizes=sizes,
+        peak=MemoryPeak(
+            batch_size=shown,
+            phase=result.training.phase,
+            operator=result.training.operator,
+            by_category=result.training.by_category,
+        ),
+        terms=terms,
+        terms_hold=terms_hold,
+        validation=None
         if validation is None
-        else {
-            "input_shape": validation_shape(built, config),
-            "allocated_bytes": validation.allocated_bytes,
-            "reserved_bytes": _validation_alone(trace),
-        },
-        "ddp_bucket_bytes": trained,
-    }
+        else PredictedValidation(
+            input_shape=validation_shape(built, config),
+            allocated_bytes=validation.allocated_bytes,
+            reserved_bytes=_validation_alone(trace),
+        ),
+        ddp_bucket_bytes=trained,
+    )
 
 
 def _validation_alone(trace: Trace) -> int:
@@ -199,14 +214,16 @@ def _validation_alone(trace: Trace) -> int:
     return replay(alone).peak_reserved_bytes
 
 
-def _terms(family: TraceFamily, sizes: dict[str, Any]) -> dict[str, Any]:
+def _terms(
+    family: TraceFamily, sizes: Sequence[int]
+) -> tuple[dict[str, AffineTerms] | None, TermsHold | None]:
     """Each category at the peak as fixed_bytes + bytes_per_sample x batch, and between which sizes that holds.
 
     Bytes as asked for: rounded up to 512 they are no longer affine.
     """
     if family.affine is None:
-        return {"terms": None, "terms_hold": None}
-    batches = [int(size) for size in sizes if int(size) >= ALIGNED_BATCHES[0]]
+        return None, None
+    batches = [size for size in sizes if size >= ALIGNED_BATCHES[0]]
     events = {batch: live_peak(family.at(batch))[1] for batch in batches}
     # The regime of the largest sizes: the peak is at the same event in each.
     last = events[batches[-1]]
@@ -216,10 +233,10 @@ def _terms(family: TraceFamily, sizes: dict[str, Any]) -> dict[str, Any]:
     for event in base.events[: last + 1].tolist():
         alive[abs(event) - 1] = event > 0
     terms = {
-        name: {
-            "fixed_bytes": int(affine.intercepts[alive & (base.categories == number)].sum()),
-            "bytes_per_sample": int(affine.slopes[alive & (base.categories == number)].sum()),
-        }
+        name: AffineTerms(
+            fixed_bytes=int(affine.intercepts[alive & (base.categories == number)].sum()),
+            bytes_per_sample=int(affine.slopes[alive & (base.categories == number)].sum()),
+        )
         for number, name in enumerate(CATEGORIES)
     }
-    return {"terms": terms, "terms_hold": {"from_batch": held[0], "to_batch": held[-1]}}
+    return terms, TermsHold(from_batch=held[0], to_batch=held[-1])

@@ -5,12 +5,22 @@ from __future__ import annotations
 import queue
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError, WorkerProcess
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.profiler.isolation.worker_process import (
+    Answer,
+    RequestRefusedError,
+    WorkerError,
+    WorkerProcess,
+)
+from swinmr_profiling.profiler.prediction.server import Traced
 from swinmr_profiling.profiler.prediction.settings import Setting, traced_batches
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, PredictedInference
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
 
 # A process that traces the largest network of the configs takes 0.9 GB: two of them stay under two.
@@ -20,37 +30,47 @@ MAX_PROCESSES = 2
 class PredictionSession:
     """Predicts settings. Use as a context manager: leaving it leaves no process behind."""
 
-    def __init__(self, config: dict[str, Any], *, trust_config: bool, timeout_s: float | None = None) -> None:
+    def __init__(
+        self, config: ExperimentConfig, *, trust_config: bool, timeout_s: float | None = None
+    ) -> None:
         self.config, self.trust_config, self.timeout_s = config, trust_config, timeout_s
-        self.opened: dict[str, Any] | None = None
+        self.opened: Traced | None = None
         # Traces of code that is not this project's are shared within this run only: it may change unseen.
         self._run = uuid.uuid4().hex
         self._processes: list[WorkerProcess] = []
 
     def predict(
         self, settings: Sequence[Setting], batch_sizes: Sequence[int], processes: int = 1
-    ) -> list[dict[str, Any]]:
+    ) -> list[MemorySetting]:
         """Entries of `memory_model.settings`, in the order of the settings. Raises WorkerError, RequestRefusedError.
 
         A setting other than the first that cannot be predicted is left out.
         """
         # Traces first, one at a time and kept on disk, so that two processes share even a single setting.
-        traces = [
-            ("trace", {"setting": setting.to_json(), "batch_size": batch})
-            for setting in settings
-            for batch in traced_batches(setting.is_config)
-        ]
-        entries = [
-            ("predict", {"setting": setting.to_json(), "batch_sizes": list(batch_sizes)})
-            for setting in settings
-        ]
-        self._share(traces, processes)
-        answers = self._share(entries, processes)
+        self._share(
+            [
+                partial(self._ask, "trace", int, batch_size=batch, **asdict(setting))
+                for setting in settings
+                for batch in traced_batches(setting.is_config)
+            ],
+            processes,
+        )
+        sizes = list(batch_sizes)
+        answers = self._share(
+            [
+                partial(self._ask, "predict", MemorySetting, batch_sizes=sizes, **asdict(setting))
+                for setting in settings
+            ],
+            processes,
+        )
         if isinstance(answers[0], Exception):
             raise answers[0]
         return [answer for answer in answers if not isinstance(answer, Exception)]
 
-    def _share(self, requests: Sequence[tuple[str, dict[str, Any]]], processes: int) -> list[Any]:
+    def _ask(self, do: str, answer: type[Answer], process: WorkerProcess, **arguments: Any) -> Answer:
+        return process.ask(do, answer, self.timeout_s, **arguments)
+
+    def _share(self, requests: Sequence[Callable[[WorkerProcess], Answer]], processes: int) -> list[Any]:
         """Answers to the requests, by as many processes; an error stands in the place of its answer."""
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in range(len(requests)):
@@ -61,9 +81,8 @@ class PredictionSession:
             with suppress(queue.Empty):
                 while True:
                     number = waiting.get_nowait()
-                    do, arguments = requests[number]
                     try:
-                        answers[number] = process.ask(do, timeout_s=self.timeout_s, **arguments)
+                        answers[number] = requests[number](process)
                     except (WorkerError, RequestRefusedError, OSError) as error:
                         answers[number] = error
                         if not process.alive:
@@ -84,11 +103,12 @@ class PredictionSession:
                 answers[number] = next((a for a in answers if isinstance(a, Exception)), WorkerError(failed))
         return answers
 
-    def predict_inference(self, precision: str, batch_sizes: Sequence[int]) -> dict[str, Any]:
+    def predict_inference(self, precision: str, batch_sizes: Sequence[int]) -> PredictedInference:
         """`memory_model.inference`."""
         [process] = self._running(1)
-        return process.ask(
-            "predict_inference", timeout_s=self.timeout_s, precision=precision, batch_sizes=list(batch_sizes)
+        sizes = list(batch_sizes)
+        return self._ask(
+            "predict_inference", PredictedInference, process, precision=precision, batch_sizes=sizes
         )
 
     def _running(self, count: int) -> list[WorkerProcess]:
@@ -98,8 +118,9 @@ class PredictionSession:
         started = [WorkerProcess(module=module) for _ in range(count - len(alive))]
         self._processes += started
         for process in started:
+            config = self.config.model_dump(mode="json")
             self.opened = process.ask(
-                "open", config=self.config, trust_config=self.trust_config, run=self._run
+                "open", Traced, config=config, trust_config=self.trust_config, run=self._run
             )
         return (alive + started)[:count]
 

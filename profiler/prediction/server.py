@@ -7,22 +7,40 @@ that cannot be traced may do anything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
+from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.isolation import worker
+from swinmr_profiling.profiler.prediction.settings import Setting, config_with
+from swinmr_profiling.profiler.record.blocks.figures import Precision
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, PredictedInference
+
+if TYPE_CHECKING:  # needs torch
+    from swinmr_profiling.models.inputs import BuiltModel
 
 # Networks that are code of this project alone, which the names of traces on disk hold a hash of.
 OWN_NETWORKS = ("swinir", "swinmr", "unet_denoiser")
 
 
+@dataclass(frozen=True)
+class Traced:
+    """loss: the label of the loss that the config makes here. torch_version: of the process."""
+
+    loss: str
+    torch_version: str
+
+
 class PredictionWorker:
     """Holds the config between requests."""
 
-    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, send: Callable[..., None]) -> None:
         self.send = send
-        self._last: tuple[Any, Any, Any] | None = None
+        self._last: tuple[Setting, ExperimentConfig, BuiltModel] | None = None
 
-    def do_open(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_open(self, config: dict[str, Any], trust_config: bool, run: str) -> Traced:
         """Takes the config; answers the loss it makes here and the version of torch."""
         import torch
 
@@ -30,58 +48,53 @@ class PredictionWorker:
         from swinmr_profiling.training.step.losses import build_loss
 
         torch.set_num_threads(1)  # nothing is computed
-        self.config = config_from_dict(request["config"])
-        self.trust_config = request["trust_config"]
-        loss = build_loss(self.config, for_prediction=True)
+        self.config = config_from_dict(config)
+        self.trust_config = trust_config
+        label = str(build_loss(self.config, for_prediction=True).label)
         # Which parts of the loss there are depends on files at hand, too.
-        self.loss_parts = loss.label
-        if self.config.model.net_type not in OWN_NETWORKS:
-            self.loss_parts = f"{loss.label}; run {request['run']}"
-        return {"loss": loss.label, "torch_version": torch.__version__}
+        own = self.config.model.net_type in OWN_NETWORKS
+        self.loss_parts = label if own else f"{label}; run {run}"
+        return Traced(label, torch.__version__)
 
-    def do_trace(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Traces one batch size of a setting and keeps it on disk."""
+    def do_trace(self, batch_size: int, **setting: Any) -> int:
+        """Traces one batch size of a setting and keeps it on disk; answers the size."""
         from swinmr_profiling.profiler.prediction.predict import training_trace
 
-        _, config, built = self._in_setting(request["setting"])
-        training_trace(built, config, self.loss_parts, request["batch_size"])
-        return {}
+        _, config, built = self._in_setting(**setting)
+        training_trace(built, config, self.loss_parts, batch_size)
+        return batch_size
 
-    def do_predict(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_predict(self, batch_sizes: list[int], **setting: Any) -> MemorySetting:
         """One entry of `memory_model.settings`."""
         from swinmr_profiling.profiler.prediction.predict import predict_setting
 
-        setting, config, built = self._in_setting(request["setting"])
+        typed, config, built = self._in_setting(**setting)
         return predict_setting(
             built,
             config,
-            setting,
+            typed,
             self.loss_parts,
-            asked=request["batch_sizes"],
-            on_progress=lambda: self.send({"event": "progress"}),
+            asked=batch_sizes,
+            on_progress=lambda: self.send("progress"),
         )
 
-    def do_predict_inference(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_predict_inference(self, precision: Precision, batch_sizes: list[int]) -> PredictedInference:
         """`memory_model.inference`."""
         from swinmr_profiling.profiler.prediction.predict import inference_family, predict_sizes
-        from swinmr_profiling.profiler.prediction.settings import Setting, config_with
 
-        config = config_with(self.config, Setting(request["precision"], "none", None))
+        config = config_with(self.config, Setting(precision, "none", None))
         family = inference_family(self._build(config), config, self.loss_parts)
-        return {"sizes": predict_sizes(family, request["batch_sizes"], expandable=False)}
+        return PredictedInference(sizes=predict_sizes(family, batch_sizes, expandable=False))
 
-    def _in_setting(self, fields: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def _in_setting(self, **fields: Any) -> tuple[Setting, ExperimentConfig, BuiltModel]:
         """The setting, its config and the network in it; the last one is kept."""
-        from swinmr_profiling.profiler.prediction.settings import Setting, config_with
-
-        patch = fields["patch_size"]
-        setting = Setting(**{**fields, "patch_size": None if patch is None else tuple(patch)})
+        setting = TypeAdapter(Setting).validate_python(fields)
         if self._last is None or self._last[0] != setting:
             config = config_with(self.config, setting)
-            self._last = setting, config, self._build(config)
+            self._last = (setting, config, self._build(config))
         return self._last
 
-    def _build(self, config: Any) -> Any:
+    def _build(self, config: ExperimentConfig) -> BuiltModel:
         import torch
 
         from swinmr_profiling.models.registry import build_model

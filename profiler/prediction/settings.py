@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.configs.errors import ConfigError
+from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, Precision
 
-PRECISION_VALUES = {"fp32": False, "bf16": "bf16", "fp16": "fp16"}
-LEVER_PRECISIONS = ("fp32", "bf16")
-LEVER_CHECKPOINTING = ("none", "light", "full")
+PRECISION_VALUES: dict[Precision, str | bool] = {"fp32": False, "bf16": "bf16", "fp16": "fp16"}
+LEVER_PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+LEVER_CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "light", "full")
 
 
 # Two sizes give the affine model, a third checks it. Batch 1 often takes another way (a broadcast that is none), and
@@ -29,21 +29,18 @@ def traced_batches(is_config: bool) -> list[int]:
 class Setting:
     """One way to train a network. patch_size (height, width) in pixels; None: what the network takes."""
 
-    precision: str
-    checkpointing: str
+    precision: Precision
+    checkpointing: Checkpointing
     patch_size: tuple[int, int] | None
     is_config: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "precision": self.precision,
-            "checkpointing": self.checkpointing,
-            "patch_size": None if self.patch_size is None else list(self.patch_size),
-            "is_config": self.is_config,
-        }
+    @property
+    def patch(self) -> list[int] | None:
+        """The patch as a profile has it."""
+        return None if self.patch_size is None else list(self.patch_size)
 
 
-def setting_of(config: ExperimentConfig, precision: str) -> Setting:
+def setting_of(config: ExperimentConfig, precision: Precision) -> Setting:
     """The config's own setting; precision: what the run takes (the command line may have changed it)."""
     return Setting(precision, config.training.gradient_checkpointing, config.training_patch_hw, True)
 

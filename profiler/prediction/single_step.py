@@ -20,9 +20,8 @@ def predict_single_step_bytes(
     Raises WorkerError or RequestRefusedError for a network that cannot be traced.
     """
     setting = setting_of(config, PRECISIONS[config.system.mixed_precision])
-    raw = config.model_dump(mode="json")
-    with PredictionSession(raw, trust_config=trust_config, timeout_s=timeout_s) as session:
+    with PredictionSession(config, trust_config=trust_config, timeout_s=timeout_s) as session:
         [entry] = session.predict([setting], [1], processes=MAX_PROCESSES)
         assert session.opened is not None
-        libraries = workspaces_for(session.opened["torch_version"], compute_capability)
-    return entry["sizes"]["1"]["reserved_bytes"] + libraries.process_bytes + libraries.context_bytes
+        libraries = workspaces_for(session.opened.torch_version, compute_capability)
+    return entry.sizes["1"].reserved_bytes + libraries.process_bytes + libraries.context_bytes

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.profiler.record.failures import FailureKind
 
-# What of a content would be missed, by name; raises for a content of another kind.
-ResultsOf = Callable[[dict[str, Any]], Mapping[str, Any]]
+# Of the content of a file: what would be missed, by name. Raises for a content of another kind.
+Results = dict[str, Any]
+ResultsOf = Callable[[Any], Results]
 
 
 class EarlierResults:
@@ -18,7 +19,7 @@ class EarlierResults:
 
     def __init__(self, results_of: ResultsOf) -> None:
         self.results_of = results_of
-        self._found: Mapping[str, Any] | None = None
+        self._found: Results | None = None
 
     def read(self, file: Path) -> None:
         """Takes what the file holds. Whatever is no content of this kind counts as something. Raises OSError."""
@@ -30,7 +31,7 @@ class EarlierResults:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             self._found = {}
 
-    def outweigh(self, content: dict[str, Any]) -> bool:
+    def outweigh(self, content: object) -> bool:
         """Whether the file holds something and the content no result that is not in it."""
         if self._found is None:
             return False
@@ -41,7 +42,7 @@ class EarlierResults:
         self._found = None
 
 
-def profile_results(content: dict[str, Any], *, failures: bool = False) -> dict[str, Any]:
+def profile_results(content: Any, *, failures: bool = False) -> Results:
     """What of a profile was measured or predicted, out of memory included.
 
     The counts of the architecture are none of it: they are made again in seconds. failures: with the sizes that
@@ -52,18 +53,18 @@ def profile_results(content: dict[str, Any], *, failures: bool = False) -> dict[
     return {name: block for name, block in found.items() if block and (failures or _is_result(block))}
 
 
-def _is_result(block: dict[str, Any]) -> bool:
+def _is_result(block: Any) -> bool:
     training = block.get("training") or {}
     measured_training = training.get("source") == "measured" and "error" not in training
     return block.get("error") in (None, FailureKind.OOM.value) or measured_training
 
 
-def pipeline_results(content: dict[str, Any]) -> dict[str, Any]:
+def pipeline_results(content: Any) -> Results:
     """The pipelines that could be costed."""
     return {record["pipeline"]: record for record in content["pipelines"] if record["enabled"]}
 
 
-def gpu_check_results(content: dict[str, Any]) -> dict[str, Any]:
+def gpu_check_results(content: Any) -> Results:
     """The combinations of a check on a GPU that were measured, or out of memory as they should be."""
     rows = content["combinations"]
     return {row["name"]: row for row in rows if row["status"] == "measured" or row.get("as_expected")}

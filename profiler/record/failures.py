@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -28,9 +28,6 @@ class Failure:
     detail: str
     needs_new_process: bool = False
     possibly_memory: bool = False
-
-    def to_json(self) -> dict:
-        return asdict(self)
 
 
 # The host allocator raises a plain RuntimeError; these are its words (c10/core/impl/alloc_cpu.cpp).

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from swinmr_profiling.profiler.record.blocks.memory_model import IntervalShares
+
 # Of the prediction, down and up. What is alive: the tracker differs from real runs' by less than 1 % in the tests.
 # What is reserved: the public records of GPUs lie within 5 %, cuDNN's workspaces and retries at the limit apart. No
 # run of this project has been on a GPU yet.
@@ -16,6 +18,6 @@ def interval_bytes(quantity: str, predicted_bytes: int) -> list[int]:
     return [math.floor(predicted_bytes * (1 + low)), math.ceil(predicted_bytes * (1 + high))]
 
 
-def shares_as_json() -> dict[str, list[float]]:
+def interval_shares() -> IntervalShares:
     """`memory_model.interval_shares`."""
-    return {quantity: list(shares) for quantity, shares in INTERVAL_SHARES.items()}
+    return IntervalShares(**{quantity: list(shares) for quantity, shares in INTERVAL_SHARES.items()})

@@ -1,30 +1,67 @@
-"""The record of one run: what is known so far of one network on one machine, and its JSON form."""
+"""The record of one run: what is known so far of one network on one machine. The one place where its shape stands."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
+
+from swinmr_profiling.profiler.record.blocks.architecture import Architecture
+from swinmr_profiling.profiler.record.blocks.batch import Batch, PerceptualMetric
+from swinmr_profiling.profiler.record.blocks.figures import BatchKey, Block
+from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
+from swinmr_profiling.profiler.record.blocks.recommended import Recommendation
+from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment, RunConfig
+from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 
 SCHEMA_VERSION = 2
 
 
-@dataclass
-class Profile:
-    """What is known so far of one network on one machine. Blocks are JSON values; None is "not known"."""
+class Profile(Block):
+    """A profile of one network on one machine, as scripts/profile_model.py writes it.
 
-    config: dict[str, Any]
-    environment: dict[str, Any] = field(default_factory=dict)
-    architecture: dict[str, Any] | None = None
-    single_image: dict[str, Any] | None = None
-    batch_profiling: dict[str, dict[str, Any]] = field(default_factory=dict)
-    perceptual_metric: dict[str, Any] | None = None
-    memory_model: dict[str, Any] | None = None
-    recommendation: dict[str, Any] | None = None
-    warnings: list[ProfileWarning] = field(default_factory=list)
-    status: str = "partial"
-    status_reason: str | None = "the run has not ended"
+    _mb is MiB (2^20 bytes), _ms milliseconds, macs real multiply-adds (a complex one is four), flops = 2 x macs.
+    What is unknown is null.
+    """
+
+    schema_version: Literal[SCHEMA_VERSION]  # type: ignore[valid-type]
+    status: Literal["complete", "partial"]
+    status_reason: str | None
+    config: RunConfig
+    environment: Environment | NoEnvironment
+    architecture: Architecture | None
+    single_image: Batch | None
+    batch_profiling: dict[BatchKey, Batch]
+    perceptual_metric: PerceptualMetric | None
+    memory_model: MemoryModel | None
+    recommendation: Recommendation | None
+    warnings: list[ProfileWarning]
+
+    @model_validator(mode="after")
+    def _complete_profiles_say_something(self) -> Profile:
+        if (self.status == "partial") != (self.status_reason is not None):
+            raise ValueError("status_reason says why a profile is partial, and is null where it is complete")
+        if self.status == "complete" and self.architecture is None:
+            raise ValueError("a complete profile has an architecture")
+        if self.status == "complete" and self.single_image is None and self.memory_model is None:
+            raise ValueError("a complete profile was measured or predicted")
+        return self
+
+    @classmethod
+    def begun(cls, config: RunConfig) -> Profile:
+        """Of a run of which nothing is known yet."""
+        unknown = ("architecture", "single_image", "perceptual_metric", "memory_model", "recommendation")
+        return cls(
+            schema_version=SCHEMA_VERSION,
+            status="partial",
+            status_reason="the run has not ended",
+            config=config,
+            environment=NoEnvironment(),
+            batch_profiling={},
+            warnings=[],
+            **dict.fromkeys(unknown),
+        )
 
     def warn(self, warning: ProfileWarning) -> bool:
         """Adds a warning; False when it is there already."""
@@ -33,20 +70,17 @@ class Profile:
         self.warnings.append(warning)
         return True
 
-    def to_json(self) -> dict[str, Any]:
-        """The profile JSON, batch sizes in ascending order."""
-        ordered = sorted(self.batch_profiling.items(), key=lambda item: int(item[0]))
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "status": self.status,
-            "status_reason": self.status_reason,
-            "config": self.config,
-            "environment": self.environment,
-            "architecture": self.architecture,
-            "single_image": self.single_image,
-            "batch_profiling": dict(ordered),
-            "perceptual_metric": self.perceptual_metric,
-            "memory_model": self.memory_model,
-            "recommendation": self.recommendation,
-            "warnings": [warning.to_json() for warning in self.warnings],
-        }
+    def set_training(self, batch_size: int, training: TrainingRun | TrainingFailure) -> None:
+        """Of one batch size. In a block of its own: the single image, which shares it, is of inference alone."""
+        block = self.batch_profiling[str(batch_size)]
+        self.batch_profiling[str(batch_size)] = block.model_copy(update={"training": training})
+
+    def recommend(self, **parts: Any) -> Recommendation:
+        """Takes parts of a recommendation in the place of earlier ones; the others stay."""
+        before = self.recommendation or Recommendation(inference=None, training=[])
+        self.recommendation = before.model_copy(update=parts)
+        return self.recommendation
+
+    @field_serializer("batch_profiling", mode="wrap")
+    def _ascending(self, value: dict[str, Batch], serialize: SerializerFunctionWrapHandler) -> Any:
+        return serialize(dict(sorted(value.items(), key=lambda item: int(item[0]))))

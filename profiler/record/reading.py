@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError, printable
-from swinmr_profiling.profiler.record.migrations import (
-    ORIGINAL_SCRIPT,
-    migrate,
-    version_of,
-)
+from pydantic import ValidationError
+
+from swinmr_profiling.profiler.record.migrations import ProfileShapeError, migrate, version_of
+from swinmr_profiling.profiler.record.original_script import ORIGINAL_SCRIPT, OriginalProfile
+from swinmr_profiling.profiler.record.printable_text import printable
+from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.record.written_profile import first_fault
 
 MAX_FILE_BYTES = 200 * 2**20
 
 
 class ProfileFileError(ValueError):
     """A file that cannot be used as a profile; one line for the user."""
+
+
+class DamagedProfileError(ProfileFileError):
+    """A profile of which something is missing, or is not of the kind that its schema promises."""
 
 
 class MissingProfileError(ProfileFileError):
@@ -36,7 +41,7 @@ class LoadedProfile:
     """
 
     file: str
-    content: dict[str, Any]
+    profile: Profile
     version: int
 
     @property
@@ -63,7 +68,7 @@ def load_profile(path: str | Path) -> LoadedProfile:
 
 
 def parse_profile(text: str, name: str) -> LoadedProfile:
-    """A profile from its JSON text. Raises ProfileFileError."""
+    """A profile from its JSON text, brought to the present version, checked, typed. Raises ProfileFileError."""
     try:
         content = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
@@ -77,11 +82,16 @@ def parse_profile(text: str, name: str) -> LoadedProfile:
         if not isinstance(content, dict):
             raise ProfileShapeError("is no profile: a profile is a JSON object")
         version = version_of(content)
-        migrated = migrate(content, version)
-        Fields(migrated.get("config"), "config")
-        return LoadedProfile(name, migrated, version)
+        if version == ORIGINAL_SCRIPT:
+            return LoadedProfile(name, OriginalProfile.model_validate(content).as_profile(), version)
+        return LoadedProfile(name, Profile.model_validate(migrate(content, version)), version)
     except ProfileShapeError as error:
         raise ProfileFileError(f"{name}: {error}") from None
+    except ValidationError as error:
+        fault = printable(first_fault(error))
+        raise DamagedProfileError(f"{name}: is damaged or of another version ({fault})") from None
+    except ValueError as error:
+        raise DamagedProfileError(f"{name}: is damaged or of another version ({error})") from None
 
 
 def _refuse_constant(name: str) -> Any:

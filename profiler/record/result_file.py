@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from swinmr_profiling.configs.atomic_files import check_writable, write_text
 from swinmr_profiling.profiler.record.earlier_results import EarlierResults, ResultsOf
@@ -15,7 +14,7 @@ from swinmr_profiling.profiler.record.earlier_results import EarlierResults, Res
 STANDARD_OUTPUT = "-"
 
 
-def to_text(content: dict[str, Any], *, ascii_only: bool = False) -> str:
+def to_text(content: object, *, ascii_only: bool = False) -> str:
     """JSON text of a result. Raises ValueError for a NaN or an infinity, which JSON does not have.
 
     ascii_only: for a stream, whose encoding may be any: JSON's own escapes say the same in all of them.
@@ -34,7 +33,6 @@ class ResultFile:
         self.to_standard_output = output == STANDARD_OUTPUT
         self.path = None if self.to_standard_output else Path(os.path.abspath(output))
         self.last_error: OSError | None = None
-        self.content: dict[str, Any] | None = None  # what `finish` was given
         self.earlier = None if results_of is None else EarlierResults(results_of)
         self.kept_earlier = False  # whether `finish` left the file as it was
 
@@ -52,7 +50,7 @@ class ResultFile:
             if self.earlier is not None:
                 self.earlier.read(self.path)
 
-    def save(self, content: dict[str, Any]) -> bool:
+    def save(self, content: object) -> bool:
         """Writes what is known so far. False when the disk refuses; the last good file then stays."""
         if self.path is None or self._has_nothing_new(content):
             return True
@@ -66,16 +64,15 @@ class ResultFile:
             self.earlier.are_replaced()
         return True
 
-    def _has_nothing_new(self, content: dict[str, Any]) -> bool:
+    def _has_nothing_new(self, content: object) -> bool:
         return self.earlier is not None and self.earlier.outweigh(content)
 
-    def finish(self, content: dict[str, Any], *, replace: bool = False) -> str | None:
+    def finish(self, content: object, *, replace: bool = False) -> str | None:
         """Writes the final state; returns a line for the user when it had to go elsewhere.
 
         Where the file cannot be written the result goes to the temporary folder, and where that fails too to
         standard error: it is never dropped. replace: over a file that was there before though nothing in it is new.
         """
-        self.content = content
         if replace and self.earlier is not None:
             self.earlier.are_replaced()
         if self.path is None:
@@ -85,6 +82,7 @@ class ResultFile:
         self.kept_earlier = self._has_nothing_new(content)
         if self.save(content):
             return None
+        assert self.last_error is not None
         reason = self.last_error.strerror or str(self.last_error)
         try:
             folder = Path(tempfile.mkdtemp(prefix="profile-"))

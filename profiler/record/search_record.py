@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+from pydantic import Field
+
+from swinmr_profiling.profiler.record.blocks.recommended import TrainingSearch
 from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.units import MIB
@@ -43,7 +45,8 @@ class MemoryNow:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """One trial. peak_bytes: what it took from the device (None where it failed). measurement: the whole record.
+    """One trial. peak_bytes: what it took from the device (None where it failed). measurement: all of it, for whoever
+    asked for the search.
 
     allocated_bytes: what its tensors took, which must grow with the batch; what is reserved for them need not.
     """
@@ -54,7 +57,7 @@ class ProbeResult:
     retries: int = 0
     allocated_bytes: int | None = None
     failure: Failure | None = None
-    measurement: dict[str, Any] | None = field(default=None, compare=False, repr=False)
+    measurement: Any = field(default=None, compare=False, repr=False)
 
 
 class Outcome(str, Enum):
@@ -66,55 +69,14 @@ class Outcome(str, Enum):
     FAILED = "failed"
 
 
-@dataclass
-class Trial:
-    """One trial beside what was available and expected then. verdict: "fits", "too_large", or the kind of failure."""
+class SearchResult(TrainingSearch):
+    """How a search ended, and what beside its record the run goes on with.
 
-    batch_size: int
-    available_bytes: int
-    usable_bytes: int
-    expected_bytes: int | None
-    peak_bytes: int | None
-    steps_run: int
-    retries: int
-    verdict: str
-    detail: str | None
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """batch_size: the choice, which has run and fits what is usable now; None where there is none.
-
-    memory: as last read, None where it could not be.
-    failure: what ended a failed search. reductions: every step down from a batch that did not fit, with its reason.
-    unsupported: {"batch_size", "largest_that_works", "detail"} where kernels refused a batch whatever the memory.
+    memory: as last read, None where it could not be. measurements: of what ran, as the trials gave them.
     """
 
-    outcome: Outcome
-    batch_size: int | None
-    reason: str
-    requested: int | None
-    largest_that_ran: int | None
-    headroom_share: Fraction
-    memory: MemoryNow | None
-    available_bytes: int
-    usable_bytes: int
-    trials: list[Trial]
-    steps_run: int
-    reductions: list[dict[str, Any]]
-    budget_changes: list[dict[str, int]]
-    unsupported: dict[str, Any] | None
-    failure: Failure | None
-    measurements: dict[int, dict[str, Any]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the measurements, which have blocks of their own."""
-        content = {**asdict(self), "outcome": self.outcome.value, "source": "measured"}
-        del content["measurements"], content["memory"]
-        content["headroom_share"] = float(self.headroom_share)
-        if self.failure is not None:
-            content["failure"] = {"error": self.failure.error.value, "detail": self.failure.detail}
-        return content
+    memory: MemoryNow | None = Field(exclude=True)
+    measurements: dict[int, Any] = Field(exclude=True)
 
 
 class MemoryReadError(Exception):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=False))
 class ProfileWarning:
     """One warning. `batch_size` is None for what concerns the whole run."""
 
     code: str
     message: str
     batch_size: int | None = None
-
-    def to_json(self) -> dict:
-        return asdict(self)

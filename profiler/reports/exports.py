@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from swinmr_profiling.configs.atomic_files import OutputError, check_writable, reason, write_text
-from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
+from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.reports.charts.plot_files import check_plots, write_plots
 from swinmr_profiling.profiler.reports.optional import require
@@ -43,14 +42,14 @@ class Exports:
         if self.plots is not None:
             check_plots(Path(self.plots))
 
-    def write(self, content: dict[str, Any], name: str) -> list[str]:
-        """Writes everything from a profile's JSON; returns the files. Raises OutputError."""
+    def write(self, profile: Profile, name: str) -> list[str]:
+        """Writes everything about a profile; returns the files. Raises OutputError."""
         # Imported when they are needed: matplotlib takes a second.
         from swinmr_profiling.profiler.reports.csv_file import csv_text
         from swinmr_profiling.profiler.reports.html.html_file import html_text
         from swinmr_profiling.profiler.reports.markdown_file import markdown_text
 
-        view = view_of(LoadedProfile(name, content, SCHEMA_VERSION))
+        view = view_of(LoadedProfile(name, profile, SCHEMA_VERSION))
         written = []
         for file, writer in ((self.report, html_text), (self.csv, csv_text), (self.markdown, markdown_text)):
             if file is not None:

@@ -6,20 +6,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from tqdm import tqdm
 
 from swinmr_profiling.profiler.batch_size.inference_recommendation import recommend_inference
-from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError
 from swinmr_profiling.profiler.measure.latency import PROCESSES, TARGET_HALF_WIDTH, LatencyPolicy
 from swinmr_profiling.profiler.measure.machine_state import StealTime, gpu_warnings
 from swinmr_profiling.profiler.measure.measurement_blocks import (
     batch_block,
-    failure_block,
     measurement_warnings,
     perceptual_metric_block,
 )
+from swinmr_profiling.profiler.record.blocks.batch import Batch, Expected, FailedBatch, MeasuredBatch
 from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
@@ -30,7 +29,7 @@ from swinmr_profiling.profiler.reports.console.terminal import (
 )
 from swinmr_profiling.profiler.run.context import RunContext
 from swinmr_profiling.profiler.run.prediction_steps import predicted_block
-from swinmr_profiling.profiler.run.sweep import DEFAULT_SWEEP_LIMIT_S, Expectation, SizeResult, Sweep
+from swinmr_profiling.profiler.run.sweep import DEFAULT_SWEEP_LIMIT_S, SizeResult, Sweep
 from swinmr_profiling.profiler.run.training_steps import is_final
 
 # Failures that answer the question (does it fit? is it worth two minutes?): they are no defect of the run.
@@ -44,7 +43,7 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
     console.step(4, "Profiling single image inference...")
     if profile.single_image is None:
 
-        def keep_single(block: dict[str, Any]) -> None:
+        def keep_single(block: Batch) -> None:
             profile.single_image = block
 
         _measure(context, sweep, 1, keep_single)
@@ -65,14 +64,11 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
                 _measure(context, sweep, size, partial(profile.batch_profiling.__setitem__, str(size)), bar)
         predicted = predicted_block(context, size)
         # A resumed profile's own measurement says more than a prediction.
-        if predicted is not None and not is_final(profile.batch_profiling[str(size)].get("training")):
-            profile.batch_profiling[str(size)] = {**profile.batch_profiling[str(size)], "training": predicted}
+        if predicted is not None and not is_final(profile.batch_profiling[str(size)].training):
+            profile.set_training(size, predicted)
         print_batch(console, profile.batch_profiling[str(size)])
         warn_about_gpu(context)
-        profile.recommendation = {
-            **(profile.recommendation or {"training": []}),
-            "inference": recommend_inference(profile.batch_profiling),
-        }
+        profile.recommend(inference=recommend_inference(profile.batch_profiling))
         context.save()
 
 
@@ -95,16 +91,20 @@ def measure_perceptual_metric(context: RunContext) -> None:
     context.save()
 
 
-def failed_sizes(batch_profiling: dict[str, Any]) -> list[str]:
+def failed_sizes(batch_profiling: dict[str, Batch]) -> list[str]:
     """Batch sizes that failed for another reason than memory."""
-    return [size for size, block in batch_profiling.items() if block.get("error", "OOM") not in ANSWERS]
+    return [
+        size
+        for size, block in batch_profiling.items()
+        if isinstance(block, FailedBatch) and block.error not in ANSWERS
+    ]
 
 
 def warn_about_gpu(context: RunContext) -> None:
     """Warns of a throttled or shared GPU, as it is now."""
-    gpu, process = context.profile.environment["gpu"], context.session.process
+    gpu, process = context.gpu, context.session.process
     if gpu is not None and process is not None:
-        for warning in gpu_warnings(gpu.get("uuid"), {process.process.pid}):
+        for warning in gpu_warnings(gpu.uuid, {process.process.pid}):
             context.warn(warning)
 
 
@@ -134,10 +134,10 @@ def _open_sweep(context: RunContext) -> Sweep:
     )
     done = [context.profile.single_image, *context.profile.batch_profiling.values()]
     for block in done:  # of a resumed profile
-        if block is not None and "timing" in block:
+        if isinstance(block, MeasuredBatch):
             sweep.note_block(block)
-        elif block is not None and block["error"] == FailureKind.OOM.value:
-            sweep.out_of_memory_at = block["batch_size"]
+        elif block is not None and block.error == FailureKind.OOM.value:
+            sweep.out_of_memory_at = block.batch_size
     return sweep
 
 
@@ -145,24 +145,21 @@ def _measure(
     context: RunContext,
     sweep: Sweep,
     size: int,
-    keep: Callable[[dict[str, Any]], None],
+    keep: Callable[[Batch], None],
     bar: tqdm | None = None,
 ) -> None:
     """Measures one size and gives its block to `keep`, after each process where there are several."""
-    runs = 0
     latest: SizeResult | None = None
     stolen = StealTime()
 
-    def on_start(expectation: Expectation | None) -> None:
+    def on_start(expectation: Expected | None) -> None:
         if expectation is not None:
             seconds = expectation.latency_ms / 1000
             context.console.note(f"about {seconds:,.2f} s a run, by batch {expectation.from_batch}")
 
-    def on_event(event: dict[str, Any]) -> None:
-        nonlocal runs
-        runs = event["runs"]
+    def on_progress(progress: Progress) -> None:
         if bar is not None:
-            bar.set_postfix_str(f"{runs} runs")
+            bar.set_postfix_str(f"{progress.runs} runs")
 
     def on_part(part: SizeResult) -> None:
         nonlocal latest
@@ -171,7 +168,7 @@ def _measure(
         context.save()
 
     try:
-        latest = sweep.measure(size, on_start, on_event, on_part)
+        latest = sweep.measure(size, on_start, on_progress, on_part)
         keep(_block(context, latest))
     finally:
         # An interruption, too, leaves figures whose faults must be told.
@@ -189,9 +186,14 @@ def _tell(context: RunContext, result: SizeResult) -> None:
         print(result.traceback, file=sys.stderr, end="")
 
 
-def _block(context: RunContext, result: SizeResult) -> dict[str, Any]:
-    size = result.batch_size
-    expected = {} if result.expectation is None else {"expected": result.expectation.to_json()}
-    if result.failure is not None:
-        return failure_block(result.failure, size, [size, *context.input_shape[1:]], expected)
-    return {**batch_block(result.measurement, context.device_kind), **expected}
+def _block(context: RunContext, result: SizeResult) -> Batch:
+    block: Batch
+    if result.failure is None:
+        block = batch_block(result.measurement, context.device_kind)
+    else:
+        shape = [result.batch_size, *context.input_shape[1:]]
+        error, detail = result.failure.error.value, result.failure.detail
+        block = FailedBatch(error=error, detail=detail, batch_size=result.batch_size, input_shape=shape)
+    if result.expectation is not None:
+        block.expected = result.expectation
+    return block

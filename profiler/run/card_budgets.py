@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, Workspaces, workspaces_for
 from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
 from swinmr_profiling.profiler.batch_size.gpus import is_this_gpu
 from swinmr_profiling.profiler.measure.machine_state import nvml_process_bytes
+from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
 from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from swinmr_profiling.profiler.run.context import Card, RunContext, TrainingOptions
 
 
-def is_own_card(card: Card, gpu: dict[str, Any]) -> bool:
+def is_own_card(card: Card, gpu: Gpu) -> bool:
     """Whether a card asked for is the machine's own: by its name, or by its very memory where that is all there is."""
     return is_this_gpu(card.name, card.total_bytes, card.compute_capability, gpu)
 
 
 def own_budget(context: RunContext, held_by_others_bytes: int) -> Budget:
     """What the machine's own GPU leaves for training; at least what the command line reserves is the others'."""
-    environment, training = context.profile.environment, context.options.training
-    gpu = environment["gpu"]
-    card = Card(gpu["name"], gpu["total_bytes"], gpu["compute_capability"])
+    gpu, training = context.gpu, context.options.training
+    card = Card(gpu.name, gpu.total_bytes, gpu.compute_capability)
     return replace(
-        budget_of(card, training, environment["packages"]["torch"]),
+        budget_of(card, training, context.environment.torch_version),
         reserved_elsewhere_bytes=max(training.reserved_bytes, held_by_others_bytes),
         is_this_machine=True,
     )
 
 
-def own_workspaces(environment: dict[str, Any]) -> Workspaces:
+def own_workspaces(environment: Environment) -> Workspaces:
     """The libraries' of the machine's own GPU, by the table."""
-    return workspaces_for(environment["packages"]["torch"], environment["gpu"]["compute_capability"])
+    return workspaces_for(environment.torch_version, environment.gpu.compute_capability)
 
 
 def held_by_others_at_start(context: RunContext) -> int:
     """By what the measuring process found when it opened the GPU, with nothing of it there but its context."""
-    gpu, process = context.profile.environment["gpu"], context.session.process
-    context_bytes = None if process is None else nvml_process_bytes(gpu["uuid"], process.process.pid)
+    gpu, process = context.gpu, context.session.process
+    context_bytes = None if process is None else nvml_process_bytes(gpu.uuid, process.process.pid)
     if context_bytes is None:
-        context_bytes = own_workspaces(context.profile.environment).context_bytes - KERNELS_BYTES
-    return reserved_by_others(gpu["total_bytes"], gpu["free_bytes_at_start"], context_bytes)
+        context_bytes = own_workspaces(context.environment).context_bytes - KERNELS_BYTES
+    return reserved_by_others(gpu.total_bytes, gpu.free_bytes_at_start, context_bytes)
 
 
 def budget_of(card: Card, training: TrainingOptions, torch_version: str) -> Budget:

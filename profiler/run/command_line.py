@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from swinmr_profiling.configs import ConfigError, LoadedConfig, config_from_dict
 from swinmr_profiling.configs.schema import SystemSection
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
-from swinmr_profiling.profiler.isolation.training_probes import DEFAULT_TRAINING_STEPS
 from swinmr_profiling.profiler.measure.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
 from swinmr_profiling.profiler.options.budget_options import add_budget_options
 from swinmr_profiling.profiler.options.option_types import (
@@ -21,7 +20,7 @@ from swinmr_profiling.profiler.options.option_types import (
     positive_int,
     positive_seconds,
 )
-from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE, MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.run.context import Card, RunOptions, TrainingOptions
 from swinmr_profiling.profiler.run.network_options import add_network_options, source_conflict
 from swinmr_profiling.profiler.run.report_options import add_report_options, conflict
@@ -70,7 +69,7 @@ def image_size(text: str) -> list[int]:
 
 def training_steps(text: str) -> int:
     """A number of optimizer steps that shows the memory of training: at least 3."""
-    return at_least(text, DEFAULT_TRAINING_STEPS)
+    return at_least(text, MIN_TRAINING_STEPS)
 
 
 class ProfileArguments(argparse.Namespace):
@@ -197,8 +196,8 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
     add("--measure-training", action="store_true", help=(
         "measure the training step on a CPU too (resident memory); on a GPU it always is"
     ))  # fmt: skip
-    add("--training-steps", type=training_steps, default=DEFAULT_TRAINING_STEPS, metavar="N", help=(
-        f"optimizer steps of each measured training ({DEFAULT_TRAINING_STEPS} at least, the default)"
+    add("--training-steps", type=training_steps, default=MIN_TRAINING_STEPS, metavar="N", help=(
+        f"optimizer steps of each measured training ({MIN_TRAINING_STEPS} at least, the default)"
     ))  # fmt: skip
     add_budget_options(parser)
     add("--list-gpus", action="store_true", help="list the known GPUs and exit")

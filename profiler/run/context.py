@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions, MeasuringSession
-from swinmr_profiling.profiler.isolation.training_probes import DEFAULT_TRAINING_STEPS
+from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
+from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
@@ -44,7 +45,7 @@ class TrainingOptions:
     target_batch: int | None = None
     devices: int = 1
     measure: bool | None = None
-    steps: int = DEFAULT_TRAINING_STEPS
+    steps: int = MIN_TRAINING_STEPS
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,19 @@ class RunContext:
     @property
     def device_kind(self) -> str:
         """ "cpu" or "cuda", once the session is open."""
-        return self.profile.config["device"].partition(":")[0]
+        return self.profile.config.device.partition(":")[0]
+
+    @property
+    def environment(self) -> Environment:
+        """The machine, once the session is open."""
+        assert isinstance(self.profile.environment, Environment), "the session is not open"
+        return self.profile.environment
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The machine's own GPU; None where it is measured on a CPU, or not at all yet."""
+        environment = self.profile.environment
+        return environment.gpu if isinstance(environment, Environment) else None
 
     def warn(self, warning: ProfileWarning | None) -> None:
         """Records and prints a warning, once."""

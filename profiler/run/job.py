@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import asdict
-from typing import Any
 
 from swinmr_profiling.configs import LoadedConfig
 from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3
@@ -19,6 +18,8 @@ from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_PARTIAL,
 )
 from swinmr_profiling.profiler.prediction.prediction_session import PredictionSession
+from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
+from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
 from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
@@ -39,38 +40,38 @@ from swinmr_profiling.profiler.run.training_choice import choose_training_batch
 from swinmr_profiling.profiler.run.training_steps import failed_training, measure_training, wants_training
 
 
-def config_block(loaded: LoadedConfig, options: RunOptions, sizes: list[int]) -> dict[str, Any]:
+def config_block(loaded: LoadedConfig, options: RunOptions, sizes: list[int]) -> RunConfig:
     """The `config` block: the names users know, every option that changes a figure, the resolved config."""
     config = loaded.config
-    return {
-        "model": config.model.net_type,
-        "image_size": getattr(config.model, "img_size", None),
-        "device": options.measure.device,
-        "config_file": str(loaded.file),
-        "config_sha256": loaded.sha256,
-        "experiment_name": config.experiment_name,
-        "batch_sizes": sizes,
+    return RunConfig(
+        model=config.model.net_type,
+        image_size=getattr(config.model, "img_size", None),
+        config_file=str(loaded.file),
+        config_sha256=loaded.sha256,
+        experiment_name=config.experiment_name,
+        batch_sizes=sizes,
         **asdict(options.measure),
-        "resolved": config.model_dump(mode="json"),
-    }
+        resolved=config.model_dump(mode="json"),
+    )
 
 
-def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, result: ResultFile) -> int:
-    """Profiles the network of a config; returns the exit code.
+def run_profile(
+    loaded: LoadedConfig, options: RunOptions, console: Console, result: ResultFile
+) -> tuple[int, Profile]:
+    """Profiles the network of a config; returns the exit code and what was found.
 
     Whatever ends the run, what was measured is in the result. Raises RequestRefusedError and ResumeError for
     what the user must change.
     """
     sizes = ascending(DEFAULT_BATCH_SIZES if options.batch_sizes is None else options.batch_sizes)
-    profile = Profile(config=config_block(loaded, options, sizes))
+    profile = Profile.begun(config_block(loaded, options, sizes))
     # Before anything is started: whatever ends the run, it has what the earlier one had.
     earlier = read_earlier(result.path) if options.resume else None
     taken_over = [] if earlier is None else take_over(profile, earlier)
-    session = MeasuringSession(options.measure, profile.config["resolved"])
+    session = MeasuringSession(options.measure, loaded.config)
     context = RunContext(options, session, profile, console, result)
     prediction = PredictionSession(
-        config_of_training(profile, options).model_dump(mode="json"),
-        trust_config=options.measure.trust_config,
+        config_of_training(profile, options), trust_config=options.measure.trust_config
     )
 
     def end_at_once() -> None:
@@ -102,17 +103,15 @@ def run_profile(loaded: LoadedConfig, options: RunOptions, console: Console, res
             if error.traceback is not None and error.failure.error is FailureKind.EXCEPTION:
                 print(error.traceback, file=sys.stderr, end="")
             reason = error.failure.detail
-        return _finish(context, reason)
+        return _finish(context, reason), profile
 
 
-def _open(context: RunContext, earlier: dict[str, Any] | None, taken_over: list[str]) -> None:
+def _open(context: RunContext, earlier: Profile | None, taken_over: list[str]) -> None:
     opened = context.session.open()
     profile = context.profile
-    profile.config["device"] = opened["device"]
-    profile.environment = {
-        **opened["environment"],
-        "command_line": shlex.join(context.options.command_line),
-    }
+    profile.config.device = opened.device
+    profile.environment = opened.environment
+    context.environment.command_line = shlex.join(context.options.command_line)
     if earlier is not None:
         check_machine(profile, earlier)
     print_configuration(context.console, profile.config)
@@ -120,7 +119,7 @@ def _open(context: RunContext, earlier: dict[str, Any] | None, taken_over: list[
         context.console.line(
             f"  - Resumed: {'batch ' + ', '.join(taken_over) if taken_over else 'nothing yet'}"
         )
-    context.warn(load_warning(profile.environment["cpu"]["usable_cores"]))
+    context.warn(load_warning(context.environment.cpu.usable_cores))
     if context.device_kind == "cpu":
         context.warn(governor_warning())
     warn_about_gpu(context)
@@ -131,7 +130,7 @@ def _what_failed(profile: Profile, options: RunOptions) -> str | None:
     """What a run that reached its end still lacks, or None."""
     failed = [f"batch {size}" for size in failed_sizes(profile.batch_profiling)]
     failed += [f"training at batch {size}" for size in failed_training(profile.batch_profiling)]
-    if profile.architecture is not None and "count_error" in profile.architecture:
+    if profile.architecture is not None and profile.architecture.count_error is not None:
         failed.insert(0, "the count of MACs")
     if options.training.predict_only and profile.memory_model is None:
         failed.append("the prediction, and nothing else was asked for")
@@ -142,9 +141,8 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     profile, console, result = context.profile, context.console, context.result
     profile.status = "complete" if partial_reason is None else "partial"
     profile.status_reason = partial_reason
-    content = profile.to_json()
-    print_summary(console, content)
-    elsewhere = result.finish(content, replace=partial_reason is None)
+    print_summary(console, profile)
+    elsewhere = result.finish(profile.to_json(), replace=partial_reason is None)
     console.line()
     if elsewhere is not None:
         print(f"error: {elsewhere}", file=sys.stderr)
@@ -159,14 +157,15 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     if context.options.strict_flops and counting_gate_failed(profile.architecture):
         print("error: --strict-flops: not every operator was counted (see the warning)", file=sys.stderr)
         return EXIT_GATE_FAILED
-    training = [] if profile.recommendation is None else profile.recommendation["training"]
-    if context.options.training.cards and needs_exit_3(training):
+    advice = profile.recommendation
+    if context.options.training.cards and advice is not None and needs_exit_3(advice.training):
         print("error: training fits none of these cards as the config has it (see above)", file=sys.stderr)
         return EXIT_NOTHING_FITS
     if context.options.training.predict_only:
         return EXIT_DONE
-    if not any("timing" in block for block in profile.batch_profiling.values()):
-        first = next(iter(profile.batch_profiling.values()))
-        print(f"error: no requested batch size ran: {first['error']}, {first['detail']}", file=sys.stderr)
+    blocks = profile.batch_profiling.values()
+    failed = [block for block in blocks if isinstance(block, FailedBatch)]
+    if len(failed) == len(blocks):
+        print(f"error: no requested batch size ran: {failed[0].error}, {failed[0].detail}", file=sys.stderr)
         return EXIT_NOTHING_FITS
     return EXIT_DONE

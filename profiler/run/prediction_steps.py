@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from typing import Any
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.profiler.batch_size.budget import Budget
@@ -13,8 +12,10 @@ from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedErr
 from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
 from swinmr_profiling.profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
 from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
+from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
+from swinmr_profiling.profiler.record.blocks.training import TrainingRun, TrainingValidation
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
-from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, shares_as_json
+from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, interval_shares
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
@@ -28,13 +29,13 @@ from swinmr_profiling.profiler.run.context import Card, RunContext, RunOptions
 
 # What a network trained in the config's setting is told about where nobody names a card.
 DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB SXM")
-# What tells the settings of a memory model apart.
-SETTING_FIELDS = ("precision", "checkpointing", "patch_size")
+# Of a measurement: a prediction has none of them.
+MEASURED = ("requested_peak_bytes", "device_used_bytes", "images_per_second", "retries", "cold_peak_bytes")
 
 
 def config_of_training(profile: Profile, options: RunOptions) -> ExperimentConfig:
     """The config as it will be trained: with the command line's precision."""
-    raw = {**profile.config["resolved"]}
+    raw = {**profile.config.resolved}
     raw["system"] = {**raw["system"], "mixed_precision": PRECISION_VALUES[options.measure.precision]}
     return config_from_dict(raw)
 
@@ -55,24 +56,21 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
             context.warn(ProfileWarning("memory_not_predicted", text))
             context.save()
             return
-    budgets = _budgets(context, profile.memory_model["torch_version"])
-    profile.recommendation = {
-        "inference": None,
-        **(profile.recommendation or {}),  # of a resumed profile
-        "training": recommend_training(
-            profile.memory_model,
-            budgets,
-            target_batch=options.training.target_batch,
-            devices=options.training.devices,
-        ),
-    }
-    print_training_recommendation(console, profile.memory_model, profile.recommendation["training"])
+    budgets = _budgets(context, profile.memory_model.torch_version)
+    entries = recommend_training(
+        profile.memory_model,
+        budgets,
+        target_batch=options.training.target_batch,
+        devices=options.training.devices,
+    )
+    profile.recommend(training=entries)
+    print_training_recommendation(console, profile.memory_model, entries)
     context.save()
 
 
 def _budgets(context: RunContext, torch_version: str) -> list[Budget]:
     """Of the cards asked for; else of the machine's own, else of a few usual ones."""
-    training, gpu = context.options.training, context.profile.environment.get("gpu")
+    training, gpu = context.options.training, context.gpu
     if not training.cards and gpu is not None:
         return [own_budget(context, held_by_others_at_start(context))]
     usual = (find_gpu(name) for name in DEFAULT_GPUS)
@@ -91,17 +89,17 @@ def _settings(context: RunContext, config: ExperimentConfig) -> list[Setting]:
     return levers(config, own) if context.options.training.levers else [own]
 
 
-def _holds(model: dict[str, Any], settings: list[Setting], sizes: list[int]) -> bool:
+def _holds(model: MemoryModel, settings: list[Setting], sizes: list[int]) -> bool:
     """Whether an earlier run's prediction speaks of all these settings and keeps what a search replays.
 
     Of the config's own setting it must hold these sizes too.
     """
-    if any(row["allocations"] is None and row["affine_from_batch"] is not None for row in model["settings"]):
+    if any(row.allocations is None and row.affine_from_batch is not None for row in model.settings):
         return False
-    held = [[row[field] for field in SETTING_FIELDS] for row in model["settings"]]
-    if any(str(size) not in model["settings"][0]["sizes"] for size in sizes):
+    if any(str(size) not in model.settings[0].sizes for size in sizes):
         return False
-    return all([setting.to_json()[field] for field in SETTING_FIELDS] in held for setting in settings)
+    held = [(row.precision, row.checkpointing, row.patch_size) for row in model.settings]
+    return all((setting.precision, setting.checkpointing, setting.patch) in held for setting in settings)
 
 
 def _memory_model(
@@ -110,7 +108,7 @@ def _memory_model(
     config: ExperimentConfig,
     settings: list[Setting],
     sizes: list[int],
-) -> dict[str, Any]:
+) -> MemoryModel:
     precision = context.options.measure.precision
     asked = list(sizes)
     if isinstance(config.data.batch_size, int):
@@ -118,20 +116,20 @@ def _memory_model(
     entries = session.predict(settings, asked, processes=MAX_PROCESSES)
     inference = session.predict_inference(precision, asked)
     optimizer = config.training.optimizer
-    return {
-        "source": "predicted",
-        "memory_fingerprint": memory_fingerprint(config),
-        "torch_version": session.opened["torch_version"],
-        "loss": session.opened["loss"],
-        "optimizer": optimizer.type,
-        "ema": config.training.ema_decay > 0,
-        "accumulate": config.training.accumulate,
-        "settings": entries,
-        "inference": inference,
-        "interval_shares": shares_as_json(),
-        "assumptions": assumptions(config),
-        "untested_rules": list(UNTESTED_RULES),
-    }
+    return MemoryModel(
+        source="predicted",
+        memory_fingerprint=memory_fingerprint(config),
+        torch_version=session.opened.torch_version,
+        loss=session.opened.loss,
+        optimizer=optimizer.type,
+        ema=config.training.ema_decay > 0,
+        accumulate=config.training.accumulate,
+        settings=entries,
+        inference=inference,
+        interval_shares=interval_shares(),
+        assumptions=assumptions(config),
+        untested_rules=list(UNTESTED_RULES),
+    )
 
 
 def assumptions(config: ExperimentConfig) -> list[str]:
@@ -157,47 +155,42 @@ def assumptions(config: ExperimentConfig) -> list[str]:
     return found
 
 
-def predicted_block(context: RunContext, batch_size: int) -> dict[str, Any] | None:
+def predicted_block(context: RunContext, batch_size: int) -> TrainingRun | None:
     """`batch_profiling[N].training` from the prediction, or None without one."""
     model, recommendation = context.profile.memory_model, context.profile.recommendation
-    if model is None or recommendation is None or not recommendation["training"]:
+    if model is None or recommendation is None or not recommendation.training:
         return None
-    own = model["settings"][0]
-    row = own["sizes"].get(str(batch_size))
+    own = model.settings[0]
+    row = own.sizes.get(str(batch_size))
     if row is None:
         return None
-    budget = recommendation["training"][0]["budget"]
-    workspace, cuda_context = budget["workspace_bytes"], budget["context_bytes"]
-    reserved = row["reserved_bytes"] + workspace
-    peak = own["peak"] if own["peak"]["batch_size"] == batch_size else None
+    budget = recommendation.training[0].budget
+    reserved = row.reserved_bytes + budget.workspace_bytes
+    peak = own.peak if own.peak.batch_size == batch_size else None
     shape = context.input_shape
-    patch = own["patch_size"] or shape[-2:]
-    return {
-        "source": "predicted",
-        "input_shape": [batch_size, *shape[1:-2], *patch],
-        "num_runs": 0,
-        "precision": own["precision"],
-        "checkpointing": own["checkpointing"],
-        "patch_size": own["patch_size"],
-        "peak_bytes": row["allocated_bytes"] + workspace,
-        "peak_reserved_bytes": reserved,
-        "live_bytes": row["live_bytes"],
-        "requested_peak_bytes": None,
-        "process_bytes": reserved + cuda_context,
-        "device_used_bytes": None,
-        "live_interval_bytes": interval_bytes("live", row["live_bytes"]),
-        "reserved_interval_bytes": interval_bytes("reserved", reserved),
-        "by_category": None if peak is None else peak["by_category"],
-        "peak_phase": None if peak is None else peak["phase"],
-        "peak_operator": None if peak is None else peak["operator"],
-        "workspace_bytes": workspace,
-        "context_bytes": cuda_context,
-        "validation": own["validation"],
-        "ddp_bucket_bytes": own["ddp_bucket_bytes"],
-        "steps_run": 0,
-        "step_ms": [],
-        "images_per_second": None,
-        "retries": None,
-        "cold_peak_bytes": None,
-        "assumptions": model["assumptions"],
-    }
+    validation = own.validation
+    return TrainingRun(
+        source="predicted",
+        input_shape=[batch_size, *shape[1:-2], *(own.patch_size or shape[-2:])],
+        num_runs=0,
+        precision=own.precision,
+        checkpointing=own.checkpointing,
+        patch_size=own.patch_size,
+        peak_bytes=row.allocated_bytes + budget.workspace_bytes,
+        peak_reserved_bytes=reserved,
+        live_bytes=row.live_bytes,
+        process_bytes=reserved + budget.context_bytes,
+        live_interval_bytes=interval_bytes("live", row.live_bytes),
+        reserved_interval_bytes=interval_bytes("reserved", reserved),
+        by_category=None if peak is None else peak.by_category,
+        peak_phase=None if peak is None else peak.phase,
+        peak_operator=None if peak is None else peak.operator,
+        workspace_bytes=budget.workspace_bytes,
+        context_bytes=budget.context_bytes,
+        validation=None if validation is None else TrainingValidation(**dict(validation)),
+        ddp_bucket_bytes=own.ddp_bucket_bytes,
+        steps_run=0,
+        step_ms=[],
+        assumptions=model.assumptions,
+        **dict.fromkeys(MEASURED),
+    )

@@ -27,6 +27,7 @@ from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_UNEXPECTED,
 )
 from swinmr_profiling.profiler.record.earlier_results import profile_results
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
@@ -121,7 +122,7 @@ def _exports_of_several(parsed: argparse.Namespace, file: Path) -> Exports:
 
 def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: str, file: Path) -> Outcome:
     try:
-        code, result = _profile(parsed, given, config, str(file), _exports_of_several(parsed, file))
+        code, profile, written = _profile(parsed, given, config, str(file), _exports_of_several(parsed, file))
     except USER_ERRORS as error:
         print(f"error: {error}", file=sys.stderr)
         return Outcome(config, EXIT_BAD_INPUT, None, str(error))
@@ -130,9 +131,7 @@ def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: st
         traceback.print_exc()
         return Outcome(config, EXIT_UNEXPECTED, None, "see the traceback above")
     # A disk that refused the file has been reported: there is nothing on it to compare.
-    written = result.content is not None and not result.kept_earlier and file.is_file()
-    reason = None if result.content is None else result.content["status_reason"]
-    return Outcome(config, code, file if written else None, reason)
+    return Outcome(config, code, file if written and file.is_file() else None, profile.status_reason)
 
 
 def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
@@ -159,8 +158,8 @@ def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
 
 def _profile(
     parsed: argparse.Namespace, given: Sequence[str], config: str, output: str, exports: Exports
-) -> tuple[int, ResultFile]:
-    """Exit status, and the file with the profile's content, None where the run did not come to an end of its own."""
+) -> tuple[int, Profile, bool]:
+    """Exit status, what was found, and whether that is what the file holds now."""
     loaded = load_network(parsed, config)
     loaded = with_image_size(loaded, parsed.image_size)
     for message in loaded.messages:
@@ -171,14 +170,13 @@ def _profile(
     result.prepare()
     console = _console(parsed, result)
     options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
-    code = run_profile(loaded, options, console, result)
-    if result.content is not None:
-        if parsed.verbose:
-            print_details(console, result.content)
-        # What says nothing new replaces no report either.
-        if exports.wanted and not result.kept_earlier:
-            code = _export(console, exports, result, code)
-    return code, result
+    code, profile = run_profile(loaded, options, console, result)
+    if parsed.verbose:
+        print_details(console, profile)
+    # What says nothing new replaces no report either.
+    if exports.wanted and not result.kept_earlier:
+        code = _export(console, exports, profile, result.name, code)
+    return code, profile, not result.kept_earlier
 
 
 def save_config(loaded: LoadedConfig, file: str) -> None:
@@ -195,10 +193,10 @@ def _console(parsed: argparse.Namespace, result: ResultFile) -> Console:
     return QuietConsole(stream) if parsed.quiet else Console(stream)
 
 
-def _export(console: Console, exports: Exports, result: ResultFile, code: int) -> int:
+def _export(console: Console, exports: Exports, profile: Profile, name: str, code: int) -> int:
     """Writes the exports; what cannot be written makes a run that was done a partial one."""
     try:
-        for file in exports.write(result.content, result.name):
+        for file in exports.write(profile, name):
             console.good(f"Report saved to: {file}", indent=0)
     except OutputError as error:
         print(f"error: {error}", file=sys.stderr)

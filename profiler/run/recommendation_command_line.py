@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from swinmr_profiling.profiler.allocator.workspaces import workspaces_for
+from swinmr_profiling.profiler.allocator.workspaces import WorkspaceTableError, workspaces_for
 from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
 from swinmr_profiling.profiler.batch_size.gpus import Gpu, is_this_gpu
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile
 from swinmr_profiling.profiler.options.budget_options import add_budget_options
 from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
+from swinmr_profiling.profiler.record.blocks.run_description import Gpu as MachineGpu
 
 
 class NoBudgetError(ValueError):
@@ -34,12 +35,11 @@ class RecommendationArguments(argparse.Namespace):
             raise NoBudgetError(
                 f'{profile.file} was made without a GPU: say which one: --gpu "RTX 3090", or --gpu-memory 24GiB'
             )
-        return [self._of_the_profiles(profile)]
+        return [self._of_the_profiles(profile.gpu, profile)]
 
-    def _of_the_profiles(self, profile: TrainingProfile) -> Budget:
+    def _of_the_profiles(self, gpu: MachineGpu, profile: TrainingProfile) -> Budget:
         """Of the GPU that the profile was made on, less what others held then, unless the user says what they take."""
-        gpu = profile.gpu
-        budget = self._budget(gpu["name"], gpu["total_bytes"], gpu.get("compute_capability"), profile)
+        budget = self._budget(gpu.name, gpu.total_bytes, gpu.compute_capability, profile)
         held = profile.held_by_others_bytes if self.reserved is None else self.reserved
         return replace(budget, reserved_elsewhere_bytes=held, is_this_machine=True)
 
@@ -53,16 +53,19 @@ class RecommendationArguments(argparse.Namespace):
         self, name: str, total_bytes: int, capability: str | None, profile: TrainingProfile
     ) -> Budget:
         if profile.gpu is not None and is_this_gpu(name, total_bytes, capability, profile.gpu):
-            return self._of_the_profiles(profile)
+            return self._of_the_profiles(profile.gpu, profile)
         return self._budget(name, total_bytes, capability, profile)
 
     def _budget(
         self, name: str, total_bytes: int, capability: str | None, profile: TrainingProfile
     ) -> Budget:
-        model = profile.memory_model
-        version = profile.torch_version if model is None else model["torch_version"]
         backend = "rocm" if (capability or "").startswith("gfx") else "cuda"
-        libraries = workspaces_for(version, capability, backend)
+        if profile.torch_version is None:
+            raise NoBudgetError(f"{profile.file} does not say which torch it was made with")
+        try:
+            libraries = workspaces_for(profile.torch_version, capability, backend)
+        except WorkspaceTableError as error:
+            raise NoBudgetError(f"{profile.file}: {error}") from None
         return Budget(
             name=name,
             total_bytes=total_bytes,

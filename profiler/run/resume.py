@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
+from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment
 from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
-from swinmr_profiling.profiler.record.reading import MissingProfileError, ProfileFileError, load_profile
-from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.record.written_profile import check_written
+from swinmr_profiling.profiler.record.reading import (
+    MissingProfileError,
+    ProfileFileError,
+    load_profile,
+)
 
 # What makes two runs one: with any of these different the figures are of something else.
 SAME_CONFIG = (
@@ -22,7 +25,7 @@ class ResumeError(ValueError):
     """The earlier file cannot be gone on from; one line for the user."""
 
 
-def read_earlier(path: Path | None) -> dict[str, Any] | None:
+def read_earlier(path: Path | None) -> Profile | None:
     """The earlier profile, or None where there is none yet.
 
     Raises ResumeError for a file that is no profile, or one in which something is missing that the run will read.
@@ -37,70 +40,67 @@ def read_earlier(path: Path | None) -> dict[str, Any] | None:
         raise ResumeError(f"--resume: {error}") from error
     if loaded.imported:
         raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
-    try:
-        check_written(loaded.content)
-    except ValueError as error:
-        raise ResumeError(f"--resume: {path} is damaged ({error}): use another --output") from error
-    return loaded.content
+    return loaded.profile
 
 
-def machine_of(environment: dict[str, Any]) -> dict[str, Any]:
+def machine_of(environment: Environment) -> dict[str, str | int | None]:
     """What makes a machine the same one for a latency: processor, threads, GPU, torch."""
-    cpu, gpu = environment["cpu"], environment["gpu"]
+    cpu, gpu = environment.cpu, environment.gpu
     return {
-        "processor": cpu["name"],
-        "usable cores": cpu["usable_cores"],
-        "threads": cpu["threads"],
-        "GPU": None if gpu is None else gpu["name"],
-        "torch": environment["packages"]["torch"],
+        "processor": cpu.name,
+        "usable cores": cpu.usable_cores,
+        "threads": cpu.threads,
+        "GPU": None if gpu is None else gpu.name,
+        "torch": environment.torch_version,
     }
 
 
-def take_over(profile: Profile, earlier: dict[str, Any]) -> list[str]:
+def take_over(profile: Profile, earlier: Profile) -> list[str]:
     """Copies what the earlier run finished into the profile, whose machine is not known yet.
 
     Sizes that ran or were out of memory stay; killed, crashed, skipped ones are tried again. Returns the
     batch sizes taken over. Raises ResumeError, naming the difference, for another config.
     """
     for key in SAME_CONFIG:
-        if earlier["config"].get(key) != profile.config[key]:
+        if getattr(earlier.config, key) != getattr(profile.config, key):
             raise ResumeError(f"--resume: the earlier profile has another {key}: use another --output")
-    if not earlier["environment"]:  # it ended before it knew its machine
+    if isinstance(earlier.environment, NoEnvironment):  # it ended before it knew its machine
         return []
-    profile.environment = earlier["environment"]
-    single = earlier["single_image"]
-    if single is not None and "timing" in single:
-        profile.single_image = single
-    architecture = earlier["architecture"]
-    if architecture is not None and architecture["macs"] is not None and architecture["counters"]:
+    profile.environment = earlier.environment
+    if isinstance(earlier.single_image, MeasuredBatch):
+        profile.single_image = earlier.single_image
+    architecture = earlier.architecture
+    if architecture is not None and architecture.macs is not None and architecture.counters:
         profile.architecture = architecture
-    profile.memory_model = earlier["memory_model"]
-    profile.recommendation = earlier["recommendation"]
-    profile.perceptual_metric = earlier["perceptual_metric"]
-    final = (None, FailureKind.OOM.value)
+    profile.memory_model = earlier.memory_model
+    profile.recommendation = earlier.recommendation
+    profile.perceptual_metric = earlier.perceptual_metric
     profile.batch_profiling = {
-        size: block for size, block in earlier["batch_profiling"].items() if block.get("error") in final
+        size: block
+        for size, block in earlier.batch_profiling.items()
+        if isinstance(block, MeasuredBatch) or block.error == FailureKind.OOM.value
     }
     profile.warnings = [
-        ProfileWarning(**warning)
-        for warning in earlier["warnings"]
-        if warning["batch_size"] is None or str(warning["batch_size"]) in profile.batch_profiling
+        warning
+        for warning in earlier.warnings
+        if warning.batch_size is None or str(warning.batch_size) in profile.batch_profiling
     ]
     return list(profile.batch_profiling)
 
 
-def check_machine(profile: Profile, earlier: dict[str, Any]) -> None:
+def check_machine(profile: Profile, earlier: Profile) -> None:
     """Raises ResumeError, naming the difference, where the profile's machine or device is not the earlier one's.
 
     Afterwards the profile's environment says what it was resumed from.
     """
-    if not earlier["environment"]:
+    before, now = earlier.environment, profile.environment
+    if isinstance(before, NoEnvironment) or isinstance(now, NoEnvironment):
         return
-    was = {"device": earlier["config"]["device"], **machine_of(earlier["environment"])}
-    is_now = {"device": profile.config["device"], **machine_of(profile.environment)}
+    was = {"device": earlier.config.device, **machine_of(before)}
+    is_now = {"device": profile.config.device, **machine_of(now)}
     for key, value in is_now.items():
         if was[key] != value:
             raise ResumeError(
                 f"--resume: the earlier profile was made with {key} {was[key]}, this is {value}: use another --output"
             )
-    profile.environment["resumed_from_utc"] = earlier["environment"]["time_utc"]
+    now.resumed_from_utc = before.time_utc

@@ -6,13 +6,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from swinmr_profiling.profiler.isolation.process_series import MeasuringProcesses, measure_in_processes
-from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError
 from swinmr_profiling.profiler.measure.host_memory import available_bytes
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
-from swinmr_profiling.profiler.measure.measurement_blocks import activation_bytes
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
+from swinmr_profiling.profiler.record.blocks.batch import Expected, MeasuredBatch
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory
 from swinmr_profiling.profiler.record.units import MIB
 
@@ -21,21 +22,12 @@ DEFAULT_BATCH_SIZES = (1, 2, 4, 8, 16)
 DEFAULT_SWEEP_LIMIT_S = 120.0
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """What a batch size should cost by the largest one that ran: extrapolated linearly in the batch."""
+class Ran(NamedTuple):
+    """What a batch size that ran says of larger ones."""
 
-    latency_ms: float
+    batch_size: int
+    median_ms: float
     activation_bytes: int
-    from_batch: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "source": "extrapolated",
-            "from_batch": self.from_batch,
-            "latency_ms": self.latency_ms,
-            "activation_bytes": self.activation_bytes,
-        }
 
 
 @dataclass(frozen=True)
@@ -43,19 +35,23 @@ class SizeResult:
     """A measurement or a failure of one batch size, and what was expected of it."""
 
     batch_size: int
-    expectation: Expectation | None
-    measurement: dict[str, Any] | None = None
+    expectation: Expected | None
+    measurement: BatchMeasurement | None = None
     failure: Failure | None = None
     traceback: str | None = None
 
 
-def expect(batch_size: int, measured: dict[str, Any] | None) -> Expectation | None:
-    """Expectation for a batch size from the raw measurement of a smaller one."""
-    if measured is None:
+def expect(batch_size: int, largest: Ran | None) -> Expected | None:
+    """What a batch size should cost by the largest one that ran: extrapolated linearly in the batch."""
+    if largest is None:
         return None
-    latency_ms = statistics.median(measured["latency"]["samples_ms"])
-    ratio = batch_size / measured["batch_size"]
-    return Expectation(latency_ms * ratio, round(activation_bytes(measured) * ratio), measured["batch_size"])
+    ratio = batch_size / largest.batch_size
+    return Expected(
+        source="extrapolated",
+        from_batch=largest.batch_size,
+        latency_ms=largest.median_ms * ratio,
+        activation_bytes=round(largest.activation_bytes * ratio),
+    )
 
 
 class Sweep:
@@ -77,15 +73,15 @@ class Sweep:
         self.session, self.policy = session, policy
         self.on_cpu, self.limit_s = on_cpu, limit_s
         self.clock, self.available = clock, available
-        self.largest: dict[str, Any] | None = None
+        self.largest: Ran | None = None
         self.out_of_memory_at: int | None = None
         self.started = clock()
 
     def measure(
         self,
         batch_size: int,
-        on_start: Callable[[Expectation | None], None] = lambda expectation: None,
-        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_start: Callable[[Expected | None], None] = lambda expectation: None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
         on_part: Callable[[SizeResult], None] = lambda part: None,
     ) -> SizeResult:
         """Measures one size, or says why not.
@@ -105,37 +101,29 @@ class Sweep:
                 batch_size,
                 self.policy,
                 expected_ms,
-                on_event,
+                on_progress,
                 lambda part: on_part(SizeResult(batch_size, expectation, measurement=part)),
             )
         except WorkerError as failed:
-            ran = None if self.largest is None else self.largest["batch_size"]
+            ran = None if self.largest is None else self.largest.batch_size
             failure = confirm_memory(failed.failure, ran if ran is not None and ran < batch_size else None)
             if failure.error is FailureKind.OOM:
                 self.out_of_memory_at = batch_size
             return SizeResult(batch_size, expectation, failure=failure, traceback=failed.traceback)
-        self.note_measured(measurement)
+        median_ms = statistics.median(measurement.latency.samples_ms)
+        self.note(Ran(batch_size, median_ms, measurement.activation_bytes))
         return SizeResult(batch_size, expectation, measurement=measurement)
 
-    def note_measured(self, measurement: dict[str, Any]) -> None:
-        """Takes a measurement as the base of later expectations."""
-        if self.largest is None or measurement["batch_size"] >= self.largest["batch_size"]:
-            self.largest = measurement
+    def note(self, ran: Ran) -> None:
+        """Takes what ran, in this run or in the one it resumes, as the base of later expectations."""
+        if self.largest is None or ran.batch_size >= self.largest.batch_size:
+            self.largest = ran
 
-    def note_block(self, block: dict[str, Any]) -> None:
+    def note_block(self, block: MeasuredBatch) -> None:
         """Takes a block of an earlier, resumed run as the base of later expectations."""
-        self.note_measured(
-            {
-                "batch_size": block["batch_size"],
-                "latency": {"samples_ms": block["timing"]["samples_ms"]},
-                "peak_bytes": block["memory"]["peak_bytes"],
-                "before_bytes": block["memory"]["before_bytes"],
-                "after_bytes": block["memory"]["after_bytes"],
-                "memory_is_exact": not self.on_cpu,
-            }
-        )
+        self.note(Ran(block.batch_size, block.timing.median_ms, block.memory.activation_bytes))
 
-    def _reason_to_skip(self, batch_size: int, expectation: Expectation | None) -> Failure | None:
+    def _reason_to_skip(self, batch_size: int, expectation: Expected | None) -> Failure | None:
         if self.out_of_memory_at is not None and batch_size > self.out_of_memory_at:
             detail = f"batch {self.out_of_memory_at} was out of memory"
             return Failure(FailureKind.SKIPPED, detail)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from swinmr_profiling.profiler.batch_size.fit import config_setting, estimated_bytes
+from swinmr_profiling.profiler.batch_size.fit import estimated_bytes
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.measure.training_blocks import training_block
+from swinmr_profiling.profiler.record.blocks.batch import Batch
+from swinmr_profiling.profiler.record.blocks.recommended import Trial
+from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.failures import FailureKind
-from swinmr_profiling.profiler.record.search_record import SearchResult, Trial
+from swinmr_profiling.profiler.record.search_record import SearchResult
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
 from swinmr_profiling.profiler.run.card_budgets import budget_of, is_own_card, own_budget
 from swinmr_profiling.profiler.run.context import RunContext
@@ -25,11 +26,11 @@ def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = 
     profile, options = context.profile, context.options.training
     context.console.line()
     context.console.line("  Searching for the training batch size")
-    gpu = profile.environment["gpu"]
-    version = profile.environment["packages"]["torch"]
-    setting = None if profile.memory_model is None else config_setting(profile.memory_model)
+    gpu, version = context.gpu, context.environment.torch_version
+    model = profile.memory_model
+    setting = None if model is None else model.config_setting
     # The trials run on one device, and each of several holds gradient buckets besides.
-    besides = 0 if setting is None or options.devices == 1 else setting["ddp_bucket_bytes"]
+    besides = 0 if setting is None or options.devices == 1 else setting.ddp_bucket_bytes
     anywhere = own_budget(context, 0)
 
     def predict(batch_size: int) -> int:
@@ -38,35 +39,36 @@ def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = 
     found = search_training_batch(
         context, None if setting is None else predict, open_probes, besides_bytes=besides
     )
-    held = options.reserved_bytes if found.memory is None else found.memory.held_by_others(gpu["total_bytes"])
+    held = options.reserved_bytes if found.memory is None else found.memory.held_by_others(gpu.total_bytes)
     others = [card for card in options.cards if not is_own_card(card, gpu)]
     budgets = [own_budget(context, held), *(budget_of(card, options, version) for card in others)]
-    profile.recommendation = {
-        **(profile.recommendation or {"inference": None}),
-        "training": recommend_training(
-            profile.memory_model,
-            budgets,
-            target_batch=options.target_batch,
-            devices=options.devices,
-            measured=measured_blocks(profile.batch_profiling, found),
-        ),
-        "search": {**found.to_json(), "held_by_others_bytes": held},
-    }
-    print_training_recommendation(context.console, profile.memory_model, profile.recommendation["training"])
+    entries = recommend_training(
+        model,
+        budgets,
+        target_batch=options.target_batch,
+        devices=options.devices,
+        measured=measured_blocks(profile.batch_profiling, found),
+    )
+    found.held_by_others_bytes = held
+    profile.recommend(training=entries, search=found)
+    print_training_recommendation(context.console, model, entries)
     context.save()
 
 
-def measured_blocks(batch_profiling: dict[str, Any], found: SearchResult) -> dict[str, dict[str, Any]]:
+def measured_blocks(
+    batch_profiling: dict[str, Batch], found: SearchResult
+) -> dict[int, TrainingRun | TrainingFailure]:
     """Every training step that ran, of the sweep and of the search, by batch size; and what did not run, and why.
 
     What ran once is no failure, whatever was in the way the other time.
     """
-    failed = {str(trial.batch_size): _failed(trial) for trial in found.trials if trial.verdict in FAILURES}
-    ran = {str(size): {"training": training_block(raw)} for size, raw in found.measurements.items()}
-    swept = {size: block for size, block in batch_profiling.items() if "training" in block}
-    swept_and_ran = {size: block for size, block in swept.items() if "error" not in block["training"]}
+    failed = {trial.batch_size: _failed(trial) for trial in found.trials if trial.verdict in FAILURES}
+    ran = {size: training_block(raw) for size, raw in found.measurements.items()}
+    blocks = {int(size): block.training for size, block in batch_profiling.items()}
+    swept = {size: block for size, block in blocks.items() if block is not None}
+    swept_and_ran = {size: block for size, block in swept.items() if isinstance(block, TrainingRun)}
     return {**failed, **swept, **ran, **swept_and_ran}
 
 
-def _failed(trial: Trial) -> dict[str, Any]:
-    return {"training": {"source": "measured", "error": trial.verdict, "detail": trial.detail or ""}}
+def _failed(trial: Trial) -> TrainingFailure:
+    return TrainingFailure(source="measured", error=trial.verdict, detail=trial.detail or trial.verdict)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from tqdm import tqdm
 
@@ -14,10 +13,13 @@ from swinmr_profiling.profiler.isolation.training_probes import (
     PROBE_TIMEOUT_S,
     ProbeOptions,
     TrainingProbes,
-    allocated_bytes,
 )
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.measure.measurement import TrainingMeasurement
+from swinmr_profiling.profiler.measure.measurement_blocks import cold_spike
 from swinmr_profiling.profiler.measure.training_blocks import failed_training_block, training_block
+from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch
+from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
@@ -25,7 +27,6 @@ from swinmr_profiling.profiler.record.search_record import (
     SearchResult,
     falling_memory,
 )
-from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.measured_training import print_training
 from swinmr_profiling.profiler.run.card_budgets import own_workspaces
@@ -35,8 +36,6 @@ from swinmr_profiling.profiler.run.prediction_steps import config_of_training
 OpenProbes = Callable[[RunContext], TrainingProbes]
 # Failures that answer the question; the others are a defect of the run.
 ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)
-# As for inference: a first step a tenth above the later ones is libraries trying algorithms.
-COLD_SPIKE_SHARE = 0.10
 
 
 def wants_training(context: RunContext) -> bool:
@@ -63,11 +62,10 @@ def measure_training(context: RunContext, sizes: list[int]) -> None:
         bar = tqdm(sizes, unit="size", disable=None, file=sys.stderr, leave=False)
         for size in bar:
             bar.set_description(f"training, batch {size}")
-            block = profile.batch_profiling[str(size)]
-            if not is_final(block.get("training")):
-                # A block of its own: the single image, which shares it, is of inference alone.
-                profile.batch_profiling[str(size)] = {**block, "training": sweep.measure(probes, size)}
-            training = profile.batch_profiling[str(size)]["training"]
+            training = profile.batch_profiling[str(size)].training
+            if training is None or not is_final(training):
+                training = sweep.measure(probes, size)
+                profile.set_training(size, training)
             sweep.note(size, training)
             print_training(console, size, training)
             context.save()
@@ -85,13 +83,13 @@ def search_training_batch(
     What the command line reserves for others is none of the search's, held or not. besides_bytes: what training will
     hold beside what a trial does.
     """
-    training, gpu = context.options.training, context.profile.environment["gpu"]
+    training, gpu = context.options.training, context.gpu
     context.session.close()
     with (open_probes or _open_probes)(context) as probes:
 
         def read_memory() -> MemoryNow:
             now = probes.memory()
-            yet_to_come = max(0, training.reserved_bytes - now.held_by_others(gpu["total_bytes"]))
+            yet_to_come = max(0, training.reserved_bytes - now.held_by_others(gpu.total_bytes))
             return replace(now, free_bytes=max(0, now.free_bytes - yet_to_come))
 
         def probe(batch_size: int) -> ProbeResult:
@@ -107,10 +105,11 @@ def search_training_batch(
         )
 
 
-def failed_training(batch_profiling: dict[str, Any]) -> list[str]:
+def failed_training(batch_profiling: dict[str, Batch]) -> list[str]:
     """Batch sizes whose training step failed for another reason than memory."""
-    blocks = {size: block.get("training") for size, block in batch_profiling.items()}
-    return [size for size, block in blocks.items() if block and block.get("error", "OOM") not in ANSWERS]
+    blocks = {size: block.training for size, block in batch_profiling.items()}
+    failed = {size: block.error for size, block in blocks.items() if isinstance(block, TrainingFailure)}
+    return [size for size, error in failed.items() if error not in ANSWERS]
 
 
 class _TrainingSweep:
@@ -121,13 +120,14 @@ class _TrainingSweep:
         self.ran: dict[int, int] = {}  # batch -> bytes of its tensors
         self.out_of_memory_at: int | None = None
 
-    def measure(self, probes: TrainingProbes, size: int) -> dict[str, Any]:
+    def measure(self, probes: TrainingProbes, size: int) -> TrainingRun | TrainingFailure:
         """The block of one size."""
         shape = [size, *self.context.training_input_shape[1:]]
         if self.out_of_memory_at is not None and size > self.out_of_memory_at:
             detail = f"training at batch {self.out_of_memory_at} was out of memory"
             return failed_training_block(Failure(FailureKind.SKIPPED, detail), shape)
-        if self.context.profile.batch_profiling[str(size)].get("error") == FailureKind.OOM.value:
+        inference = self.context.profile.batch_profiling[str(size)]
+        if isinstance(inference, FailedBatch) and inference.error == FailureKind.OOM.value:
             detail = "inference at this batch was out of memory"
             return failed_training_block(Failure(FailureKind.SKIPPED, detail), shape)
         try:
@@ -138,54 +138,52 @@ class _TrainingSweep:
             if failed.traceback is not None and failure.error is FailureKind.EXCEPTION:
                 print(failed.traceback, file=sys.stderr, end="")
             return failed_training_block(failure, shape)
-        fall = falling_memory({**self.ran, size: allocated_bytes(measured)})
+        fall = falling_memory({**self.ran, size: measured.allocated_bytes})
         if fall is not None:
             failure = Failure(FailureKind.EXCEPTION, f"failed measurement: {fall}")
             return failed_training_block(failure, shape)
         self._warn(size, measured)
         return training_block(measured)
 
-    def note(self, size: int, block: dict[str, Any]) -> None:
+    def note(self, size: int, block: TrainingRun | TrainingFailure) -> None:
         """Takes a block, of this run or of a resumed one, as known."""
-        if block.get("error") == FailureKind.OOM.value:
+        if isinstance(block, TrainingRun):
+            self.ran[size] = max(block.peak_bytes, block.validation.allocated_bytes)
+        elif block.error == FailureKind.OOM.value:
             self.out_of_memory_at = min(size, self.out_of_memory_at or size)
-        elif "error" not in block:
-            self.ran[size] = max(block["peak_bytes"], block["validation"]["allocated_bytes"])
 
-    def _warn(self, size: int, measured: dict[str, Any]) -> None:
-        cold, warm = measured["cold"]["allocated_bytes"], measured["warm"]["allocated_bytes"]
-        if self.context.device_kind == "cuda" and cold > warm * (1 + COLD_SPIKE_SHARE):
+    def _warn(self, size: int, measured: TrainingMeasurement) -> None:
+        if self.context.device_kind == "cuda":
+            cold, warm = measured.cold.allocated_bytes, measured.warm.allocated_bytes
+            spike = cold_spike("the first training step", cold, warm)
+            if spike is not None:
+                self.context.warn(ProfileWarning("training_cold_spike", f"batch {size}: {spike}", size))
+        if measured.retries:
             text = (
-                f"batch {size}: the first training step peaked at {cold / MIB:,.0f} MiB, the later ones at "
-                f"{warm / MIB:,.0f}: cuDNN tried algorithms; the first figure must fit"
-            )
-            self.context.warn(ProfileWarning("training_cold_spike", text, size))
-        if measured["retries"]:
-            text = (
-                f"batch {size}: training ran only because cached memory was given back {measured['retries']} "
+                f"batch {size}: training ran only because cached memory was given back {measured.retries} "
                 "times: it is slow there, and a little more would not fit"
             )
             self.context.warn(ProfileWarning("training_retries", text, size))
 
 
-def is_final(block: dict[str, Any] | None) -> bool:
+def is_final(block: TrainingRun | TrainingFailure | None) -> bool:
     """Whether a resumed profile's block stays: measured, or out of memory."""
-    if block is None or block["source"] != "measured":
+    if block is None or block.source != "measured":
         return False
-    return block.get("error") in (None, FailureKind.OOM.value)
+    return isinstance(block, TrainingRun) or block.error == FailureKind.OOM.value
 
 
 def _open_probes(context: RunContext) -> TrainingProbes:
     measure, profile = context.options.measure, context.profile
-    gpu = profile.environment["gpu"]
+    gpu = context.gpu
     timeout_s = PROBE_TIMEOUT_S if measure.timeout_s is None else measure.timeout_s
     options = ProbeOptions(
-        config=config_of_training(profile, context.options).model_dump(mode="json"),
-        device=profile.config["device"],
+        config=config_of_training(profile, context.options),
+        device=profile.config.device,
         steps=context.options.training.steps,
         timeout_s=timeout_s,
         trust_config=measure.trust_config,
-        gpu_uuid=None if gpu is None else gpu["uuid"],
-        assumed_context_bytes=0 if gpu is None else own_workspaces(profile.environment).context_bytes,
+        gpu_uuid=None if gpu is None else gpu.uuid,
+        assumed_context_bytes=0 if gpu is None else own_workspaces(context.environment).context_bytes,
     )
     return TrainingProbes(options)

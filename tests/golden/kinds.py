@@ -65,7 +65,7 @@ def read_back(content: dict[str, Any]) -> dict[str, Any]:
     """A profile that is not made here, as it is read today."""
     from swinmr_profiling.profiler.record.reading import parse_profile
 
-    return parse_profile(json.dumps(content), "golden.json").content
+    return parse_profile(json.dumps(content), "golden.json").profile.to_json()
 
 
 def from_original_script(folder: Path) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def refused_with_output(run, code):
         ('{"a": 1}', ["no profile"]),
         (json.dumps(profile(schema_version=99)), ["schema version 99", "update"]),
         (json.dumps(profile()).replace("102.25", "NaN"), ["NaN"]),
-        (json.dumps(profile(batch_profiling={"1": []})), ["batch_profiling.1", "an object"]),
+        (json.dumps(profile(batch_profiling={"1": []})), ["batch_profiling.1", "damaged"]),
     ],
 )
 def test_files_that_are_no_profile(compare_profiles, content, words):

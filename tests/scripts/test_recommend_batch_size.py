@@ -13,7 +13,6 @@ from swinmr_profiling.profiler.batch_size.training_recommendation import recomme
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from tests.conftest import REPOSITORY, run_command
 from tests.training_profiles import (
-    batches,
     failed,
     gpu_of,
     measured,
@@ -21,6 +20,8 @@ from tests.training_profiles import (
     profile,
     replayed,
     setting,
+    typed_model,
+    typed_training,
 )
 
 # In GiB, so that no workspace or context of any table row changes what fits: reserved B GiB and 100 MiB.
@@ -84,7 +85,8 @@ def test_three_gpus_at_once(recommend):
 def test_a_profile_of_an_earlier_version_is_answered_with_its_label(recommend):
     own = setting(ROOMY, is_config=True)
     del own["allocations"]
-    run = recommend(profile(model=memory_model(settings=[own])), "--gpu", "RTX 3090", "--gpu-memory", "40GiB")
+    content = {**profile(model=memory_model(settings=[own])), "schema_version": 1}
+    run = recommend(content, "--gpu", "RTX 3090", "--gpu-memory", "40GiB")
     assert run.returncode == 0, run.stderr
     assert "✓ batch 20 per device (extrapolated, not verified)" in run.stdout
     words = " ".join(run.stdout.split())
@@ -156,15 +158,15 @@ def test_what_others_held_when_the_profile_was_made(recommend, read_profile):
     """The search recommended what fits beside them; read from the file, so does this command."""
     blocks = {1: measured(1200), 6: measured(13_200), 7: measured(15_200)}
     own = Budget("NVIDIA GeForce RTX 3090", 24 * 2**30, 8 * 2**30, is_this_machine=True)
-    entries = recommend_training(roomy_model(), [own], measured=batches(blocks))
+    entries = recommend_training(typed_model(roomy_model()), [own], measured=typed_training(blocks))
     content = profile(
         model=roomy_model(),
         blocks=blocks,
         gpu=gpu_of(24 * 1024),
-        recommendation={"inference": None, "training": entries},
+        recommendation={"inference": None, "training": [entry.to_json() for entry in entries]},
     )
     read_profile(json.dumps(content))
-    assert entries[0]["batch_size"] == 6
+    assert entries[0].batch_size == 6
     run = recommend(content)
     assert "✓ batch 6 per device (measured, has run)" in run.stdout
     assert "with 8.00 GiB of this GPU held by others" in " ".join(run.stdout.split())
@@ -224,26 +226,45 @@ def damaged(**changes):
         ("{", ["is not valid JSON"]),
         ("[]", ["is no profile"]),
         ('{"schema_version": 3}', ["schema version 3", "update the program"]),
-        ('{"schema_version": 1, "config": {}}', ["is missing"]),
+        ('{"schema_version": 1, "config": {}}', ["is damaged or of another version", "Field required"]),
         (
             profile(config_file="configs/own.json"),
             ["memory_model is null", "run scripts/profile_model.py --config configs/own.json --predict-only"],
         ),
-        (profile(model={"settings": []}), ["memory_fingerprint is missing", "--predict-only"]),
-        (profile(model=memory_model(settings=[])), ["not one setting that is the config's"]),
-        (profile(model=memory_model(settings=[setting({}, is_config=True)])), ["a setting without sizes"]),
-        (profile(model=memory_model(settings=[setting({1: (0, 10)}, is_config=True)])), ["live_bytes is 0"]),
+        (profile(model={"settings": []}), ["memory_model.source: Field required"]),
+        (
+            profile(model=memory_model(settings=[])),
+            ["memory_model.settings: List should have at least 1 item"],
+        ),
+        (
+            profile(model=memory_model(settings=[setting({1: (1, 1)})])),
+            ["memory_model: not one setting that is the config's"],
+        ),
+        (
+            profile(model=memory_model(settings=[setting({}, is_config=True)])),
+            ["memory_model.settings.0.sizes: Dictionary should have at least 1 item"],
+        ),
+        (
+            profile(model=memory_model(settings=[setting({1: (0, 10)}, is_config=True)])),
+            ["memory_model.settings.0.sizes.1.live_bytes: Input should be greater than or equal to 1"],
+        ),
         (profile(model=[1]), ["damaged"]),
         (damaged(allocations={"sizes": "AAAA", "order": "AAAA"}), ["damaged", "allocations.sizes"]),
-        (damaged(allocations={"order": "AAAA"}), ["damaged", "allocations: two texts are expected"]),
+        (damaged(allocations={"order": "AAAA"}), ["damaged", "allocations.sizes: Field required"]),
         (damaged(allocations="AAAA"), ["damaged"]),
-        (damaged(affine_from_batch=None), ["affine_from_batch is None"]),
+        (damaged(affine_from_batch=None), ["affine_from_batch is null"]),
         (damaged(affine_from_batch=4), ["3 is missing"]),
-        (profile(model=memory_model(accumulate="2")), ["accumulate is '2'"]),
-        (profile(model=roomy_model(), gpu={"name": "a card"}), ["total_bytes is missing"]),
+        (
+            profile(model=memory_model(accumulate="2")),
+            ["memory_model.accumulate: Input should be a valid integer"],
+        ),
+        (
+            profile(model=roomy_model(), gpu={"name": "a card"}),
+            ["environment.gpu.total_bytes: Field required"],
+        ),
         (
             profile(blocks={1: measured(1200, process_bytes="much")}, gpu=gpu_of(24124)),
-            ["process_bytes is 'much'"],
+            ["batch_profiling.1.training.process_bytes: Input should be a valid integer"],
         ),
         ("[" * 100000, ["nested too deeply"]),
     ],

@@ -6,7 +6,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from swinmr_profiling.profiler.record.blocks.figures import Block, Count, Milliseconds, PositiveCount, Shape
+from swinmr_profiling.profiler.record.blocks.figures import (
+    Block,
+    Count,
+    Figure,
+    Milliseconds,
+    PositiveCount,
+    Shape,
+)
 
 
 class ModuleCount(Block):
@@ -26,7 +33,7 @@ class DifferencePart(Block):
     """One reason why another counter's figure is not ours."""
 
     operator: str
-    macs: float
+    macs: Figure
     why: str
 
 
@@ -48,15 +55,15 @@ class Counter(Block):
     inexact: bool
     reason: str | None
     input_shapes: list[Shape] | None
-    figure: float | None
-    figure_parameters: float | None
+    figure: Figure | None
+    figure_parameters: Figure | None
     ours: int | None
     ours_parameters: int | None
-    difference: float | None
+    difference: Figure | None
     parts: list[DifferencePart]
-    parameters_difference: float | None
+    parameters_difference: Figure | None
     parameter_parts: list[ParameterDifferencePart]
-    exact_macs: float | None
+    exact_macs: Figure | None
     agrees: bool | None
     version: str | None
     seconds: float | None
@@ -94,12 +101,14 @@ class Architecture(Block):
     model_size_mb: float = Field(ge=0)
     parameters_by_module: dict[str, Count]
     macs: Count | None
-    # With one per complex multiply-add instead of four; equal to macs where nothing is complex.
-    macs_complex_as_one: Count | None = None
     flops: Count | None
     gmacs: float | None
     gflops: float | None
     flops_per_parameter: float | None
+    reconstruction: Reconstruction | None = None
+    counters: list[Counter]
+    # With one per complex multiply-add instead of four; equal to macs where nothing is complex.
+    macs_complex_as_one: Count | None = None
     by_kind: dict[str, Count] | None = None
     by_operator: dict[str, Count] | None = None
     by_operator_complex_as_one: dict[str, Count] | None = None
@@ -110,6 +119,4 @@ class Architecture(Block):
     counted_on: Literal["meta", "cpu", "cuda"] | None = None
     note: str | None = None
     count_error: str | None = None
-    reconstruction: Reconstruction | None = None
-    counters: list[Counter]
     quoted_counter: Counter | None = None

@@ -18,9 +18,10 @@ from swinmr_profiling.profiler.record.blocks.figures import (
     Shape,
 )
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
+from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
 
-MIN_RUNS_FOR_DEVIATION = 2
 MIN_RUNS_FOR_INTERVAL = 6
+StopReason = Literal["requested", "time_budget", "max_runs", "precise"]
 
 
 class Expected(Block):
@@ -38,6 +39,10 @@ class Timing(Block):
     source: Literal["measured"]
     input_shape: Shape
     num_runs: PositiveCount
+    # Processes that measured, one after the other; absent (one) in profiles of earlier versions.
+    num_processes: PositiveCount = 1
+    # Timed runs of each process; their samples follow one another in samples_ms.
+    runs_by_process: list[PositiveCount] | None = Field(None, min_length=1)
     mean_ms: Milliseconds
     std_ms: Milliseconds | None
     min_ms: Milliseconds
@@ -51,21 +56,17 @@ class Timing(Block):
     ci95_half_width_share: float | None
     # Of each process by itself.
     ci95_target_half_width_share: float
-    # Processes that measured, one after the other; absent (one) in profiles of earlier versions.
-    num_processes: PositiveCount = 1
-    # Timed runs of each process; their samples follow one another in samples_ms.
-    runs_by_process: list[PositiveCount] | None = Field(None, min_length=1)
     fps: PerSecond
     images_per_second: PerSecond
     warmup_runs: Count
-    stop_reason: Literal["requested", "time_budget", "max_runs", "precise"]
+    stop_reason: StopReason
     notes: list[str]
     samples_ms: list[Milliseconds] = Field(min_length=1)
     warmup_ms: list[Milliseconds]
 
     @model_validator(mode="after")
     def _few_runs_have_no_spread(self) -> Timing:
-        if (self.std_ms is None) != (self.num_runs < MIN_RUNS_FOR_DEVIATION):
+        if (self.std_ms is None) != (self.num_runs < LEAST_RUNS["std_ms"]):
             raise ValueError("std_ms is null with fewer than 2 runs, and known from 2 on")
         few = self.num_processes == 1 and self.num_runs < MIN_RUNS_FOR_INTERVAL
         if (self.ci95_median_ms is None) != few:
@@ -91,12 +92,26 @@ class Memory(Block):
     after_bytes: Bytes
     peak_bytes: Bytes
     activation_bytes: int
-    peak_reserved_bytes: Bytes | None
-    cold_peak_bytes: Bytes
-    warm_peak_bytes: Bytes
     # |after - before| of resident memory, 0 for an allocator's counters; absent in earlier profiles.
     noise_bytes: Bytes | None = None
     activation_within_noise: bool | None = None
+    peak_reserved_bytes: Bytes | None
+    cold_peak_bytes: Bytes
+    warm_peak_bytes: Bytes
+
+
+class PerceptualMetric(Block):
+    """What one LPIPS comparison of two images costs."""
+
+    source: Literal["measured"]
+    metric: Literal["lpips"]
+    backbone: str
+    input_shape: Shape
+    num_runs: PositiveCount
+    total_parameters: Count
+    macs: Count
+    flops: Count
+    timing: Timing
 
 
 class MeasuredBatch(Block):

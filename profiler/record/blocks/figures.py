@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing_extensions import Self
+
+# No count of a network comes near; beyond a float's range nothing could be divided or drawn.
+LARGEST_FIGURE = 10**24
 
 Bytes = Annotated[int, Field(ge=0)]
 PositiveBytes = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(ge=1)]
+# Of another program, whole or not.
+Figure = int | float
 Milliseconds = Annotated[float, Field(ge=0)]
 # MiB: 2^20 bytes, as `_mb` always meant in these files.
 Mebibytes = Annotated[float, Field(ge=0)]
@@ -20,7 +26,7 @@ Shape = list[Dimension]
 PatchSize = Annotated[list[PositiveCount], Field(min_length=2, max_length=2)] | None
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # A batch size as a JSON key.
-BatchKey = Annotated[str, Field(pattern=r"^[1-9][0-9]*$")]
+BatchKey = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")]
 
 # measured: it ran. counted: derived without running, exact. predicted: by a model of the allocator or of the work.
 # extrapolated: from figures of other sizes.
@@ -44,3 +50,23 @@ class Block(BaseModel):
     """A block of a profile. Unknown keys are an error: a reader never shows what it does not know."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _is_a_figure(cls, value: Any) -> Any:
+        numbers = (
+            value if isinstance(value, list) else value.values() if isinstance(value, dict) else (value,)
+        )
+        if any(isinstance(number, int | float) and abs(number) >= LARGEST_FIGURE for number in numbers):
+            raise ValueError("a number beyond any figure of a profile")
+        return value
+
+    def to_json(self) -> dict[str, Any]:
+        """The block as it stands in the file: keys that nobody set are absent."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    @classmethod
+    def imported(cls, **known: Any) -> Self:
+        """A block of a file of the original script, whose values were checked one by one: all others are None."""
+        unknown = dict.fromkeys(cls.model_fields.keys() - known.keys())
+        return cls.model_construct(set(known), **known, **unknown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from swinmr_profiling.profiler.record.blocks.figures import (
     BatchKey,
@@ -37,10 +37,10 @@ PredictedSizes = Annotated[dict[BatchKey, PredictedSize], Field(min_length=1)]
 class MemoryPeak(Block):
     """Where in the step the peak lies, and what it is made of."""
 
+    batch_size: PositiveCount
     phase: str
     operator: str
     by_category: dict[MemoryCategory, Bytes]
-    batch_size: PositiveCount
 
 
 class PackedAllocations(Block):
@@ -79,21 +79,32 @@ class MemorySetting(Block):
     checkpointing: Checkpointing
     patch_size: PatchSize
     is_config: bool
+    memory_fingerprint: Sha256
     traced_batches: list[PositiveCount] = Field(min_length=1)
     affine_from_batch: PositiveCount | None
     aligned: bool
+    # A third traced size had exactly the allocations that the other two promise.
+    checked: bool
+    not_aligned_because: str | None
+    # Null where the allocations are not affine in the batch.
+    allocations: PackedAllocations | None
     sizes: PredictedSizes
     peak: MemoryPeak
     terms: dict[MemoryCategory, AffineTerms] | None
     terms_hold: TermsHold | None
     validation: PredictedValidation | None
     ddp_bucket_bytes: Bytes
-    memory_fingerprint: Sha256
-    # A third traced size had exactly the allocations that the other two promise.
-    checked: bool
-    not_aligned_because: str | None
-    # Null where the allocations are not affine in the batch.
-    allocations: PackedAllocations | None
+
+    @model_validator(mode="after")
+    def _replayed_from_a_batch_on(self) -> MemorySetting:
+        if self.allocations is not None:
+            if self.affine_from_batch is None:
+                raise ValueError("affine_from_batch is null, and the allocations are replayed from it on")
+            smaller = range(1, self.affine_from_batch)
+            missing = next((batch for batch in smaller if str(batch) not in self.sizes), None)
+            if missing is not None:
+                raise ValueError(f"sizes: {missing} is missing, which is not replayed")
+        return self
 
 
 class PredictedInference(Block):
@@ -115,6 +126,7 @@ class MemoryModel(Block):
     source: Literal["predicted"]
     memory_fingerprint: Sha256
     torch_version: str
+    loss: str
     optimizer: str
     ema: bool
     accumulate: PositiveCount
@@ -124,4 +136,14 @@ class MemoryModel(Block):
     interval_shares: IntervalShares | None
     assumptions: list[str]
     untested_rules: list[str]
-    loss: str
+
+    @model_validator(mode="after")
+    def _one_is_the_config_s(self) -> MemoryModel:
+        if sum(setting.is_config for setting in self.settings) != 1:
+            raise ValueError("not one setting that is the config's")
+        return self
+
+    @property
+    def config_setting(self) -> MemorySetting:
+        """The setting that is the config's own."""
+        return next(setting for setting in self.settings if setting.is_config)

@@ -75,6 +75,7 @@ class TrainingRecommendation(Block):
     precision: Precision | None
     checkpointing: Checkpointing | None
     patch_size: PatchSize
+    target_batch: PositiveCount | None
     batch_size: PositiveCount | None
     largest_batch: PositiveCount | None
     accumulate: PositiveCount | None
@@ -87,7 +88,6 @@ class TrainingRecommendation(Block):
     reason: str = Field(min_length=1)
     time: TrainingTime | None
     levers: list[Lever]
-    target_batch: PositiveCount | None
 
     @model_validator(mode="after")
     def _none_has_a_failure(self) -> TrainingRecommendation:
@@ -102,7 +102,10 @@ class TrainingRecommendation(Block):
 
 
 class Trial(Block):
-    """One try of the search on a GPU."""
+    """One try of the search on a GPU, beside what was available and expected then.
+
+    verdict: "fits", "too_large", "failed_measurement", or the kind of failure.
+    """
 
     batch_size: PositiveCount
     available_bytes: Bytes | None = None
@@ -148,9 +151,12 @@ class SearchFailure(Block):
 
 
 class TrainingSearch(Block):
-    """The trials of the search for a training batch on this GPU."""
+    """The trials of the search for a training batch on this GPU.
 
-    source: Literal["measured"]
+    batch_size: the choice, which has run and fits what was usable in the end; null where there is none. failure: what
+    ended a failed search. unsupported: the smallest batch that kernels refused whatever the memory.
+    """
+
     outcome: Literal["found", "nothing_fits", "no_free_memory", "failed"]
     batch_size: PositiveCount | None
     reason: str
@@ -158,15 +164,17 @@ class TrainingSearch(Block):
     largest_that_ran: PositiveCount | None = None
     headroom_share: float | None = Field(None, ge=0)
     available_bytes: Bytes | None = None
-    # Of this GPU, by other processes, when it was last read.
-    held_by_others_bytes: Bytes | None
     usable_bytes: Bytes | None = None
-    steps_run: Count
     trials: list[Trial]
+    steps_run: Count
+    # Every step down from a batch that did not fit.
     reductions: list[Reduction] | None = None
     budget_changes: list[BudgetChange] | None = None
     unsupported: UnsupportedBatch | None = None
     failure: SearchFailure | None = None
+    source: Literal["measured"]
+    # Of this GPU, by other processes, when it was last read.
+    held_by_others_bytes: Bytes | None
 
 
 class Recommendation(Block):

@@ -52,7 +52,22 @@ class Gpu(Block):
     model_config = ConfigDict(extra="allow")
 
     name: str
+    index: int | None = None
+    uuid: str | None = None
+    compute_capability: str | None = None
+    multiprocessors: PositiveCount | None = None
     total_bytes: Bytes
+    free_bytes_at_start: Bytes | None = None
+    cuda: str | None = None
+    cudnn: int | None = None
+    # PYTORCH_ALLOC_CONF of the measuring process.
+    allocator_config: str | None = None
+    tf32_matmul: bool | None = None
+    tf32_cudnn: bool | None = None
+    cudnn_benchmark: bool | None = None
+    driver: str | None = None
+    # Why NVML told no driver.
+    driver_error: str | None = None
 
 
 class GitState(Block):
@@ -60,6 +75,10 @@ class GitState(Block):
 
     commit: str
     dirty: bool
+
+
+class NoEnvironment(Block):
+    """Of a run that ended before the machine was looked at."""
 
 
 class Environment(Block):
@@ -78,6 +97,11 @@ class Environment(Block):
     executable: str
     command_line: str
     resumed_from_utc: str | None = None
+
+    @property
+    def torch_version(self) -> str:
+        """Of torch, as the measuring process has it."""
+        return self.packages["torch"] or ""
 
     @model_validator(mode="after")
     def _torch_is_among_the_packages(self) -> Environment:

@@ -29,8 +29,8 @@ class TrainingValidation(Block):
 
     input_shape: Shape
     allocated_bytes: Bytes | None
-    reserved_bytes: Bytes | None
     requested_bytes: Bytes | None = None
+    reserved_bytes: Bytes | None
 
 
 class TrainingRun(Block):
@@ -39,13 +39,20 @@ class TrainingRun(Block):
     source: Literal["measured", "predicted", "extrapolated"]
     input_shape: Shape
     num_runs: Count
+    # What the memory figures are.
+    kind: str | None = None
     precision: Precision
     checkpointing: Checkpointing
     patch_size: PatchSize
+    accumulate: PositiveCount | None = None
+    loss: str | None = None
     peak_bytes: Bytes
     peak_reserved_bytes: Bytes | None
     live_bytes: Bytes | None
     requested_peak_bytes: Bytes | None
+    before_bytes: Bytes | None = None
+    cold_peak_bytes: Bytes | None
+    warm_peak_bytes: Bytes | None = None
     process_bytes: Bytes | None
     device_used_bytes: Bytes | None
     # [low, high] of live_bytes and of peak_reserved_bytes on a GPU.
@@ -62,16 +69,9 @@ class TrainingRun(Block):
     step_ms: list[Milliseconds] | None
     images_per_second: PerSecond | None
     retries: Count | None
-    cold_peak_bytes: Bytes | None
-    assumptions: list[str]
-    # What the memory figures are.
-    kind: str | None = None
-    accumulate: PositiveCount | None = None
-    loss: str | None = None
-    before_bytes: Bytes | None = None
-    warm_peak_bytes: Bytes | None = None
     out_of_memory: Count | None = None
     expandable_segments: bool | None = None
+    assumptions: list[str]
 
     @model_validator(mode="after")
     def _measured_or_predicted(self) -> TrainingRun:
@@ -99,5 +99,5 @@ class TrainingFailure(Block):
 
     error: ErrorKind
     detail: str = Field(min_length=1)
-    source: Literal["measured", "predicted"]
     input_shape: Shape | None = None
+    source: Literal["measured", "predicted"]

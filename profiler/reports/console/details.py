@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
 
 from swinmr_profiling.profiler.record.least_runs import least_runs
-from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
+from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.reports.console.terminal import WIDTH, Console
 from swinmr_profiling.profiler.reports.views import words
@@ -15,9 +14,9 @@ from swinmr_profiling.profiler.reports.views.view import view_of
 NAME_COLUMNS = 26
 
 
-def print_details(console: Console, content: dict[str, Any]) -> None:
-    """Prints the details of a profile's JSON."""
-    view = view_of(LoadedProfile("the profile", content, SCHEMA_VERSION))
+def print_details(console: Console, profile: Profile) -> None:
+    """Prints the details of a profile."""
+    view = view_of(LoadedProfile("the profile", profile, SCHEMA_VERSION))
     if view.ran:
         console.line()
         console.line("Latency in detail (ms):")

@@ -11,8 +11,25 @@ import os
 import shutil
 import sys
 import textwrap
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import TextIO
 
+from swinmr_profiling.profiler.record.blocks.architecture import (
+    Architecture,
+    Counter,
+    ModuleCount,
+    Reconstruction,
+)
+from swinmr_profiling.profiler.record.blocks.batch import (
+    Batch,
+    FailedBatch,
+    MeasuredBatch,
+    Memory,
+    PerceptualMetric,
+    Timing,
+)
+from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
 from swinmr_profiling.profiler.record.units import GIGA, MIB
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
@@ -124,193 +141,190 @@ class QuietConsole(Console):
             print(f"{mark} {text}", file=sys.stderr)
 
 
-def milliseconds(timing: dict[str, Any]) -> str:
+def milliseconds(timing: Timing) -> str:
     """Mean and deviation, or the number of runs where one run has no deviation."""
-    if timing["std_ms"] is None:
-        return f"{timing['mean_ms']:,.2f} ms (n={timing['num_runs']})"
-    return f"{timing['mean_ms']:,.2f} ± {timing['std_ms']:,.2f} ms (n={timing['num_runs']})"
+    if timing.std_ms is None:
+        return f"{timing.mean_ms:,.2f} ms (n={timing.num_runs})"
+    return f"{timing.mean_ms:,.2f} ± {timing.std_ms:,.2f} ms (n={timing.num_runs})"
 
 
-def memory_name(memory: dict[str, Any]) -> str:
+def memory_name(memory: Memory) -> str:
     """Short label of what a memory figure is."""
-    return "GPU memory" if "CUDA" in memory["kind"] else "Process memory (RSS)"
+    return "GPU memory" if "CUDA" in memory.kind else "Process memory (RSS)"
 
 
-def print_configuration(console: Console, config: dict[str, Any]) -> None:
+def print_configuration(console: Console, config: RunConfig) -> None:
     console.title("MODEL PROFILING")
     console.line()
     console.line("Configuration:")
-    console.line(f"  - Config file: {config['config_file']}")
-    console.line(f"  - Model: {config['model']}")
-    console.line(f"  - Image size: {config['image_size']}")
-    console.line(f"  - Device: {config['device']}")
-    console.line(f"  - Precision: {config['precision']}")
-    console.line(f"  - Batch sizes: {config['batch_sizes']}")
+    console.line(f"  - Config file: {config.config_file}")
+    console.line(f"  - Model: {config.model}")
+    console.line(f"  - Image size: {config.image_size}")
+    console.line(f"  - Device: {config.device}")
+    console.line(f"  - Precision: {config.precision}")
+    console.line(f"  - Batch sizes: {config.batch_sizes}")
 
 
-def print_parameters(console: Console, architecture: dict[str, Any]) -> None:
-    console.good(f"Total parameters: {architecture['total_parameters']:,}")
-    console.good(f"Trainable parameters: {architecture['trainable_parameters']:,}")
-    console.good(f"Model size: {architecture['model_size_mb']:.2f} MB")
-    if architecture["buffer_bytes"]:
-        elements, size = architecture["buffer_elements"], architecture["buffer_bytes"] / MIB
+def print_parameters(console: Console, architecture: Architecture) -> None:
+    console.good(f"Total parameters: {architecture.total_parameters:,}")
+    console.good(f"Trainable parameters: {architecture.trainable_parameters:,}")
+    console.good(f"Model size: {architecture.model_size_mb:.2f} MB")
+    if architecture.buffer_bytes:
+        elements, size = architecture.buffer_elements, architecture.buffer_bytes / MIB
         console.good(f"Buffers: {elements:,} elements, {size:.2f} MB (not parameters)")
-    for name, count in architecture["parameters_by_module"].items():
+    for name, count in architecture.parameters_by_module.items():
         if count:
             console.line(f"      {name}: {count:,}")
 
 
-def print_counts(console: Console, architecture: dict[str, Any]) -> None:
-    shape = " x ".join(map(str, architecture["input_shape"]))
-    console.good(f"MACs: {architecture['macs']:,} (multiply-adds, one forward of {shape})")
-    console.good(f"GMACs: {architecture['gmacs']:,.2f}")
-    console.good(f"FLOPs: {architecture['flops']:,} (= 2 x MACs)")
-    console.good(f"GFLOPs: {architecture['gflops']:,.2f}")
-    if architecture["flops_per_parameter"] is not None:
-        console.good(f"FLOPs/param: {architecture['flops_per_parameter']:,.2f}")
-    parts = [f"{kind} {macs / GIGA:,.2f}" for kind, macs in architecture["by_kind"].items() if macs]
+def print_counts(console: Console, architecture: Architecture) -> None:
+    shape = " x ".join(map(str, architecture.input_shape))
+    console.good(f"MACs: {architecture.macs:,} (multiply-adds, one forward of {shape})")
+    console.good(f"GMACs: {architecture.gmacs:,.2f}")
+    console.good(f"FLOPs: {architecture.flops:,} (= 2 x MACs)")
+    console.good(f"GFLOPs: {architecture.gflops:,.2f}")
+    if architecture.flops_per_parameter is not None:
+        console.good(f"FLOPs/param: {architecture.flops_per_parameter:,.2f}")
+    parts = [f"{kind} {macs / GIGA:,.2f}" for kind, macs in (architecture.by_kind or {}).items() if macs]
     if parts:
         console.good(f"Of these GMACs: {', '.join(parts)}")
-    if architecture["note"]:
-        console.note(architecture["note"])
+    if architecture.note:
+        console.note(architecture.note)
 
 
-def print_reconstruction(console: Console, architecture: dict[str, Any]) -> None:
+def print_reconstruction(console: Console, architecture: Architecture) -> None:
     """What a denoiser's reconstruction is made of, beside the one call above; nothing for other networks."""
-    block = architecture["reconstruction"]
+    block = architecture.reconstruction
     if block is None:
         return
-    guided = f" x 2 (guidance {block['guidance']:g})" if block["calls_per_step"] == 2 else ""
-    made_of = (
-        f"{block['sampling_steps']} steps of {block['sampler']}{guided}, {block['denoiser_calls']} calls"
-    )
-    cost = "" if block["gmacs"] is None else f": {block['gmacs']:,.2f} GMACs, {block['gflops']:,.2f} GFLOPs"
+    guided = f" x 2 (guidance {block.guidance:g})" if block.calls_per_step == 2 else ""
+    made_of = f"{block.sampling_steps} steps of {block.sampler}{guided}, {block.denoiser_calls} calls"
+    cost = "" if block.gmacs is None else f": {block.gmacs:,.2f} GMACs, {block.gflops:,.2f} GFLOPs"
     console.good(f"One reconstruction: {made_of}{cost}")
     if guided:
         console.note(GUIDED)
-    if block["samples_per_slice"] > 1:
-        console.note(f"test.py makes {block['samples_per_slice']} of them for each slice")
+    if block.samples_per_slice > 1:
+        console.note(f"test.py makes {block.samples_per_slice} of them for each slice")
 
 
-def print_counters(console: Console, checks: list[dict[str, Any]]) -> None:
+def print_counters(console: Console, checks: Sequence[Counter]) -> None:
     """What fvcore and thop say, and what their difference from ours is made of."""
     for check in checks:
-        name = check["counter"]
-        if check["figure"] is None:
-            console.bad(f"{name} gives no figure: {check['status']}, {check['reason']}")
+        name = check.counter
+        if check.figure is None:
+            console.bad(f"{name} gives no figure: {check.status}, {check.reason}")
             continue
-        shape = " x ".join(map(str, check["input_shapes"][0]))
-        exact = "" if not check["inexact"] else ", inexact"
-        console.good(f"{name} at {shape}{exact}: {check['figure']:,.0f}, ours {check['ours']:,}")
-        console.line(f"      {check['convention']}")
-        for part in check["parts"]:
-            console.line(f"      {part['macs']:+,.0f} {part['operator']}: {part['why']}")
-        if check["agrees"]:
+        shape = " x ".join(map(str, check.input_shapes[0]))
+        exact = "" if not check.inexact else ", inexact"
+        console.good(f"{name} at {shape}{exact}: {check.figure:,.0f}, ours {check.ours:,}")
+        console.line(f"      {check.convention}")
+        for part in check.parts:
+            console.line(f"      {part.macs:+,.0f} {part.operator}: {part.why}")
+        if check.agrees:
             console.line("      apart from that they agree to the unit")
 
 
-def print_module_tree(console: Console, tree: dict[str, Any], depth: int, indent: int = 6) -> None:
+def print_module_tree(console: Console, tree: ModuleCount, depth: int, indent: int = 6) -> None:
     """MACs and parameters by module, `depth` levels below the network."""
-    name = tree["name"] or "(the network)"
-    line = f"{' ' * indent}{name} ({tree['class']}): {tree['macs']:,} MACs, {tree['parameters']:,} parameters"
+    name = tree.name or "(the network)"
+    line = f"{' ' * indent}{name} ({tree.class_name}): {tree.macs:,} MACs, {tree.parameters:,} parameters"
     console.line(line)
     if depth:
-        for child in tree["children"]:
+        for child in tree.children:
             print_module_tree(console, child, depth - 1, indent + 2)
 
 
-def print_single_image(console: Console, block: dict[str, Any]) -> None:
-    if "timing" not in block:
-        console.bad(f"{block['error']}: {block['detail']}")
+def print_single_image(console: Console, block: Batch) -> None:
+    if isinstance(block, FailedBatch):
+        console.bad(f"{block.error}: {block.detail}")
         return
-    timing, memory = block["timing"], block["memory"]
+    timing, memory = block.timing, block.memory
     console.good(f"Mean time: {milliseconds(timing)}")
-    console.good(f"Median time: {timing['median_ms']:,.2f} ms")
-    console.good(f"Min/Max: {timing['min_ms']:,.2f} / {timing['max_ms']:,.2f} ms")
-    console.good(f"{memory_name(memory)} (peak): {memory['peak_mb']:,.2f} MB")
+    console.good(f"Median time: {timing.median_ms:,.2f} ms")
+    console.good(f"Min/Max: {timing.min_ms:,.2f} / {timing.max_ms:,.2f} ms")
+    console.good(f"{memory_name(memory)} (peak): {memory.peak_mb:,.2f} MB")
     print_notes(console, timing, indent=4)
 
 
-def print_batch(console: Console, block: dict[str, Any]) -> None:
-    if "timing" not in block:
-        console.bad(f"{block['error']}: {block['detail']}", indent=4)
+def print_batch(console: Console, block: Batch) -> None:
+    if isinstance(block, FailedBatch):
+        console.bad(f"{block.error}: {block.detail}", indent=4)
         return
-    timing, memory = block["timing"], block["memory"]
+    timing, memory = block.timing, block.memory
     console.good(f"Inference time: {milliseconds(timing)}", indent=4)
-    console.good(f"Throughput: {timing['images_per_second']:,.2f} images/sec", indent=4)
-    console.good(f"{memory_name(memory)}: {memory['peak_mb']:,.2f} MB (peak)", indent=4)
+    console.good(f"Throughput: {timing.images_per_second:,.2f} images/sec", indent=4)
+    console.good(f"{memory_name(memory)}: {memory.peak_mb:,.2f} MB (peak)", indent=4)
     # A resumed profile of an earlier version knows of no noise.
-    within = memory.get("activation_within_noise")
-    noise = f" (within the noise of {memory['noise_bytes'] / MIB:,.2f} MB)" if within else ""
-    console.good(f"Activation memory: {memory['activation_mb']:,.2f} MB{noise}", indent=4)
-    if memory["peak_reserved_mb"] is not None:
-        console.good(f"Reserved by the allocator: {memory['peak_reserved_mb']:,.2f} MB (peak)", indent=4)
+    within = memory.activation_within_noise and memory.noise_bytes is not None
+    noise = f" (within the noise of {memory.noise_bytes / MIB:,.2f} MB)" if within else ""
+    console.good(f"Activation memory: {memory.activation_mb:,.2f} MB{noise}", indent=4)
+    if memory.peak_reserved_mb is not None:
+        console.good(f"Reserved by the allocator: {memory.peak_reserved_mb:,.2f} MB (peak)", indent=4)
     print_notes(console, timing, indent=6)
 
 
-def print_notes(console: Console, timing: dict[str, Any], indent: int) -> None:
+def print_notes(console: Console, timing: Timing, indent: int) -> None:
     """In how many processes a size was measured, where there were several, and what else must be known."""
-    # A resumed profile of an earlier version knows of one process only, and does not say so.
-    if timing.get("num_processes", 1) > 1:
-        runs = " + ".join(map(str, timing["runs_by_process"]))
-        console.note(f"{timing['num_processes']} processes, {runs} runs", indent)
-    for note in timing["notes"]:
+    if timing.num_processes > 1:
+        runs = " + ".join(map(str, timing.runs_by_process or ()))
+        console.note(f"{timing.num_processes} processes, {runs} runs", indent)
+    for note in timing.notes:
         console.note(note, indent)
 
 
-def print_perceptual_metric(console: Console, block: dict[str, Any]) -> None:
-    console.good(f"Parameters: {block['total_parameters']:,}", indent=4)
-    console.good(f"MACs: {block['macs']:,}", indent=4)
-    console.good(f"Time: {milliseconds(block['timing'])}", indent=4)
+def print_perceptual_metric(console: Console, block: PerceptualMetric) -> None:
+    console.good(f"Parameters: {block.total_parameters:,}", indent=4)
+    console.good(f"MACs: {block.macs:,}", indent=4)
+    console.good(f"Time: {milliseconds(block.timing)}", indent=4)
 
 
-def print_summary(console: Console, profile: dict[str, Any]) -> None:
+def print_summary(console: Console, profile: Profile) -> None:
     """The summary: architecture, single image, a line per batch size, the recommendation.
 
     A warning has been printed where it arose; here its code marks the line that it concerns.
     """
     console.line()
     console.title("PROFILING SUMMARY")
-    architecture, single = profile["architecture"], profile["single_image"]
+    architecture, single = profile.architecture, profile.single_image
     if architecture is not None:
         console.line()
         console.line("Model Architecture:")
-        parameters, size = architecture["total_parameters"], architecture["model_size_mb"]
+        parameters, size = architecture.total_parameters, architecture.model_size_mb
         console.line(f"  - Parameters: {parameters:,} ({size:.2f} MB)")
-        if architecture["macs"] is not None:
-            console.line(f"  - GFLOPs: {architecture['gflops']:,.2f} (GMACs: {architecture['gmacs']:,.2f})")
-        if architecture.get("reconstruction") is not None:
-            console.line(f"  - One reconstruction: {_reconstruction_line(architecture['reconstruction'])}")
-    if single is not None and "timing" in single:
+        if architecture.macs is not None:
+            console.line(f"  - GFLOPs: {architecture.gflops:,.2f} (GMACs: {architecture.gmacs:,.2f})")
+        if architecture.reconstruction is not None:
+            console.line(f"  - One reconstruction: {_reconstruction_line(architecture.reconstruction)}")
+    if isinstance(single, MeasuredBatch):
         console.line()
         console.line("Single Image Performance:")
-        console.line(f"  - Inference time: {milliseconds(single['timing'])}")
-        console.line(f"  - Throughput: {single['timing']['images_per_second']:,.2f} images/sec")
-    if profile["batch_profiling"]:
+        console.line(f"  - Inference time: {milliseconds(single.timing)}")
+        console.line(f"  - Throughput: {single.timing.images_per_second:,.2f} images/sec")
+    if profile.batch_profiling:
         console.line()
         console.line("Batch Size Recommendations:")
-        for size, block in profile["batch_profiling"].items():
-            codes = [w["code"] for w in profile["warnings"] if w["batch_size"] == int(size)]
+        for size, block in sorted(profile.batch_profiling.items(), key=lambda item: int(item[0])):
+            codes = [warning.code for warning in profile.warnings if warning.batch_size == int(size)]
             console.line(f"  - Batch {size}: {_summary_line(block, codes)}")
-    if profile["recommendation"] is not None and profile["recommendation"]["inference"] is not None:
-        advice = profile["recommendation"]["inference"]
-        console.line(f"  For inference: batch {advice['batch_size']}, {advice['reason']}.")
-        console.line(f"  This is for {advice['purpose']}.")
+    if profile.recommendation is not None and profile.recommendation.inference is not None:
+        advice = profile.recommendation.inference
+        console.line(f"  For inference: batch {advice.batch_size}, {advice.reason}.")
+        console.line(f"  This is for {advice.purpose}.")
 
 
-def _reconstruction_line(block: dict[str, Any]) -> str:
-    parts = [f"{block['denoiser_calls']} calls"]
-    if block["gmacs"] is not None:
-        parts.append(f"{block['gflops']:,.2f} GFLOPs")
-    if block["latency_ms"] is not None:
-        parts.append(f"about {block['latency_ms'] / 1000:,.2f} s (calls x time of one image)")
+def _reconstruction_line(block: Reconstruction) -> str:
+    parts = [f"{block.denoiser_calls} calls"]
+    if block.gmacs is not None:
+        parts.append(f"{block.gflops:,.2f} GFLOPs")
+    if block.latency_ms is not None:
+        parts.append(f"about {block.latency_ms / 1000:,.2f} s (calls x time of one image)")
     return ", ".join(parts)
 
 
-def _summary_line(block: dict[str, Any], codes: list[str]) -> str:
-    if "timing" not in block:
-        return f"{block['error']} ({block['detail']})"
-    timing, memory = block["timing"], block["memory"]
-    name = "GPU memory" if "CUDA" in memory["kind"] else "process memory"
-    text = f"{timing['images_per_second']:,.2f} img/s, {memory['peak_mb']:,.0f} MB {name}"
+def _summary_line(block: Batch, codes: list[str]) -> str:
+    if isinstance(block, FailedBatch):
+        return f"{block.error} ({block.detail})"
+    timing, memory = block.timing, block.memory
+    name = "GPU memory" if "CUDA" in memory.kind else "process memory"
+    text = f"{timing.images_per_second:,.2f} img/s, {memory.peak_mb:,.0f} MB {name}"
     return f"{text} (! {', '.join(codes)}: see above)" if codes else text

@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-from swinmr_profiling.profiler.record.fields import Fields, printable
+from swinmr_profiling.profiler.record.blocks.run_description import Environment
+from swinmr_profiling.profiler.record.units import GIB, MIB
 
 
-def hardware_of(environment: Fields, device: str | None) -> str:
-    gpu, cpu = environment.block("gpu"), environment.block("cpu")
+def hardware_of(environment: Environment | None, device: str | None) -> str:
     if device is not None and device.startswith("cuda"):
-        return (gpu.text("name") if gpu is not None else None) or "a GPU of unknown name"
-    return (cpu.text("name") if cpu is not None else None) or "a processor of unknown name"
+        gpu = None if environment is None else environment.gpu
+        return "a GPU of unknown name" if gpu is None else gpu.name
+    return "a processor of unknown name" if environment is None else environment.cpu.name
 
 
-def environment_rows(environment: Fields) -> tuple[tuple[str, str], ...]:
-    rows: list[tuple[str, str | None]] = []
-    cpu, gpu, git = environment.block("cpu"), environment.block("gpu"), environment.block("git")
-    if cpu is not None:
-        rows.append(("processor", cpu.text("name")))
-        rows.append(("cores in use, threads", f"{cpu.integer('usable_cores')}, {cpu.integer('threads')}"))
-    memory = environment.integer("memory_total_bytes")
-    rows.append(("host memory", None if memory is None else f"{memory / 2**30:,.2f} GiB"))
-    if gpu is not None:
-        total = gpu.integer("total_bytes")
-        size = "" if total is None else f", {total / 2**20:,.0f} MiB"
-        rows.append(("GPU", f"{gpu.text('name')}{size}"))
-        for name in ("driver", "cuda", "cudnn"):
-            value = gpu.raw(name)
-            rows.append((name, None if value is None else printable(str(value))[:60]))
-    elif "cpu" in environment:
-        rows.append(("GPU", "none"))
-    rows += [(name, environment.text(name)) for name in ("python", "platform", "float32_matmul_precision")]
-    packages = environment.block("packages")
-    if packages is not None:
-        names = [name for name in packages.keys() if name in packages]  # noqa: SIM118
-        rows += [(printable(name), packages.text(name)) for name in names]
-    if git is not None:
-        state = " with local changes" if git.flag("dirty") else ""
-        rows.append(("commit", f"{git.text('commit')}{state}"))
-    rows += [
-        ("command", environment.text("command_line")),
-        ("measured at (UTC)", environment.text("time_utc")),
+def environment_rows(environment: Environment | None) -> tuple[tuple[str, str], ...]:
+    if environment is None:
+        return ()
+    cpu, gpu, git = environment.cpu, environment.gpu, environment.git
+    rows: list[tuple[str, str | None]] = [
+        ("processor", cpu.name),
+        ("cores in use, threads", f"{cpu.usable_cores}, {cpu.threads}"),
+        ("host memory", f"{environment.memory_total_bytes / GIB:,.2f} GiB"),
     ]
+    if gpu is None:
+        rows.append(("GPU", "none"))
+    else:
+        cudnn = None if gpu.cudnn is None else str(gpu.cudnn)
+        rows += [
+            ("GPU", f"{gpu.name}, {gpu.total_bytes / MIB:,.0f} MiB"),
+            ("driver", gpu.driver),
+            ("cuda", gpu.cuda),
+            ("cudnn", cudnn),
+        ]
+    rows += [
+        ("python", environment.python),
+        ("platform", environment.platform),
+        ("float32_matmul_precision", environment.float32_matmul_precision),
+        *environment.packages.items(),
+    ]
+    if git is not None:
+        rows.append(("commit", f"{git.commit}{' with local changes' if git.dirty else ''}"))
+    rows += [("command", environment.command_line), ("measured at (UTC)", environment.time_utc)]
     return tuple((name, value) for name, value in rows if value is not None)

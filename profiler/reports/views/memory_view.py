@@ -1,20 +1,24 @@
-"""Memory against batch size, from a profile's blocks: what fills it, category by category, beside GPUs' sizes."""
+"""Memory against batch size: what fills it, category by category, beside GPUs' sizes."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrderError
-from swinmr_profiling.profiler.batch_size.reserved import Interpolated, Replayed, reserved_of
-from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError, printable
+from swinmr_profiling.profiler.batch_size.reserved import reserved_of
+from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
+from swinmr_profiling.profiler.record.blocks.memory_model import (
+    MemoryModel,
+    MemorySetting,
+    PredictedValidation,
+)
+from swinmr_profiling.profiler.record.blocks.run_description import Gpu
 from swinmr_profiling.profiler.reports.views.size_view import SizeView
 from swinmr_profiling.profiler.reports.views.training_view import Recommendation, TrainingSize, setting_text
 from swinmr_profiling.profiler.reports.views.words import mebibytes, shape
 
 # From the bottom of a bar to its top: what stays whatever the batch, then what grows with it.
-CATEGORIES = (
+CATEGORIES: tuple[MemoryCategory, ...] = (
     "parameters", "loss_networks", "ema", "optimizer_state", "gradients", "inputs", "saved_activations", "temporaries",
 )  # fmt: skip
 UNSPLIT = "tensors, not split"
@@ -28,6 +32,8 @@ BEFORE, ACTIVATIONS = "before the first forward: weights, libraries", "activatio
 PART_ORDER = (BEFORE, ACTIVATIONS, RESERVED, UNSPLIT, *CATEGORIES, ALLOCATOR, OUTSIDE, WORKSPACES, CONTEXT)
 NOT_TENSORS = (ALLOCATOR, OUTSIDE, WORKSPACES, CONTEXT)
 MAX_BARS = 12
+# Names and bytes.
+Parts = tuple[tuple[str, int], ...]
 
 
 def parts_of(bars: Sequence[MemoryBar]) -> list[str]:
@@ -50,7 +56,7 @@ class MemoryBar:
     """Memory at one batch size, by category, bytes."""
 
     batch_size: int
-    parts: tuple[tuple[str, int], ...]
+    parts: Parts
     source: str
 
     @property
@@ -82,20 +88,20 @@ class TrainingMemory:
     untested_rules: tuple[str, ...]
 
 
-def inference_memory(sizes: Sequence[SizeView], gpu: Fields | None) -> InferenceMemory | None:
+def inference_memory(sizes: Sequence[SizeView], gpu: Gpu | None) -> InferenceMemory | None:
     """Bars of the sizes that ran; a GPU's memory is drawn where its allocator was measured."""
     bars, kind = [], None
     for size in sizes:
         if size.peak_bytes is None:
             continue
         kind = kind or size.memory_kind or "memory of an unknown kind"
-        activations = min(max(int(size.activation_bytes or 0), 0), size.peak_bytes)
+        activations = min(max(size.activation_bytes or 0, 0), size.peak_bytes)
         parts = ((BEFORE, size.peak_bytes - activations), (ACTIVATIONS, activations))
         bars.append(MemoryBar(size.batch_size, parts, size.source))
     if not bars:
         return None
-    total = None if gpu is None or "CUDA" not in kind else gpu.integer("total_bytes")
-    lines = () if total is None else (MemoryLine(gpu.text("name") or "the GPU", total, None),)
+    on_gpu = gpu is not None and "CUDA" in kind
+    lines = (MemoryLine(gpu.name, gpu.total_bytes, None),) if on_gpu else ()
     noisy = [str(size.batch_size) for size in sizes if size.activation_within_noise]
     if noisy:
         kind += f"; the activations of batch {', '.join(noisy)} are within its noise"
@@ -103,7 +109,7 @@ def inference_memory(sizes: Sequence[SizeView], gpu: Fields | None) -> Inference
 
 
 def training_memory(
-    model: Fields | None,
+    model: MemoryModel | None,
     recommendations: Sequence[Recommendation],
     training: Mapping[int, TrainingSize],
 ) -> TrainingMemory | None:
@@ -114,11 +120,7 @@ def training_memory(
         if block.source == "measured" and block.error is None
     }
     measured = {batch: size for batch, size in measured.items() if size}
-    lines = tuple(
-        MemoryLine(one.name, one.total_bytes, one.usable_bytes)
-        for one in recommendations
-        if one.total_bytes is not None
-    )
+    lines = tuple(MemoryLine(one.name, one.total_bytes, one.usable_bytes) for one in recommendations)
     recommended = tuple((one.name, one.batch_size) for one in recommendations if one.batch_size is not None)
     if model is None:
         bars = tuple(_measured_bar(batch, training[batch]) for batch in sorted(measured))
@@ -127,28 +129,24 @@ def training_memory(
         first = training[min(measured)]
         setting = f"{first.precision}, checkpointing {first.checkpointing}"
         return TrainingMemory(setting, bars, (), lines, recommended, None, None, (), ())
-    settings = model.blocks("settings")
-    own = next((setting for setting in settings if setting.flag("is_config")), None)
-    if own is None:
-        raise ProfileShapeError("memory_model.settings: none is the config's own")
-    peak = own.block("peak")
+    own = model.config_setting
     return TrainingMemory(
         setting=setting_text(own),
         bars=_predicted_bars(own, recommendations, tuple(training)),
         measured=tuple(sorted(measured.items())),
         lines=lines,
         recommended=recommended,
-        peak=None if peak is None else f"{peak.text('phase')}, {peak.text('operator')}",
-        validation=_validation_text(own.block("validation")),
-        assumptions=tuple(model.texts("assumptions")),
-        untested_rules=tuple(model.texts("untested_rules")),
+        peak=f"{own.peak.phase}, {own.peak.operator}",
+        validation=_validation_text(own.validation),
+        assumptions=tuple(model.assumptions),
+        untested_rules=tuple(model.untested_rules),
     )
 
 
-def _validation_text(block: Fields | None) -> str | None:
-    if block is None:
-        return None
-    return f"{shape(block.shape('input_shape'))}: {mebibytes(block.integer('reserved_bytes'))} reserved"
+def _validation_text(block: PredictedValidation | None) -> str | None:
+    return (
+        None if block is None else f"{shape(block.input_shape)}: {mebibytes(block.reserved_bytes)} reserved"
+    )
 
 
 def _measured_bar(batch: int, block: TrainingSize) -> MemoryBar:
@@ -159,52 +157,23 @@ def _measured_bar(batch: int, block: TrainingSize) -> MemoryBar:
 
 
 def _predicted_bars(
-    own: Fields, recommendations: Sequence[Recommendation], asked: Sequence[int]
+    own: MemorySetting, recommendations: Sequence[Recommendation], asked: Sequence[int]
 ) -> tuple[MemoryBar, ...]:
     """Bars of the table's sizes up to the first that no GPU of the chart holds, and of the recommended batches."""
-    table = own.block("sizes") or Fields({}, f"{own.path}.sizes")
-    rows = {}
-    for size in table.keys():  # noqa: SIM118
-        if not re.fullmatch(r"[1-9][0-9]{0,9}", size):
-            raise ProfileShapeError(f"{table.path}: {printable(size[:40])!r} is no batch size")
-        rows[int(size)] = table.block(size)
-    extra = ()
+    extra: Parts = ()
     if recommendations:
         first = recommendations[0]
         extra = ((WORKSPACES, first.workspace_bytes), (CONTEXT, first.context_bytes))
-    known = {
-        batch: {"live_bytes": live, "reserved_bytes": reserved}
-        for batch, row in rows.items()
-        if row is not None
-        and (live := row.integer("live_bytes"))
-        and (reserved := row.integer("reserved_bytes"))
-    }
-    terms = _terms(own)
     bars = {
-        batch: _predicted_bar(batch, row["live_bytes"], row["reserved_bytes"], terms, extra)
-        for batch, row in known.items()
+        int(batch): _predicted_bar(own, int(batch), row.live_bytes, row.reserved_bytes, extra)
+        for batch, row in own.sizes.items()
     }
-    chosen = {one.batch_size for one in recommendations if one.batch_size} - set(bars)
-    if known and chosen:
-        of_any_batch = _reserved(own, known)
-        for batch in chosen:
-            reserved = of_any_batch.reserved_bytes(batch)
-            bars[batch] = _predicted_bar(batch, reserved, reserved, terms, extra, of_any_batch.source)
-    limit = max((one.total_bytes for one in recommendations if one.total_bytes is not None), default=None)
+    of_any_batch = reserved_of(own)
+    for batch in {one.batch_size for one in recommendations if one.batch_size} - set(bars):
+        reserved = of_any_batch.reserved_bytes(batch)
+        bars[batch] = _predicted_bar(own, batch, reserved, reserved, extra, of_any_batch.source)
+    limit = max((one.total_bytes for one in recommendations), default=None)
     return _chosen(bars, limit, {one.batch_size for one in recommendations} | set(asked))
-
-
-def _reserved(own: Fields, known: dict[int, dict[str, int]]) -> Replayed | Interpolated:
-    """What is reserved at a batch that is not in the table."""
-    setting = {
-        "sizes": {str(batch): row for batch, row in known.items()},
-        "allocations": own.raw("allocations"),
-        "affine_from_batch": own.integer("affine_from_batch"),
-    }
-    try:
-        return reserved_of(setting)
-    except (AllocationOrderError, KeyError, TypeError) as error:
-        raise ProfileShapeError(f"{own.path}: {printable(str(error))[:200]}") from None
 
 
 def _chosen(bars: dict[int, MemoryBar], limit: int | None, wanted: set[int | None]) -> tuple[MemoryBar, ...]:
@@ -221,43 +190,23 @@ def _chosen(bars: dict[int, MemoryBar], limit: int | None, wanted: set[int | Non
     return tuple(bars[batch] for batch in shown[: 2 * MAX_BARS])
 
 
-def _terms(own: Fields) -> dict[str, tuple[int, int]] | None:
-    """Category -> fixed bytes, bytes per sample; with the batches it holds for under "hold"."""
-    block, hold = own.block("terms"), own.block("terms_hold")
-    if block is None or hold is None:
-        return None
-    low, high = hold.integer("from_batch"), hold.integer("to_batch")
-    if low is None or high is None:
-        return None
-    found = {"hold": (low, high)}
-    for name in block.keys():  # noqa: SIM118
-        if name not in CATEGORIES:
-            raise ProfileShapeError(f"{block.path}: {printable(name[:40])!r} is no category of memory")
-        term = block.block(name)
-        if term is not None:
-            found[name] = (int(term.number("fixed_bytes") or 0), int(term.number("bytes_per_sample") or 0))
-    return found
-
-
-def _split(
-    batch: int, terms: dict[str, tuple[int, int]] | None, *, beyond: bool = False
-) -> list[tuple[str, int]] | None:
+def _split(own: MemorySetting, batch: int, *, beyond: bool) -> list[tuple[str, int]] | None:
     """Bytes of each category; beyond: of a batch above the largest that the terms are known to hold for, too."""
-    if terms is None or batch < terms["hold"][0] or (batch > terms["hold"][1] and not beyond):
+    terms, hold = own.terms, own.terms_hold
+    if terms is None or hold is None or batch < hold.from_batch or (batch > hold.to_batch and not beyond):
         return None
-    sizes = [(name, terms[name][0] + terms[name][1] * batch) for name in CATEGORIES if name in terms]
+    sizes = [
+        (name, term.fixed_bytes + term.bytes_per_sample * batch)
+        for name in CATEGORIES
+        if (term := terms.get(name)) is not None
+    ]
     return None if any(size < 0 for _, size in sizes) else [part for part in sizes if part[1]]
 
 
 def _predicted_bar(
-    batch: int,
-    live: int,
-    reserved: int,
-    terms: dict[str, tuple[int, int]] | None,
-    extra: tuple[tuple[str, int], ...],
-    source: str = "predicted",
+    own: MemorySetting, batch: int, live: int, reserved: int, extra: Parts, source: str = "predicted"
 ) -> MemoryBar:
-    parts = _split(batch, terms, beyond=source == "extrapolated")
+    parts = _split(own, batch, beyond=source == "extrapolated")
     if parts is None or sum(size for _, size in parts) > reserved:
         parts = [(UNSPLIT, min(live, reserved))]
     parts.append((ALLOCATOR, reserved - sum(size for _, size in parts)))

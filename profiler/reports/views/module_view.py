@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from swinmr_profiling.profiler.record.fields import Fields
+from swinmr_profiling.profiler.record.blocks.architecture import ModuleCount
 
 # A page of more rows than this is slow on a phone; deeper levels are left out, and that is said.
 MAX_NODES = 4000
@@ -29,7 +29,7 @@ class ModuleNode:
     hidden: int = 0
 
 
-def read_tree(block: Fields | None) -> ModuleNode | None:
+def read_tree(block: ModuleCount | None) -> ModuleNode | None:
     """The tree of `architecture.by_module`, cut at the level where it would be too long."""
     if block is None:
         return None
@@ -43,23 +43,23 @@ def read_tree(block: Fields | None) -> ModuleNode | None:
     return _node(block, max(depth, 1), count())
 
 
-def _nodes_by_level(block: Fields) -> list[int]:
+def _nodes_by_level(block: ModuleCount) -> list[int]:
     levels, level = [], [block]
     while level:
         levels.append(len(level))
-        level = [child for node in level for child in node.blocks("children")]
+        level = [child for node in level for child in node.children]
     return levels
 
 
-def _node(block: Fields, depth: int, order: Iterator[int]) -> ModuleNode:
-    children = block.blocks("children")
+def _node(block: ModuleCount, depth: int, order: Iterator[int]) -> ModuleNode:
+    children = block.children
     shown = depth > 1
     return ModuleNode(
         order=next(order),
-        name=block.text("name") or "(the network)",
-        class_name=block.text("class") or "",
-        macs=block.integer("macs"),
-        parameters=block.integer("parameters"),
+        name=block.name or "(the network)",
+        class_name=block.class_name,
+        macs=block.macs,
+        parameters=block.parameters,
         children=tuple(_node(child, depth - 1, order) for child in children) if shown else (),
         hidden=0 if shown or not children else sum(_nodes_by_level(block)) - 1,
     )

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError, printable
+from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch
+from swinmr_profiling.profiler.record.blocks.figures import Block
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.views.training_view import TrainingSize, read_training
+
+# What is shown of `timing` and of `memory`, under the same names.
+TIMING = (
+    "num_runs", "runs_by_process", "mean_ms", "std_ms", "min_ms", "max_ms", "median_ms", "p90_ms", "p95_ms", "p99_ms",
+    "ci95_median_ms", "images_per_second", "samples_ms",
+)  # fmt: skip
+MEMORY = (
+    "peak_bytes", "activation_bytes", "noise_bytes", "activation_within_noise", "peak_reserved_bytes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -16,85 +28,58 @@ class SizeView:
     batch_size: int
     source: str
     input_shape: tuple[int, ...] | None
-    error: str | None
-    detail: str | None
-    num_runs: int | None
-    runs_by_process: tuple[int, ...] | None
-    mean_ms: float | None
-    std_ms: float | None
-    min_ms: float | None
-    max_ms: float | None
-    median_ms: float | None
-    p90_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
-    ci95_median_ms: tuple[float, float] | None
-    images_per_second: float | None
-    samples_ms: tuple[float, ...] | None
-    notes: tuple[str, ...]
-    memory_kind: str | None
-    before_bytes: int | None
-    peak_bytes: int | None
-    activation_bytes: int | None
-    noise_bytes: int | None
-    activation_within_noise: bool | None
-    peak_reserved_bytes: int | None
-    expected_latency_ms: float | None
-    expected_from_batch: int | None
     training: TrainingSize | None
+    error: str | None = None
+    detail: str | None = None
+    num_runs: int | None = None
+    runs_by_process: tuple[int, ...] | None = None
+    mean_ms: float | None = None
+    std_ms: float | None = None
+    min_ms: float | None = None
+    max_ms: float | None = None
+    median_ms: float | None = None
+    p90_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    ci95_median_ms: tuple[float, float] | None = None
+    images_per_second: float | None = None
+    samples_ms: tuple[float, ...] | None = None
+    memory_kind: str | None = None
+    peak_bytes: int | None = None
+    activation_bytes: int | None = None
+    noise_bytes: int | None = None
+    activation_within_noise: bool | None = None
+    peak_reserved_bytes: int | None = None
 
     @property
     def ran(self) -> bool:
         return self.error is None and self.median_ms is not None
 
 
-def read_sizes(profile: Fields) -> tuple[SizeView, ...]:
-    batches = profile.block("batch_profiling") or Fields({}, "batch_profiling")
-    found = {}
-    for size in batches.keys():  # noqa: SIM118
-        if not re.fullmatch(r"[1-9][0-9]{0,9}", size):
-            raise ProfileShapeError(f"batch_profiling: {printable(size[:40])!r} is no batch size")
-        block = batches.block(size)
-        if block is not None:
-            found[int(size)] = _size(block, int(size))
-    single = profile.block("single_image")
-    if single is not None and 1 not in found:
-        found[1] = _size(single, 1)
-    return tuple(found[size] for size in sorted(found))
+def read_sizes(profile: Profile) -> tuple[SizeView, ...]:
+    blocks = {int(size): block for size, block in profile.batch_profiling.items()}
+    if profile.single_image is not None:
+        blocks.setdefault(1, profile.single_image)
+    return tuple(_size(blocks[size], size) for size in sorted(blocks))
 
 
-def _size(block: Fields, batch_size: int) -> SizeView:
-    nothing = Fields({}, block.path)
-    timing, memory = block.block("timing") or nothing, block.block("memory") or nothing
-    expected = block.block("expected") or nothing
+def _size(block: Batch, batch_size: int) -> SizeView:
+    shape = None if block.input_shape is None else tuple(block.input_shape)  # of the original script's
+    training = read_training(block.training)
+    if isinstance(block, FailedBatch):
+        return SizeView(batch_size, "measured", shape, training, error=block.error, detail=block.detail)
     return SizeView(
-        batch_size=batch_size,
-        source=block.text("source") or "measured",
-        input_shape=block.shape("input_shape"),
-        error=block.text("error"),
-        detail=block.text("detail"),
-        num_runs=timing.integer("num_runs"),
-        runs_by_process=timing.shape("runs_by_process"),
-        mean_ms=timing.amount("mean_ms"),
-        std_ms=timing.amount("std_ms"),
-        min_ms=timing.amount("min_ms"),
-        max_ms=timing.amount("max_ms"),
-        median_ms=timing.amount("median_ms"),
-        p90_ms=timing.amount("p90_ms"),
-        p95_ms=timing.amount("p95_ms"),
-        p99_ms=timing.amount("p99_ms"),
-        ci95_median_ms=timing.interval("ci95_median_ms"),
-        images_per_second=timing.amount("images_per_second"),
-        samples_ms=timing.amounts("samples_ms") or None,
-        notes=tuple(timing.texts("notes")),
-        memory_kind=memory.text("kind"),
-        before_bytes=memory.integer("before_bytes"),
-        peak_bytes=memory.integer("peak_bytes"),
-        activation_bytes=memory.number("activation_bytes"),
-        noise_bytes=memory.integer("noise_bytes"),
-        activation_within_noise=memory.flag("activation_within_noise"),
-        peak_reserved_bytes=memory.integer("peak_reserved_bytes"),
-        expected_latency_ms=expected.amount("latency_ms"),
-        expected_from_batch=expected.integer("from_batch"),
-        training=read_training(block.block("training")),
+        batch_size,
+        block.source,
+        shape,
+        training,
+        **_figures(block.timing, TIMING),
+        **_figures(block.memory, MEMORY),
+        memory_kind=None if block.memory is None else block.memory.kind,
     )
+
+
+def _figures(block: Block | None, names: Sequence[str]) -> dict[str, Any]:
+    """Of a profile of the original script some are missing, and a size without any memory."""
+    found = {} if block is None else {name: getattr(block, name) for name in names}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from swinmr_profiling.profiler.record.fields import Fields
+from swinmr_profiling.profiler.record.blocks import recommended as written
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
+from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
+from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
+
+AnySetting = MemorySetting | TrainingRecommendation | written.Lever
 
 
 @dataclass(frozen=True)
@@ -12,19 +18,18 @@ class TrainingSize:
     """`batch_profiling[N].training`: one batch size of the training step; bytes."""
 
     source: str
-    error: str | None
-    detail: str | None
-    precision: str | None
-    checkpointing: str | None
-    patch_size: tuple[int, ...] | None
-    input_shape: tuple[int, ...] | None
-    peak_bytes: int | None
-    peak_reserved_bytes: int | None
-    process_bytes: int | None
-    live_interval_bytes: tuple[float, float] | None
-    reserved_interval_bytes: tuple[float, float] | None
-    images_per_second: float | None
-    steps_run: int | None
+    error: str | None = None
+    detail: str | None = None
+    precision: str | None = None
+    checkpointing: str | None = None
+    input_shape: tuple[int, ...] | None = None
+    peak_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    process_bytes: int | None = None
+    live_interval_bytes: Sequence[int] | None = None
+    reserved_interval_bytes: Sequence[int] | None = None
+    images_per_second: float | None = None
+    steps_run: int | None = None
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Lever:
 
     setting: str
     largest_batch: int | None
-    source: str | None
+    source: str
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,8 @@ class Recommendation:
     """`recommendation.training[i]`: the batch size to train with on one GPU; None where none can be named."""
 
     name: str
-    total_bytes: int | None
-    usable_bytes: int | None
+    total_bytes: int
+    usable_bytes: int
     context_bytes: int
     workspace_bytes: int
     setting: str
@@ -50,9 +55,7 @@ class Recommendation:
     patch: str
     batch_size: int | None
     largest_batch: int | None
-    accumulate: int | None
     global_batch: int | None
-    devices: int | None
     needed_bytes: int | None
     source: str
     verified: bool
@@ -60,64 +63,59 @@ class Recommendation:
     levers: tuple[Lever, ...]
 
 
-def setting_text(block: Fields) -> str:
+def setting_text(block: AnySetting) -> str:
     """ "fp32, checkpointing none, patch 96 x 96"."""
-    return f"{block.text('precision')}, checkpointing {block.text('checkpointing')}, {patch_text(block)}"
+    return f"{block.precision}, checkpointing {block.checkpointing}, {patch_text(block)}"
 
 
-def patch_text(block: Fields) -> str:
+def patch_text(block: AnySetting) -> str:
     """ "patch 96 x 96" or "whole image"."""
-    patch = block.shape("patch_size")
+    patch = block.patch_size
     return "whole image" if patch is None else f"patch {' x '.join(map(str, patch))}"
 
 
-def read_training(block: Fields | None) -> TrainingSize | None:
+def read_training(block: TrainingRun | TrainingFailure | None) -> TrainingSize | None:
     if block is None:
         return None
+    if isinstance(block, TrainingFailure):
+        shape = None if block.input_shape is None else tuple(block.input_shape)
+        return TrainingSize(block.source, error=block.error, detail=block.detail, input_shape=shape)
     return TrainingSize(
-        source=block.text("source") or "measured",
-        error=block.text("error"),
-        detail=block.text("detail"),
-        precision=block.text("precision"),
-        checkpointing=block.text("checkpointing"),
-        patch_size=block.shape("patch_size"),
-        input_shape=block.shape("input_shape"),
-        peak_bytes=block.integer("peak_bytes"),
-        peak_reserved_bytes=block.integer("peak_reserved_bytes"),
-        process_bytes=block.integer("process_bytes"),
-        live_interval_bytes=block.interval("live_interval_bytes"),
-        reserved_interval_bytes=block.interval("reserved_interval_bytes"),
-        images_per_second=block.amount("images_per_second"),
-        steps_run=block.integer("steps_run"),
+        source=block.source,
+        precision=block.precision,
+        checkpointing=block.checkpointing,
+        input_shape=tuple(block.input_shape),
+        peak_bytes=block.peak_bytes,
+        peak_reserved_bytes=block.peak_reserved_bytes,
+        process_bytes=block.process_bytes,
+        live_interval_bytes=block.live_interval_bytes,
+        reserved_interval_bytes=block.reserved_interval_bytes,
+        images_per_second=block.images_per_second,
+        steps_run=block.steps_run,
     )
 
 
-def read_recommendations(recommendation: Fields) -> tuple[Recommendation, ...]:
-    return tuple(_recommendation(entry) for entry in recommendation.blocks("training"))
+def read_recommendations(recommendation: written.Recommendation | None) -> tuple[Recommendation, ...]:
+    return () if recommendation is None else tuple(map(_recommendation, recommendation.training))
 
 
-def _recommendation(entry: Fields) -> Recommendation:
-    budget = entry.block("budget") or Fields({}, f"{entry.path}.budget")
+def _recommendation(entry: TrainingRecommendation) -> Recommendation:
+    budget = entry.budget
     return Recommendation(
-        name=budget.text("name") or "a GPU of unknown name",
-        total_bytes=budget.integer("total_bytes"),
-        usable_bytes=budget.integer("usable_bytes"),
-        context_bytes=budget.integer("context_bytes") or 0,
-        workspace_bytes=budget.integer("workspace_bytes") or 0,
+        name=budget.name,
+        total_bytes=budget.total_bytes,
+        usable_bytes=budget.usable_bytes,
+        context_bytes=budget.context_bytes,
+        workspace_bytes=budget.workspace_bytes,
         setting=setting_text(entry),
-        precision=entry.text("precision"),
+        precision=entry.precision,
         patch=patch_text(entry),
-        batch_size=entry.integer("batch_size"),
-        largest_batch=entry.integer("largest_batch"),
-        accumulate=entry.integer("accumulate"),
-        global_batch=entry.integer("global_batch"),
-        devices=entry.integer("devices"),
-        needed_bytes=entry.integer("needed_bytes"),
-        source=entry.text("source") or "predicted",
-        verified=bool(entry.flag("verified")),
-        reason=entry.text("reason") or "no reason is recorded",
-        levers=tuple(
-            Lever(setting_text(lever), lever.integer("largest_batch"), lever.text("source"))
-            for lever in entry.blocks("levers")
-        ),
+        batch_size=entry.batch_size,
+        largest_batch=entry.largest_batch,
+        global_batch=entry.global_batch,
+        needed_bytes=entry.needed_bytes,
+        source=entry.source,
+        verified=entry.verified,
+        reason=entry.reason,
+        levers=tuple(Lever(setting_text(one), one.largest_batch, one.source) for one in entry.levers),
     )

@@ -1,12 +1,18 @@
-"""What every report of a profile shows: read once from its JSON, typed, with what is missing said in words."""
+"""What every report of a profile shows: read once from the record, with what is missing said in words."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import PurePath
+from typing import Any
 
-from swinmr_profiling.profiler.record.fields import Fields, ProfileShapeError, printable
+from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrderError
+from swinmr_profiling.profiler.record.blocks import architecture as written
+from swinmr_profiling.profiler.record.blocks.batch import PerceptualMetric
+from swinmr_profiling.profiler.record.blocks.run_description import Environment, RunConfig
+from swinmr_profiling.profiler.record.printable_text import printable
 from swinmr_profiling.profiler.record.reading import LoadedProfile, ProfileFileError
 from swinmr_profiling.profiler.reports.views.environment_view import environment_rows, hardware_of
 from swinmr_profiling.profiler.reports.views.memory_view import (
@@ -19,8 +25,7 @@ from swinmr_profiling.profiler.reports.views.module_view import ModuleNode, read
 from swinmr_profiling.profiler.reports.views.size_view import SizeView, read_sizes
 from swinmr_profiling.profiler.reports.views.training_view import Recommendation, read_recommendations
 
-OURS = "exact multiply-adds"
-
+OURS, FVCORE = "exact multiply-adds", "fvcore"
 
 # More rows are of no use beside the tree of modules; the JSON has all.
 TOP_OPERATORS = 10
@@ -59,7 +64,6 @@ class Architecture:
     source: str
     input_shape: tuple[int, ...] | None
     parameters: int | None
-    trainable_parameters: int | None
     parameter_bytes: int | None
     macs: int | None
     flops: int | None
@@ -123,156 +127,129 @@ class ProfileView:
 
 
 def view_of(loaded: LoadedProfile) -> ProfileView:
-    """The view of a profile. Raises ProfileFileError, naming the path, for a value of the wrong kind."""
+    """The view of a profile, its texts fit to be shown. Raises ProfileFileError for allocations that are damaged."""
     try:
-        return _view(Fields(loaded.content), loaded)
-    except ProfileShapeError as error:
-        raise ProfileFileError(f"{loaded.file}: {error}") from None
-    except RecursionError:
-        raise ProfileFileError(f"{loaded.file}: nested too deeply: no profile is") from None
+        return _shown(_view(loaded))
+    except AllocationOrderError as error:
+        raise ProfileFileError(f"{loaded.file}: is damaged ({error})") from None
 
 
-def _view(profile: Fields, loaded: LoadedProfile) -> ProfileView:
-    config = profile.block("config")
-    environment = profile.block("environment") or Fields({}, "environment")
-    architecture = _architecture(profile.block("architecture"))
+def _shown(value: Any) -> Any:
+    """The same with every text printable."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, tuple):
+        return tuple(map(_shown, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _shown(getattr(value, field.name)) for field in fields(value)})
+    return value
+
+
+def _view(loaded: LoadedProfile) -> ProfileView:
+    profile, config = loaded.profile, loaded.profile.config
+    environment = profile.environment if isinstance(profile.environment, Environment) else None
     sizes = read_sizes(profile)
-    recommendation = profile.block("recommendation") or Fields({}, "recommendation")
-    recommendations = read_recommendations(recommendation)
-    advice = _advice(recommendation.block("inference"))
-    gpu = environment.block("gpu")
-    config_file = config.text("config_file") or "not recorded"
+    recommendations = read_recommendations(profile.recommendation)
+    advice = None if profile.recommendation is None else profile.recommendation.inference
+    # Of the original script's config anything may be missing.
+    config_file = config.config_file or "not recorded"
     return ProfileView(
         file=loaded.file,
         version=loaded.version,
-        title=config.text("experiment_name") or PurePath(config_file).stem or config_file,
+        title=config.experiment_name or PurePath(config_file).stem or config_file,
         config_file=config_file,
-        model=config.text("model") or "not recorded",
-        device=config.text("device") or "not recorded",
-        hardware=hardware_of(environment, config.text("device")),
-        precision=config.text("precision"),
+        model=config.model or "not recorded",
+        device=config.device or "not recorded",
+        hardware=hardware_of(environment, config.device),
+        precision=config.precision,
         options=_options(config),
         image_size=_image_size(config),
-        time_utc=environment.text("time_utc"),
-        status=profile.text("status") or "not recorded",
-        status_reason=profile.text("status_reason"),
-        warnings=tuple(
-            text for warning in profile.blocks("warnings") if (text := warning.text("message")) is not None
-        ),
-        warning_codes=tuple(
-            dict.fromkeys(code for w in profile.blocks("warnings") if (code := w.text("code")) is not None)
-        ),
-        architecture=architecture,
+        time_utc=None if environment is None else environment.time_utc,
+        status=profile.status,
+        status_reason=profile.status_reason,
+        warnings=tuple(warning.message for warning in profile.warnings),
+        warning_codes=tuple(dict.fromkeys(warning.code for warning in profile.warnings)),
+        architecture=_architecture(profile.architecture, loaded.imported),
         sizes=sizes,
-        advice=advice,
-        inference_memory=inference_memory(sizes, gpu),
+        advice=None if advice is None else InferenceAdvice(advice.batch_size, advice.source, advice.reason),
+        inference_memory=inference_memory(sizes, None if environment is None else environment.gpu),
         training_memory=training_memory(
-            profile.block("memory_model"),
+            profile.memory_model,
             recommendations,
             {size.batch_size: size.training for size in sizes if size.training is not None},
         ),
         recommendations=recommendations,
-        perceptual=_perceptual(profile.block("perceptual_metric")),
+        perceptual=_perceptual(profile.perceptual_metric),
         environment=environment_rows(environment),
     )
 
 
-def _most(counts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(counts, key=lambda one: -one[1])[:TOP_OPERATORS])
-
-
-def _architecture(block: Fields | None) -> Architecture | None:
+def _architecture(block: written.Architecture | None, imported: bool) -> Architecture | None:
     if block is None:
         return None
-    convention = block.text("macs_convention")
+    operators = sorted(_counts(block.by_operator), key=lambda one: -one[1])[:TOP_OPERATORS]
     return Architecture(
-        source=block.text("source") or "counted",
-        input_shape=block.shape("input_shape"),
-        parameters=block.integer("total_parameters"),
-        trainable_parameters=block.integer("trainable_parameters"),
-        parameter_bytes=block.integer("parameter_bytes"),
-        macs=block.integer("macs"),
-        flops=block.integer("flops"),
-        macs_convention=OURS if convention is None else convention,
-        by_kind=_counts(block.block("by_kind")),
-        operators=_most(_counts(block.block("by_operator"))),
-        uncounted=_counts(block.block("uncounted_operators")),
-        count_error=block.text("count_error"),
-        tree=read_tree(block.block("by_module")),
-        counters=tuple(_counter(counter) for counter in block.blocks("counters")),
-        reconstruction=_reconstruction(block.block("reconstruction")),
+        source=block.source,
+        input_shape=None if block.input_shape is None else tuple(block.input_shape),
+        parameters=block.total_parameters,
+        parameter_bytes=block.parameter_bytes,
+        macs=block.macs,
+        flops=block.flops,
+        macs_convention=FVCORE if imported else OURS,
+        by_kind=_counts(block.by_kind),
+        operators=tuple(operators),
+        uncounted=_counts(block.uncounted_operators),
+        count_error=block.count_error,
+        tree=read_tree(block.by_module),
+        counters=tuple(map(_counter, block.counters)),
+        reconstruction=_reconstruction(block.reconstruction),
     )
 
 
-def _counts(block: Fields | None) -> tuple[tuple[str, int], ...]:
-    if block is None:
-        return ()
-    found = [(printable(name), block.integer(name)) for name in block.keys()]  # noqa: SIM118
-    return tuple((name, value) for name, value in found if value)
+def _counts(counts: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:
+    return tuple((name, value) for name, value in (counts or {}).items() if value)
 
 
-def _reconstruction(block: Fields | None) -> Reconstruction | None:
+def _reconstruction(block: written.Reconstruction | None) -> Reconstruction | None:
     if block is None:
         return None
-    return Reconstruction(
-        source=block.text("source") or "extrapolated",
-        calls=block.integer("denoiser_calls"),
-        macs=block.integer("macs"),
-        latency_ms=block.amount("latency_ms"),
-        sampler=f"{block.text('sampler')}, {block.integer('sampling_steps')} steps",
-    )
+    sampler = f"{block.sampler}, {block.sampling_steps} steps"
+    return Reconstruction(block.source, block.denoiser_calls, block.macs, block.latency_ms, sampler)
 
 
-def _counter(block: Fields) -> CounterView:
-    shapes = [Fields({"shape": shape}, f"{block.path}.input_shapes") for shape in block.items("input_shapes")]
+def _counter(block: written.Counter) -> CounterView:
     return CounterView(
-        name=block.text("counter") or "not named",
-        status=block.text("status") or "not recorded",
-        inexact=bool(block.flag("inexact")),
-        input_shape=shapes[0].shape("shape") if shapes else None,
-        figure=block.number("figure"),
-        ours=block.integer("ours"),
-        agrees=block.flag("agrees"),
-        convention=block.text("convention") or "",
-        reason=block.text("reason"),
+        name=block.counter,
+        status=block.status,
+        inexact=block.inexact,
+        input_shape=tuple(block.input_shapes[0]) if block.input_shapes else None,
+        figure=block.figure,
+        ours=block.ours,
+        agrees=block.agrees,
+        convention=block.convention,
+        reason=block.reason,
     )
 
 
-def _advice(block: Fields | None) -> InferenceAdvice | None:
-    if block is None or block.integer("batch_size") is None:
-        return None
-    return InferenceAdvice(
-        block.integer("batch_size"),
-        block.text("source") or "measured",
-        block.text("reason") or "no reason recorded",
-    )
-
-
-def _options(config: Fields) -> tuple[tuple[str, str], ...]:
+def _options(config: RunConfig) -> tuple[tuple[str, str], ...]:
     """What changes a latency besides device, precision and image."""
-    threads = config.integer("threads")
     return (
-        ("threads", "torch's choice" if threads is None else str(threads)),
-        ("channels_last", "yes" if config.flag("channels_last") else "no"),
-        ("compile", "yes" if config.flag("compile") else "no"),
+        ("threads", "torch's choice" if config.threads is None else str(config.threads)),
+        ("channels_last", "yes" if config.channels_last else "no"),
+        ("compile", "yes" if config.compile else "no"),
     )
 
 
-def _image_size(config: Fields) -> str:
-    if "image_size" not in config:
-        return "the network's own"
-    return printable(json.dumps(config.raw("image_size")))[:60]
+def _image_size(config: RunConfig) -> str:
+    return "the network's own" if config.image_size is None else json.dumps(config.image_size)[:60]
 
 
-def _perceptual(block: Fields | None) -> tuple[tuple[str, str], ...]:
+def _perceptual(block: PerceptualMetric | None) -> tuple[tuple[str, str], ...]:
     if block is None:
         return ()
-    timing = block.block("timing")
-    parameters, macs = block.integer("total_parameters"), block.integer("macs")
-    median = None if timing is None else timing.amount("median_ms")
     return (
-        ("metric", f"{block.text('metric')} ({block.text('source')})"),
-        ("parameters", "not known" if parameters is None else f"{parameters:,}"),
-        ("MACs of one comparison", "not known" if macs is None else f"{macs:,}"),
-        ("median time", "not known" if median is None else f"{median:,.2f} ms"),
+        ("metric", f"{block.metric} ({block.source})"),
+        ("parameters", f"{block.total_parameters:,}"),
+        ("MACs of one comparison", f"{block.macs:,}"),
+        ("median time", f"{block.timing.median_ms:,.2f} ms"),
     )

@@ -14,6 +14,8 @@ from swinmr_profiling.profiler.batch_size.choice_for_training import (
     with_choice,
 )
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
+from tests.made_profiles import ORIGINAL, recommended
+from tests.training_profiles import memory_model, profile
 
 GIB = 2**30
 CONFIG = config_from_dict(
@@ -26,25 +28,20 @@ CONFIG = config_from_dict(
 
 
 def entry(name, gibibytes, batch_size, accumulate=1, target_batch=None, devices=1):
-    return {
-        "budget": {"name": name, "total_bytes": gibibytes * GIB},
-        "batch_size": batch_size,
-        "accumulate": accumulate,
-        "target_batch": target_batch,
-        "devices": devices,
-        "source": "predicted",
-        "reason": "a reason",
-    }
+    nothing = {"failure": "nothing_fits", "accumulate": None, "global_batch": None}
+    found = {"accumulate": accumulate, "target_batch": target_batch, "devices": devices, "reason": "a reason"}
+    return recommended(name, gibibytes, batch_size, 1000, **(found if batch_size else found | nothing))
 
 
-PROFILE = {
-    "schema_version": 1,
-    "config": {},
-    "memory_model": {"memory_fingerprint": memory_fingerprint(CONFIG), "loss": "parts", "accumulate": 1},
-    "recommendation": {
-        "training": [entry("RTX 3060", 12, 10), entry("RTX 3090", 23, 21), entry("Other", 23, 20)]
-    },
-}
+def recommending(*entries):
+    """`recommendation` of a profile."""
+    return {"inference": None, "training": list(entries)}
+
+
+PROFILE = profile(
+    model=memory_model(memory_fingerprint=memory_fingerprint(CONFIG), loss="parts"),
+    recommendation=recommending(entry("RTX 3060", 12, 10), entry("RTX 3090", 23, 21), entry("Other", 23, 20)),
+)
 
 
 def without(key):
@@ -117,11 +114,21 @@ def test_a_profile_made_with_accumulation_covers_a_run_without_but_not_the_other
         ("[]", "is no profile"),
         ("{}", "is no profile"),
         ('{"schema_version": 3, "config": {}}', "update the program"),
-        ({"schema_version": 1, "config": {}}, "says nothing about the memory of training"),
-        ({**PROFILE, "recommendation": {"training": [{"budget": {}}]}}, "is damaged .*total_bytes"),
-        ({**PROFILE, "recommendation": {"training": [1]}}, "is damaged"),
-        ({**PROFILE, "recommendation": {"training": [without("target_batch")]}}, "without target_batch"),
-        ({**PROFILE, "recommendation": {"training": [entry("T4", 12, "8")]}}, "batch_size: a finite number"),
+        ({"schema_version": 1, "config": {}}, "is damaged .*config"),
+        (ORIGINAL, "says nothing about the memory of training"),
+        (
+            {**PROFILE, "recommendation": recommending({**entry("T4", 12, 8), "budget": {}})},
+            "is damaged .*recommendation.training.0.budget.name: Field required",
+        ),
+        ({**PROFILE, "recommendation": recommending(1)}, "is damaged"),
+        (
+            {**PROFILE, "recommendation": recommending(without("target_batch"))},
+            "recommendation.training.0.target_batch: Field required",
+        ),
+        (
+            {**PROFILE, "recommendation": recommending(entry("T4", 12, "8"))},
+            "training.0.batch_size: Input should be a valid integer",
+        ),
         ({**PROFILE, "recommendation": [1]}, "is damaged"),
         ({**PROFILE, "memory_model": None}, "says nothing"),
         ({**PROFILE, "recommendation": None}, "says nothing"),

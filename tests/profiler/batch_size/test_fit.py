@@ -10,14 +10,24 @@ from swinmr_profiling.profiler.batch_size.fit import (
     accumulation_bytes,
     batch_status,
     largest_batch,
-    lever_table,
+    lever,
+    levers,
     needed_bytes,
     source_of,
     training_reserved_bytes,
     validation_needed_bytes,
 )
 from swinmr_profiling.profiler.record.device_memory import reserved_by_others
-from tests.training_profiles import FP32, GIB, MIB, memory_model, replayed, setting, size_entry
+from tests import training_profiles as made
+from tests.training_profiles import FP32, GIB, MIB, memory_model, size_entry, typed_model, typed_setting
+
+
+def setting(sizes, **changes):
+    return typed_setting(made.setting(sizes, **changes))
+
+
+def replayed(fixed_mib, per_sample_mib, **changes):
+    return typed_setting({**made.replayed(fixed_mib, per_sample_mib), **changes})
 
 
 def usable(mib, **fields):
@@ -29,7 +39,7 @@ def test_usable_memory():
     # (24 GiB - 1 GiB) x 0.9 = 24696061952 x 0.9 = 22226455756.8, rounded down.
     budget = Budget("card", 24 * GIB, reserved_elsewhere_bytes=GIB)
     assert budget.usable_bytes == 22_226_455_756
-    assert budget.to_json() == {
+    assert budget.as_block().to_json() == {
         "name": "card",
         "total_bytes": 24 * GIB,
         "reserved_elsewhere_bytes": GIB,
@@ -79,11 +89,12 @@ def test_between_two_sizes(batch, mib):
 
 def test_a_third_of_a_byte_is_rounded_up():
     table = {
-        "1": {"live_bytes": 1000, "reserved_bytes": 1000},
-        "4": {"live_bytes": 2001, "reserved_bytes": 2001},
+        size: {**size_entry(1, 1), "live_bytes": live, "reserved_bytes": live}
+        for size, live in (("1", 1000), ("4", 2001))
     }
     # 1000 + 1001 / 3 = 1333.67
-    assert training_reserved_bytes({"sizes": table}, 2) == 1334
+    odd = typed_setting({**made.setting(FP32), "sizes": table})
+    assert training_reserved_bytes(odd, 2) == 1334
 
 
 def test_beyond_the_table_the_last_slope_goes_on():
@@ -120,7 +131,7 @@ def test_what_lies_outside_the_prediction_is_added_once():
 
 
 def test_without_validation_training_alone_counts():
-    alone = {**setting(FP32), "validation": None}
+    alone = typed_setting({**made.setting(FP32), "validation": None})
     assert validation_needed_bytes(alone, usable(1)) == 0
     assert needed_bytes(alone, 1, usable(1)) == 1120 * MIB
 
@@ -153,8 +164,8 @@ def test_one_byte_too_few():
 def test_batch_1_counts_as_it_was_traced():
     # Synthesised, batch 1 would be alive with 1100 and reserve 1120; from batch 2 on the replay counts.
     for row, mib, largest in ((900, 1000, 1), (900, 899, None), (1500, 1200, None), (1500, 2120, 2)):
-        own = replayed(100, 1000)
-        own["sizes"]["1"] = size_entry(row, row)
+        sizes = made.replayed(100, 1000)["sizes"]
+        own = replayed(100, 1000, sizes={**sizes, "1": size_entry(row, row)})
         assert largest_batch(own, usable(mib)) == largest
         assert training_reserved_bytes(own, 1) == row * MIB
     assert training_reserved_bytes(replayed(100, 1000), 2) == 2120 * MIB
@@ -185,34 +196,33 @@ def test_unsupported_is_a_class_of_its_own():
 
 def test_levers_of_two_cards():
     # 1120 MiB: fp32 1 (1120); bf16 2 (120 + 2 x 500); checkpointed 10 (120 + 10 x 100).
-    small, none = lever_table(memory_model(), [usable(1120), usable(310)])
-    assert [
-        (row["precision"], row["checkpointing"], row["largest_batch"], row["source"]) for row in small
-    ] == [
+    model = typed_model(memory_model())
+    small, none = levers(model, usable(1120)), levers(model, usable(310))
+    assert [(row.precision, row.checkpointing, row.largest_batch, row.source) for row in small] == [
         ("fp32", "none", 1, "predicted"),
         ("bf16", "none", 2, "predicted"),
         ("fp32", "full", 10, "predicted"),
     ]
-    assert small[0]["needed_bytes"] == 1120 * MIB
+    assert small[0].needed_bytes == 1120 * MIB
     # Validation takes 300, so that of 310 MiB batch 1 of the checkpointed setting can use all.
-    assert [row["largest_batch"] for row in none] == [None, None, 1]
-    assert none[0]["needed_bytes"] == 1120 * MIB  # of batch 1: what is missing can be seen
-    assert none[2]["needed_bytes"] == 300 * MIB
+    assert [row.largest_batch for row in none] == [None, None, 1]
+    assert none[0].needed_bytes == 1120 * MIB  # of batch 1: what is missing can be seen
+    assert none[2].needed_bytes == 300 * MIB
 
 
 def test_a_lever_that_cannot_be_replayed_is_marked():
-    ((row,),) = lever_table({"settings": [setting(FP32)]}, [usable(9000)])
-    assert (row["largest_batch"], row["source"]) == (8, "extrapolated")
+    row = lever(setting(FP32), usable(9000))
+    assert (row.largest_batch, row.source) == (8, "extrapolated")
 
 
 def test_accumulated_gradients_are_at_most_the_parameters():
-    model = memory_model()
-    own = model["settings"][0]
+    model = typed_model(memory_model())
+    own = model.config_setting
     assert accumulation_bytes(model, own, 1) == 0
     assert accumulation_bytes(model, own, 2) == 50 * MIB
-    assert accumulation_bytes({**model, "accumulate": 4}, own, 8) == 0
+    assert accumulation_bytes(typed_model(memory_model(accumulate=4)), own, 8) == 0
     # Allocations that are not affine have no terms: what is trained stands in, which DDP's buckets hold as well.
-    assert accumulation_bytes(model, {**own, "terms": None}, 2) == 60 * MIB
+    assert accumulation_bytes(model, own.model_copy(update={"terms": None}), 2) == 60 * MIB
 
 
 def test_memory_of_others():

@@ -13,6 +13,7 @@ from swinmr_profiling.profiler.prediction.replay import live_peak, replay
 from swinmr_profiling.profiler.prediction.traced_step import trace_training
 from tests.conftest import TINY_SWINIR
 from tests.profiler.batch_size.test_rule import by_its_words
+from tests.training_profiles import setting, typed_setting
 
 NETWORKS = {
     "swinir": TINY_SWINIR,
@@ -46,13 +47,14 @@ def family_of(model, **data):
 def setting_of(family):
     """What a profile keeps of it: the sizes traced by themselves, and the allocations."""
     rows = {1: size_entry(family.at(1), replay(family.at(1)), None)}
-    return {
+    kept = {
         "sizes": {str(batch): row for batch, row in rows.items()},
         "affine_from_batch": 2,
         "allocations": packed(family.affine.order()),
         "validation": None,
         "ddp_bucket_bytes": 0,
     }
+    return typed_setting({**setting({1: (1, 1)}), **kept})
 
 
 def whole_range(family, most_bytes):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from swinmr_profiling.profiler.batch_size.search import LARGEST_BATCH, search_batch
+from swinmr_profiling.profiler.record.blocks.recommended import BudgetChange, Reduction
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
@@ -152,7 +153,7 @@ def test_another_process_takes_memory_meanwhile():
     result = device.search(on_event=said.append)
     # The trial chosen for 20 GiB runs out of memory, and the search goes on below it.
     assert verdicts(result)[60] == "OOM"
-    assert result.budget_changes == [{"before_trial": 4, "from_bytes": 20 * GIB, "to_bytes": 10 * GIB}]
+    assert result.budget_changes == [BudgetChange(before_trial=4, from_bytes=20 * GIB, to_bytes=10 * GIB)]
     assert 0.95 * 30 <= result.batch_size <= 30
     assert result.batch_size in device.asked
     assert any("10,240 MiB less memory" in line for line in said)
@@ -162,7 +163,7 @@ def test_memory_given_back_meanwhile_is_used():
     device = Device(free=5 * GIB, free_before_trial={4: 20 * GIB})
     result = device.search()
     assert 57 <= result.batch_size <= 60
-    assert result.budget_changes[0]["to_bytes"] == 20 * GIB
+    assert result.budget_changes[0].to_bytes == 20 * GIB
 
 
 def test_no_free_memory_at_all():
@@ -222,12 +223,8 @@ def test_requested_sizes(size):
         result = device.search(requested=size)
         assert result.batch_size == 60
         assert max(device.asked) == 60
-        assert {
-            "from": size,
-            "to": 60,
-            "reason": "it is not expected to fit",
-            "detail": None,
-        } in result.reductions
+        why = "it is not expected to fit"
+        assert Reduction(from_batch=size, to_batch=60, reason=why, detail=None) in result.reductions
 
 
 def test_falling_memory_by_hand():
@@ -269,9 +266,9 @@ def test_report_08_beyond_65535_is_unsupported_not_out_of_memory():
     result = device.search()
     assert result.batch_size == 65_535
     assert "OOM" not in verdicts(result).values()
-    assert result.unsupported["largest_that_works"] == 65_535
-    assert result.unsupported["batch_size"] > 65_535
-    assert "invalid configuration argument" in result.unsupported["detail"]
+    assert result.unsupported.largest_that_works == 65_535
+    assert result.unsupported.batch_size > 65_535
+    assert "invalid configuration argument" in result.unsupported.detail
     assert result.reason.endswith("is more than the kernels take")
 
 
@@ -280,7 +277,7 @@ def test_report_08_a_limit_of_kernels_below_65535_is_found_too():
     result = device.search()
     assert result.batch_size in device.asked
     assert result.batch_size < 20_000
-    assert result.unsupported["largest_that_works"] == result.batch_size
+    assert result.unsupported.largest_that_works == result.batch_size
 
 
 def test_report_09_every_reduction_is_told_and_none_goes_below_1():
@@ -290,10 +287,10 @@ def test_report_09_every_reduction_is_told_and_none_goes_below_1():
     result = device.search(requested=64, on_event=said.append)
     assert (result.requested, result.batch_size) == (64, result.largest_that_ran)
     assert result.batch_size < 50
-    steps = [(reduction["from"], reduction["to"]) for reduction in result.reductions]
+    steps = [(reduction.from_batch, reduction.to_batch) for reduction in result.reductions]
     assert all(0 < to < start for start, to in steps)
     assert [line for line in said if "reduced to" in line] == [
-        f"batch {reduction['from']} reduced to {reduction['to']}: {reduction['reason']}"
+        f"batch {reduction.from_batch} reduced to {reduction.to_batch}: {reduction.reason}"
         for reduction in result.reductions
     ]
     assert 64 in {start for start, _ in steps}

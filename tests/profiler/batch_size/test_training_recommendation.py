@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import jsonschema
 import pytest
+from pydantic import ValidationError
 
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.target import share_per_device, split_share
@@ -17,7 +18,6 @@ from tests.conftest import REPOSITORY
 from tests.training_profiles import (
     FP32,
     MIB,
-    batches,
     failed,
     measured,
     memory_model,
@@ -25,6 +25,8 @@ from tests.training_profiles import (
     replayed,
     setting,
     size_entry,
+    typed_model,
+    typed_training,
 )
 
 
@@ -36,11 +38,17 @@ def here(mib):
     return usable(mib, is_this_machine=True)
 
 
+def recommended(model, budgets, blocks=None, **options):
+    """The blocks of `recommendation.training`, as they stand in a file."""
+    measured = None if blocks is None else typed_training(blocks)
+    found = recommend_training(typed_model(model), budgets, measured=measured, **options)
+    return [entry.to_json() for entry in found]
+
+
 def one(budget, blocks=None, model=None, **options):
     """The one recommendation for one budget, held against the schema."""
     model = memory_model() if model is None else model
-    measured_blocks = None if blocks is None else batches(blocks)
-    found = recommend_training(model or None, [budget], measured=measured_blocks, **options)
+    found = recommended(model or None, [budget], blocks, **options)
     whole = profile(model=model or None, blocks=blocks, recommendation={"inference": None, "training": found})
     schema = json.loads((REPOSITORY / "profiler/record/profile.schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(json.loads(json.dumps(whole, allow_nan=False)))
@@ -71,10 +79,10 @@ def test_what_was_not_replayed_is_no_plain_prediction():
     """A profile of an earlier version, and a network whose allocations are not affine."""
     old, odd = memory_model(), memory_model()
     table = setting(FP32, is_config=True)
-    old["settings"][0] = {key: value for key, value in table.items() if key != "allocations"}
+    old["settings"][0] = table
     odd["settings"][0] = {**table, "not_aligned_because": "batch 2 and batch 3 do not run the same operators"}
     # At 6: live 6100, and the larger of 60 and 200 at 4 and 8.
-    entry = recommend_training(old, [usable(6300)])[0]
+    entry = one(usable(6300), model=old)
     assert (entry["batch_size"], entry["source"], entry["verified"]) == (6, "extrapolated", False)
     assert entry["reason"] == (
         "6 fits 6.15 GiB (0 % headroom) as interpolated from batches 1 to 8, which can be off by a few (the profile "
@@ -123,7 +131,7 @@ def test_a_target_that_nothing_divides_goes_one_by_one():
 @pytest.mark.parametrize(("target", "devices"), [(64, 3), (1, 2), (0, 1), (-4, 1)])
 def test_impossible_targets(target, devices):
     with pytest.raises(TargetBatchError):
-        recommend_training(memory_model(), [usable(6300)], target_batch=target, devices=devices)
+        recommended(memory_model(), [usable(6300)], target_batch=target, devices=devices)
 
 
 def test_impossible_targets_name_the_possible():
@@ -183,13 +191,13 @@ def test_bf16_is_named_with_its_price_where_the_card_has_none():
 def test_where_no_lever_helps_the_memory_that_would_is_named():
     # The cheapest takes 300 MiB (its validation). At 10 % headroom and 100 MiB elsewhere: 300 / 0.9 + 100 = 433.3 MiB.
     tight = Budget("card", 200 * MIB, reserved_elsewhere_bytes=100 * MIB)
-    entry = one(tight)
-    assert "none of the 3 settings fits: it takes a GPU with 0.42 GiB" in entry["reason"]
+    (entry,) = recommend_training(typed_model(memory_model()), [tight])
+    assert "none of the 3 settings fits: it takes a GPU with 0.42 GiB" in entry.reason
     assert needs_exit_3([entry])
 
 
 def test_exit_3_only_where_no_budget_fits():
-    small, large = recommend_training(memory_model(), [usable(700), usable(6300)])
+    small, large = recommend_training(typed_model(memory_model()), [usable(700), usable(6300)])
     assert needs_exit_3([small, small])
     assert not needs_exit_3([small, large])
     assert not needs_exit_3([])
@@ -279,7 +287,6 @@ def test_a_divisor_that_has_not_run_is_named_not_recommended():
     entry = one(here(5000), {3: measured(3400), 4: measured(4500)}, target_batch=10)
     assert (entry["batch_size"], entry["failure"]) == (None, "not_run")
     assert "2 would: measure it with --batch-sizes 2" in entry["reason"]
-    assert not needs_exit_3([entry])
 
 
 def test_only_larger_sizes_were_tried():
@@ -295,13 +302,25 @@ def test_a_bug_at_batch_one_is_no_want_of_memory():
     entry = one(here(5000), {1: failed("exception", "RuntimeError: shape mismatch")})
     assert entry["failure"] == "failed_measurement"
     assert "batch 1 failed, not for memory (exception: RuntimeError: shape mismatch)" in entry["reason"]
-    assert not needs_exit_3([entry])
 
 
-def test_a_step_that_did_not_run_is_a_failure():
-    series = {2: measured(2300), 4: measured(4500, steps_run=0)}
-    found = recommend_training(memory_model(), [here(5000)], measured=batches(series))
-    assert found[0]["batch_size"] == 2
+def test_exit_3_is_for_memory_alone():
+    (not_run,) = recommend_training(
+        typed_model(memory_model()), [here(5000)], measured=typed_training({8: failed()})
+    )
+    assert not_run.failure == "not_run"
+    assert not needs_exit_3([not_run])
+
+
+def test_a_series_of_another_setting_alone_is_no_measurement():
+    """Measured in bf16, and the config is fp32 now: the prediction answers."""
+    entry = one(here(6300), {2: measured(2300, precision="bf16")})
+    assert (entry["batch_size"], entry["source"]) == (6, "predicted")
+
+
+def test_a_step_that_did_not_run_is_no_measurement():
+    with pytest.raises(ValidationError, match="num_runs and steps_run are 0 exactly where nothing ran"):
+        typed_training({4: measured(4500, steps_run=0)})
 
 
 def test_unsupported_is_not_taken_for_memory():
@@ -330,11 +349,11 @@ def test_nothing_known_is_an_error():
     with pytest.raises(ValueError, match="neither"):
         recommend_training(None, [usable(1)])
     with pytest.raises(ValueError, match="devices 0"):
-        recommend_training(memory_model(), [usable(1)], devices=0)
+        recommended(memory_model(), [usable(1)], devices=0)
 
 
 def test_it_changes_nothing_it_is_given():
-    model, blocks = memory_model(), batches({1: measured(1200)})
-    before = json.dumps([model, blocks])
+    model, blocks = typed_model(memory_model()), typed_training({1: measured(1200)})
+    before = model.to_json(), blocks[1].to_json()
     recommend_training(model, [here(5000), usable(700)], target_batch=64, measured=blocks)
-    assert json.dumps([model, blocks]) == before
+    assert (model.to_json(), blocks[1].to_json()) == before

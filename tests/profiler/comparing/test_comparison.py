@@ -27,6 +27,7 @@ from tests.made_profiles import (
     recommended,
     with_training,
 )
+from tests.training_profiles import measured
 
 
 def view(content, name="p.json"):
@@ -146,9 +147,10 @@ def test_training_memory_and_recommendations():
     first, other = with_training(), with_training()
     block = other["batch_profiling"]["1"]["training"]
     block["peak_bytes"] = first["batch_profiling"]["1"]["training"]["peak_bytes"] // 2
+    nothing = {"accumulate": None, "global_batch": None}
     other["recommendation"]["training"] = [
         recommended("RTX 2060 6GB", 6, 8, 4000),
-        recommended("RTX 3060 12GB", 12, None, 40_000),
+        recommended("RTX 3060 12GB", 12, None, 40_000, failure="nothing_fits", **nothing),
     ]
     found = compared(first, other)
     assert ratios(found, "training_memory", 1) == [None, 0.5]
@@ -156,7 +158,7 @@ def test_training_memory_and_recommendations():
     assert [[cell.value for cell in row.cells] for row in rows] == [[4, 8], [9, None]]
     assert rows[0].cells[1].ratio == 2.0
     # Measured against predicted is no comparison, nor is another patch.
-    block.update(source="measured", steps_run=5, input_shape=[1, 1, 64, 64])
+    other["batch_profiling"]["1"]["training"] = measured(1200, input_shape=[1, 1, 64, 64])
     [cell] = compared(first, other).row("training_memory", 1).cells[1:]
     assert cell.ratio is None
     assert cell.against == (
@@ -229,7 +231,7 @@ def test_fifty_profiles_in_every_format():
 
 def test_hostile_names_in_a_comparison():
     name = "<script>alert(1)</script>"
-    found = compare([view(profile(config_file=name), name), view(profile(experiment=0) | {}, name)])
+    found = compare([view(profile(config_file=name), name), view(profile(), name)])
     text = html_text(found)
     assert name not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text

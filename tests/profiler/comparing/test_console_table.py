@@ -11,6 +11,7 @@ from tests.made_profiles import SAMPLES_1, architecture, predicted_training, ran
 from tests.made_profiles import profile as made_profile
 from tests.profiler.comparing.test_comparison import compared
 from tests.scripts.test_compare_profiles import slower
+from tests.training_profiles import measured
 
 WIDTHS = (40, 60, 80, 120)
 MIB = 2**20
@@ -32,8 +33,9 @@ def any_profile(rng, largest):
     content = with_training(content)
     for block in content["batch_profiling"].values():
         block["memory"]["peak_bytes"] = figure() * MIB
-        block["training"] = predicted_training(1, 100) | {"peak_bytes": figure() * MIB}
-        block["training"]["source"] = rng.choice(["predicted", "measured", "extrapolated"])
+        source = rng.choice(["predicted", "measured", "extrapolated"])
+        made = measured(100) if source == "measured" else predicted_training(1, 100)
+        block["training"] = made | {"peak_bytes": figure() * MIB, "source": source}
     name = "card " * rng.randint(1, 12)
     content["recommendation"]["training"] = [recommended(name.strip(), 24, figure(), 100)]
     return content

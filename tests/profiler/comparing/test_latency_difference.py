@@ -5,13 +5,15 @@ import random
 import pytest
 
 from swinmr_profiling.profiler.comparing.latency_difference import Verdict, compare_latency
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.reports.views.view import view_of
 from tests.made_profiles import profile, ran
 
 
 def size(samples, runs_by_process=None):
-    return view_of(LoadedProfile("p.json", profile({1: ran(1, samples, runs_by_process)}), 1)).size(1)
+    made = Profile.model_validate(profile({1: ran(1, samples, runs_by_process)}))
+    return view_of(LoadedProfile("p.json", made, 1)).size(1)
 
 
 def around(centre, count=10):

@@ -6,26 +6,30 @@ from torch import nn
 from swinmr_profiling.profiler.counting.parameters import MIB, describe_parameters
 
 
+def describe(module):
+    return describe_parameters(module, [1])
+
+
 def test_layers_by_hand():
     module = nn.Sequential()
     module.add_module("conv", nn.Conv2d(3, 8, 3))  # 8 (3 3 3 + 1) = 224
     module.add_module("norm", nn.BatchNorm2d(8))  # 16, and 8 + 8 + 1 in buffers
     module.add_module("head", nn.Linear(8, 5))  # 8 5 + 5 = 45
-    got = describe_parameters(module)
-    assert got["parameters_by_module"] == {"conv": 224, "norm": 16, "head": 45}
-    assert got["total_parameters"] == got["trainable_parameters"] == 285
-    assert got["parameter_bytes"] == 4 * 285
-    assert got["model_size_mb"] == 4 * 285 / 2**20 == 4 * 285 / MIB
-    assert got["buffer_elements"] == 17
+    got = describe(module)
+    assert got.parameters_by_module == {"conv": 224, "norm": 16, "head": 45}
+    assert got.total_parameters == got.trainable_parameters == 285
+    assert got.parameter_bytes == 4 * 285
+    assert got.model_size_mb == 4 * 285 / 2**20 == 4 * 285 / MIB
+    assert got.buffer_elements == 17
     # Sixteen floats and one int64.
-    assert got["buffer_bytes"] == 16 * 4 + 8
+    assert got.buffer_bytes == 16 * 4 + 8
 
 
 def test_frozen_parameters_are_not_trainable():
     module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     module[0].requires_grad_(False)
-    got = describe_parameters(module)
-    assert (got["total_parameters"], got["trainable_parameters"]) == (20 + 10, 10)
+    got = describe(module)
+    assert (got.total_parameters, got.trainable_parameters) == (20 + 10, 10)
 
 
 class Tied(nn.Module):
@@ -39,19 +43,19 @@ class Tied(nn.Module):
 
 
 def test_tied_weights_count_once_for_the_first():
-    got = describe_parameters(Tied())
-    assert got["parameters_by_module"] == {"embed": 40, "head": 10}
-    assert got["total_parameters"] == 50
-    assert got["parameter_bytes"] == 200
+    got = describe(Tied())
+    assert got.parameters_by_module == {"embed": 40, "head": 10}
+    assert got.total_parameters == 50
+    assert got.parameter_bytes == 200
 
 
 def test_a_module_registered_twice_counts_once():
     module = nn.Module()
     module.first = nn.Linear(4, 4)
     module.again = module.first
-    got = describe_parameters(module)
-    assert got["total_parameters"] == 20
-    assert sum(got["parameters_by_module"].values()) == 20
+    got = describe(module)
+    assert got.total_parameters == 20
+    assert sum(got.parameters_by_module.values()) == 20
 
 
 def test_weights_tied_across_deeper_levels_count_once():
@@ -59,7 +63,7 @@ def test_weights_tied_across_deeper_levels_count_once():
     module.left = nn.Sequential(nn.Linear(3, 3, bias=False))
     module.right = nn.Sequential(nn.Sequential(nn.Linear(3, 3)))
     module.right[0][0].weight = module.left[0].weight
-    assert describe_parameters(module)["parameters_by_module"] == {"left": 9, "right": 3}
+    assert describe(module).parameters_by_module == {"left": 9, "right": 3}
 
 
 class Root(nn.Module):
@@ -75,30 +79,30 @@ class Root(nn.Module):
 
 
 def test_a_raw_parameter_on_the_root_has_a_name_of_its_own():
-    got = describe_parameters(Root())
-    assert got["parameters_by_module"] == {"child": 6, "(itself)": 14}
-    assert got["total_parameters"] == 20
+    got = describe(Root())
+    assert got.parameters_by_module == {"child": 6, "(itself)": 14}
+    assert got.total_parameters == 20
     # Whether a buffer is saved makes no difference to the memory it takes.
-    assert got["buffer_elements"] == 8
-    assert got["buffer_bytes"] == 5 + 24
+    assert got.buffer_elements == 8
+    assert got.buffer_bytes == 5 + 24
 
 
 def test_the_parts_sum_to_the_whole():
     for module in (Tied(), Root(), nn.TransformerEncoderLayer(16, 2, 32), nn.Sequential()):
-        got = describe_parameters(module)
-        assert sum(got["parameters_by_module"].values()) == got["total_parameters"]
-        assert got["total_parameters"] == sum(p.numel() for p in set(module.parameters()))
+        got = describe(module)
+        assert sum(got.parameters_by_module.values()) == got.total_parameters
+        assert got.total_parameters == sum(p.numel() for p in set(module.parameters()))
 
 
 def test_half_precision_takes_half_the_bytes():
-    got = describe_parameters(nn.Linear(4, 4).half())
-    assert (got["total_parameters"], got["parameter_bytes"]) == (20, 40)
+    got = describe(nn.Linear(4, 4).half())
+    assert (got.total_parameters, got.parameter_bytes) == (20, 40)
 
 
 def test_a_layer_alone_has_only_itself():
-    assert describe_parameters(nn.Linear(4, 2))["parameters_by_module"] == {"(itself)": 10}
+    assert describe(nn.Linear(4, 2)).parameters_by_module == {"(itself)": 10}
 
 
 def test_nothing_is_nothing():
-    got = describe_parameters(nn.Identity())
-    assert (got["total_parameters"], got["buffer_bytes"], got["parameters_by_module"]) == (0, 0, {})
+    got = describe(nn.Identity())
+    assert (got.total_parameters, got.buffer_bytes, got.parameters_by_module) == (0, 0, {})

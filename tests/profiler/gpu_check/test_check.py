@@ -12,14 +12,19 @@ from swinmr_profiling.profiler.gpu_check.machine import SIDE, workspace_row
 from swinmr_profiling.profiler.gpu_check.measured import ratios, summary, table, training_figures
 from swinmr_profiling.profiler.gpu_check.predictions import bytes_at, needed_bytes
 from swinmr_profiling.profiler.gpu_check.subprocesses import PartFailedError
+from swinmr_profiling.profiler.isolation.worker import Opened
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.measure.measurement import DeviceMemory
+from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
+from tests import made_profiles
 from tests.profiler.run.test_training_steps import GIB, measured
 
 MIB = 2**20
-GPU = {"name": "Some GPU", "compute_capability": "9.0", "uuid": "abc"}
+GPU = {"name": "Some GPU", "compute_capability": "9.0", "uuid": "abc", "total_bytes": 24 * GIB}
 OOM = Failure(FailureKind.OOM, "OutOfMemoryError", True)
 CONFIG = {
+    "model": {"net_type": "swinir"},
     "system": {"mixed_precision": False, "seed": 1, "threads": None},
     "training": {"gradient_checkpointing": "none"},
 }
@@ -147,11 +152,11 @@ def checked(monkeypatch):
             def __init__(self, environment=None):
                 pass
 
-            def ask(self, do, timeout_s=None, **arguments):
+            def ask(self, do, answer, timeout_s=None, **arguments):
                 if do == "open":
-                    environment = {"gpu": GPU, "packages": {"torch": "2.11.0"}}
-                    return {"device": "cuda:0", "environment": environment}
-                return {"free_bytes": 20 * GIB, "cached_bytes": 0, "total_bytes": 24 * GIB}
+                    content = made_profiles.environment(GPU) | {"packages": {"torch": "2.11.0"}}
+                    return Opened("cuda:0", Environment.model_validate(content))
+                return DeviceMemory(20 * GIB, 0, 24 * GIB)
 
             def __enter__(self):
                 return self

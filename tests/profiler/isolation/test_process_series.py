@@ -3,8 +3,9 @@
 import pytest
 
 from swinmr_profiling.profiler.isolation.process_series import combine, measure_in_processes, shared_notes
-from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError
-from swinmr_profiling.profiler.measure.latency import LatencyPolicy
+from swinmr_profiling.profiler.isolation.worker_process import Progress, RequestRefusedError, WorkerError
+from swinmr_profiling.profiler.measure.latency import LatencyPolicy, LatencySamples
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
 from swinmr_profiling.profiler.run.interruption import Interrupted
 
@@ -13,28 +14,22 @@ KILLED = WorkerError(Failure(FailureKind.KILLED, "the measuring process ended by
 OOM = WorkerError(Failure(FailureKind.OOM, "DefaultCPUAllocator: can't allocate memory", True))
 
 
-def part(samples_ms, further=0, stop_reason="precise", notes=(), before=100, peak=200, **changes):
-    return {
-        "batch_size": 2,
-        "input_shape": [2, 1, 8, 8],
-        "latency": {
-            "samples_ms": list(samples_ms),
-            "warmup_ms": [samples_ms[0] * 2],
-            "stop_reason": stop_reason,
-            "notes": list(notes),
-            "further_processes": further,
-        },
-        "before_bytes": before,
-        "after_bytes": before + 1,
-        "peak_bytes": peak,
-        "cold_peak_bytes": peak,
-        "warm_peak_bytes": peak - 1,
-        "reserved_peak_bytes": None,
-        "memory_kind": "resident",
-        "first_nonfinite_module": None,
-        "attention": "blocked",
-        **changes,
-    }
+def part(samples_ms, further=0, stop_reason="precise", notes=(), before=100, peak=200, culprit=None):
+    return BatchMeasurement(
+        batch_size=2,
+        input_shape=[2, 1, 8, 8],
+        latency=LatencySamples(list(samples_ms), [samples_ms[0] * 2], stop_reason, list(notes), further),
+        before_bytes=before,
+        after_bytes=before + 1,
+        peak_bytes=peak,
+        cold_peak_bytes=peak,
+        warm_peak_bytes=peak - 1,
+        reserved_peak_bytes=None,
+        memory_kind="resident",
+        memory_is_exact=False,
+        first_nonfinite_module=culprit,
+        attention="blocked",
+    )
 
 
 class Session:
@@ -44,9 +39,9 @@ class Session:
         self.answers = list(answers)
         self.asked = []
 
-    def measure(self, batch_size, policy, expected_ms, on_event):
+    def measure(self, batch_size, policy, expected_ms, on_progress):
         self.asked.append((batch_size, policy, expected_ms))
-        on_event({"event": "run", "runs": 1})
+        on_progress(Progress(1))
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
@@ -68,14 +63,14 @@ def test_a_short_size_is_measured_in_three_each_new_and_with_its_share():
     got = measure_in_processes(session, 2, POLICY, 5.0)
     share = POLICY.share()
     assert session.asked == [(2, POLICY, 5.0), "renew", (2, share, None), "renew", (2, share, None)]
-    assert got["latency"] == {
-        "samples_ms": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
-        "runs_by_process": [2, 1, 3],
-        "warmup_ms": [2.0, 6.0, 8.0],
-        "stop_reason": "precise",
-        "notes": [],
-    }
-    assert (got["batch_size"], got["input_shape"], got["attention"]) == (2, [2, 1, 8, 8], "blocked")
+    assert got.latency == LatencySamples(
+        samples_ms=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        runs_by_process=[2, 1, 3],
+        warmup_ms=[2.0, 6.0, 8.0],
+        stop_reason="precise",
+    )
+    assert got.latency.series == [[1.0, 2.0], [3.0], [4.0, 5.0, 6.0]]
+    assert (got.batch_size, got.input_shape, got.attention) == (2, [2, 1, 8, 8], "blocked")
 
 
 @pytest.mark.parametrize(
@@ -89,8 +84,8 @@ def test_a_short_size_is_measured_in_three_each_new_and_with_its_share():
 def test_a_failure_of_a_later_process_keeps_the_earlier_ones(failure, words, finished):
     session = Session(*[part([1.0], further=2), part([2.0])][:finished], failure)
     got = measure_in_processes(session, 2, POLICY, None)
-    assert got["latency"]["samples_ms"] == [1.0, 2.0][:finished]
-    assert got["latency"]["notes"] == [f"{finished} of 3 processes: the next one failed ({words})"]
+    assert got.latency.samples_ms == [1.0, 2.0][:finished]
+    assert got.latency.notes == [f"{finished} of 3 processes: the next one failed ({words})"]
     # No third attempt, and nothing is left of the failed one for the next size.
     assert session.asked[-1] == "renew"
     assert session.answers == []
@@ -99,7 +94,7 @@ def test_a_failure_of_a_later_process_keeps_the_earlier_ones(failure, words, fin
 def test_a_process_that_is_refused_ends_no_run():
     session = Session(part([1.0], further=2), RequestRefusedError("no module own_network"))
     got = measure_in_processes(session, 2, POLICY, None)
-    assert got["latency"]["notes"] == ["1 of 3 processes: the next one was refused: no module own_network"]
+    assert got.latency.notes == ["1 of 3 processes: the next one was refused: no module own_network"]
 
 
 def test_a_failure_of_the_first_process_is_that_of_the_size():
@@ -111,21 +106,21 @@ def test_an_interruption_leaves_what_the_finished_processes_gave():
     session, parts = Session(part([1.0], further=2), part([2.0]), Interrupted("interrupted by SIGINT")), []
     with pytest.raises(Interrupted):
         measure_in_processes(session, 2, POLICY, None, on_part=parts.append)
-    assert [one["latency"]["samples_ms"] for one in parts] == [[1.0], [1.0, 2.0]]
-    assert parts[-1]["latency"]["notes"] == ["2 of 3 processes: the run ended before the others"]
+    assert [one.latency.samples_ms for one in parts] == [[1.0], [1.0, 2.0]]
+    assert parts[-1].latency.notes == ["2 of 3 processes: the run ended before the others"]
 
 
 def test_memory_is_that_of_the_process_with_the_highest_peak():
     parts = [part([1.0], before=150, peak=200), part([1.0], before=100, peak=210), part([1.0], before=90)]
     got = combine(parts, 3, POLICY, None)
     # Never 210 - 150 nor 210 - 90, which no process used.
-    assert (got["before_bytes"], got["after_bytes"], got["peak_bytes"]) == (100, 101, 210)
-    assert (got["cold_peak_bytes"], got["warm_peak_bytes"]) == (210, 209)
+    assert (got.before_bytes, got.after_bytes, got.peak_bytes) == (100, 101, 210)
+    assert (got.cold_peak_bytes, got.warm_peak_bytes) == (210, 209)
 
 
 def test_a_nan_of_any_process_is_named():
-    parts = [part([1.0]), part([1.0], first_nonfinite_module="norm"), part([1.0])]
-    assert combine(parts, 3, POLICY, None)["first_nonfinite_module"] == "norm"
+    parts = [part([1.0]), part([1.0], culprit="norm"), part([1.0])]
+    assert combine(parts, 3, POLICY, None).first_nonfinite_module == "norm"
 
 
 @pytest.mark.parametrize(
@@ -138,9 +133,7 @@ def test_a_nan_of_any_process_is_named():
 )
 def test_the_weakest_reason_to_stop_is_that_of_all(reasons, whole):
     assert (
-        combine([part([1.0], stop_reason=reason) for reason in reasons], 2, POLICY, None)["latency"][
-            "stop_reason"
-        ]
+        combine([part([1.0], stop_reason=reason) for reason in reasons], 2, POLICY, None).latency.stop_reason
         == whole
     )
 
@@ -148,9 +141,9 @@ def test_the_weakest_reason_to_stop_is_that_of_all(reasons, whole):
 def test_few_runs_are_said_of_all_processes_together():
     parts = [part([1.0] * 16, stop_reason="time_budget") for _ in range(3)]
     note = "48 of 50 runs: the time budget of 2 s ended (--time-budget, --num-runs)"
-    assert combine(parts, 3, POLICY, None)["latency"]["notes"] == [note]
+    assert combine(parts, 3, POLICY, None).latency.notes == [note]
     parts[0] = part([1.0] * 18, stop_reason="time_budget")
-    assert combine(parts, 3, POLICY, None)["latency"]["notes"] == []
+    assert combine(parts, 3, POLICY, None).latency.notes == []
 
 
 def test_notes_are_said_once_and_of_whom():

@@ -1,36 +1,41 @@
 """Probes in fresh processes, with processes that are made up: who is asked what, and what failures become."""
 
+from dataclasses import replace
+
 import pytest
 
+from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES
 from swinmr_profiling.profiler.isolation.training_probes import (
     ProbeOptions,
     TrainingProbes,
-    allocated_bytes,
     needed_bytes,
 )
-from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError
+from swinmr_profiling.profiler.measure.measurement import DeviceMemory, StepPeaks
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
 from swinmr_profiling.profiler.record.search_record import MemoryNow, MemoryReadError
+from tests.training_profiles import MEASURED
 
-CONFIG = {"system": {"seed": 7, "threads": 2}}
+CONFIG = config_from_dict({"model": {"net_type": "swinir"}, "system": {"seed": 7, "threads": 2}})
 OOM = Failure(FailureKind.OOM, "OutOfMemoryError: CUDA out of memory", needs_new_process=True)
 NO_ROOM = Failure(FailureKind.EXCEPTION, "possibly out of memory: CUDA error: out of memory", True, True)
 
 
-def measured(batch_size, reserved=(1000, 1100, 900), retries=0):
-    cold, warm, validation = ({"allocated_bytes": size - 50, "reserved_bytes": size} for size in reserved)
-    return {
-        "batch_size": batch_size,
-        "cold": cold,
-        "warm": warm,
-        "validation": validation,
-        "steps_run": 3,
-        "retries": retries,
-        "process_bytes": None,
-        "reserved_at_end_bytes": warm["reserved_bytes"],
-        "context_bytes": None,
-    }
+def measured(batch_size, reserved=(1000, 1100, 900), retries=0, **changes):
+    cold, warm, validation = (StepPeaks(size - 50, size - 60, size) for size in reserved)
+    return replace(
+        MEASURED,
+        **{
+            "batch_size": batch_size,
+            "cold": cold,
+            "warm": warm,
+            "validation": validation,
+            "retries": retries,
+            "reserved_at_end_bytes": warm.reserved_bytes,
+            **changes,
+        },
+    )
 
 
 class Processes:
@@ -51,17 +56,17 @@ class _Process:
     def __init__(self, owner):
         self.owner, self.trained = owner, False
 
-    def ask(self, do, timeout_s=None, on_event=lambda event: None, **arguments):
+    def ask(self, do, answer, timeout_s=None, on_progress=lambda progress: None, **arguments):
         self.owner.log.append((do, arguments))
         if do == "train":
             assert not self.trained, "a second training in one process"
             self.trained = True
             for stage in self.owner.stages:
-                on_event({"event": "stage", "stage": stage})
+                on_progress(Progress(stage=stage))
         if do in self.owner.failures:
             raise WorkerError(self.owner.failures[do], "Traceback ...")
-        answers = {"device_memory": {"free_bytes": 700, "cached_bytes": 20, "total_bytes": 1000}}
-        return measured(arguments["batch_size"]) if do == "train" else answers.get(do, {})
+        answers = {"device_memory": DeviceMemory(700, 20, 1000)}
+        return measured(arguments["batch_size"]) if do == "train" else answers.get(do)
 
     def close(self):
         self.owner.open -= 1
@@ -107,7 +112,7 @@ def test_what_the_process_is_told():
     told = dict(processes.log)
     assert told["start"] == environment
     assert told["open"] == {"device": "cuda:0", "precision": "fp32", "threads": 2}
-    assert told["build"] == {"config": CONFIG, "trust_config": True, "seed": 7}
+    assert told["build"] == {"config": CONFIG.model_dump(mode="json"), "trust_config": True, "seed": 7}
     assert told["train"] == {"batch_size": 8, "steps": 5}
 
 
@@ -136,32 +141,31 @@ def test_the_memory_of_a_probe_names_its_own_context():
 
 def test_what_a_probe_needs_is_what_a_recommendation_counts():
     # The driver's figure for the process at the end: 1,300 - 1,100 reserved then are context; 1,200 is the most.
-    known = {**measured(1, (1000, 1200, 900)), "process_bytes": 1300, "reserved_at_end_bytes": 1100}
+    known = measured(1, (1000, 1200, 900), process_bytes=1300, reserved_at_end_bytes=1100)
     assert needed_bytes(known, 999) == 1400
     # Else the context that opening took, else the one assumed.
-    assert needed_bytes({**measured(1), "context_bytes": 70}, 999) == 1170
+    assert needed_bytes(measured(1, opening_bytes=70), 999) == 1170
     assert needed_bytes(measured(1), 999) == 2099
-    assert allocated_bytes(measured(1, (1000, 1100, 1300))) == 1250
+    assert measured(1, (1000, 1100, 1300)).allocated_bytes == 1250
 
 
 def test_the_peak_is_what_is_reserved_at_most():
     assert needed_bytes(measured(1, (1000, 1100, 900))) == 1100
     # Validation at full image size may be what decides.
     assert needed_bytes(measured(1, (1000, 1100, 1300))) == 1300
-    on_cpu = measured(1)
-    for part in ("cold", "warm", "validation"):
-        on_cpu[part]["reserved_bytes"] = None
+    resident = StepPeaks(1050, None, None)
+    on_cpu = measured(1, cold=resident, warm=resident, validation=StepPeaks(900, None, None))
     assert needed_bytes(on_cpu) == 1050
 
 
 def test_the_context_is_what_opening_the_process_took():
     used = iter([300, 780])
     with probes(Processes(), lambda uuid: next(used)) as under_test:
-        assert under_test.measure(1)["context_bytes"] == 480
+        assert under_test.measure(1).context_bytes == 480
     # Another process that ended meanwhile makes nonsense of it: null.
     used = iter([780, 300])
     with probes(Processes(), lambda uuid: next(used)) as under_test:
-        assert under_test.measure(1)["context_bytes"] is None
+        assert under_test.measure(1).context_bytes is None
 
 
 def test_a_device_without_room_for_a_process_has_no_memory():

@@ -273,12 +273,12 @@ def test_the_profile_states_the_doubled_call():
     config = config_of()
     setting = Setting("fp32", "none", (16, 16))
     entry = predict_setting(build_model(config), config, setting, "mse of epsilon")
-    assert entry["validation"]["input_shape"] == [8, 4, 64, 64]
+    assert entry.validation.input_shape == [8, 4, 64, 64]
     plain = config_of({"evaluation.sampling": {"guidance": 1.0, "validation_steps": 10}})
     other = predict_setting(build_model(plain), plain, setting, "mse of epsilon")
-    assert other["validation"]["input_shape"] == [4, 4, 64, 64]
-    assert entry["validation"]["reserved_bytes"] > other["validation"]["reserved_bytes"]
-    assert entry["sizes"]["1"]["reserved_bytes"] > other["sizes"]["1"]["reserved_bytes"]
+    assert other.validation.input_shape == [4, 4, 64, 64]
+    assert entry.validation.reserved_bytes > other.validation.reserved_bytes
+    assert entry.sizes["1"].reserved_bytes > other.sizes["1"].reserved_bytes
 
 
 @pytest.mark.parametrize("coils", [1, 3])

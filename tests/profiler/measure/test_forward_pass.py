@@ -3,10 +3,11 @@
 import json
 import weakref
 from collections import namedtuple
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
@@ -19,6 +20,7 @@ from swinmr_profiling.profiler.measure.forward_pass import (
     tensors_in,
 )
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.measure.measurement_blocks import MIB, memory_block
 
 CPU = torch.device("cpu")
@@ -355,19 +357,19 @@ def test_activations_of_a_real_network_grow_with_the_batch_and_stand_out_from_th
     spec, policy = InputSpec((1, 256, 256)), LatencyPolicy(3, 2)
     # The first size of a process loads the code that it runs.
     blocks = [
-        memory_block(measure(module, spec, device=device, batch_size=batch, policy=policy).to_json())
+        memory_block(measure(module, spec, device=device, batch_size=batch, policy=policy))
         for batch in (1, 1, 4, 16)
     ]
     for block in blocks:
-        assert block["peak_bytes"] >= max(block["before_bytes"], block["after_bytes"])
-        assert block["warm_peak_bytes"] >= block["after_bytes"]
-        assert block["cold_peak_bytes"] >= block["before_bytes"]
+        assert block.peak_bytes >= max(block.before_bytes, block.after_bytes)
+        assert block.warm_peak_bytes >= block.after_bytes
+        assert block.cold_peak_bytes >= block.before_bytes
     for block, batch in zip(blocks[1:], (1, 4, 16), strict=True):
         # That is the output; a workspace may be held besides. The input was there before.
-        assert block["activation_bytes"] > 4 * MIB * batch * 0.9
-        assert block["noise_bytes"] < 2 * MIB
-        assert block["activation_within_noise"] is False
-    small, middle, large = (block["activation_bytes"] for block in blocks[1:])
+        assert block.activation_bytes > 4 * MIB * batch * 0.9
+        assert block.noise_bytes < 2 * MIB
+        assert block.activation_within_noise is False
+    small, middle, large = (block.activation_bytes for block in blocks[1:])
     assert small < middle < large
 
 
@@ -393,6 +395,6 @@ def test_every_run_is_reported_and_the_record_is_json():
     runs = []
     got = measure(nn.Conv2d(1, 1, 1), policy=LatencyPolicy(3, 2), on_run=lambda: runs.append(1))
     assert len(runs) == 5
-    record = json.loads(json.dumps(got.to_json(), allow_nan=False))
-    assert record["latency"]["samples_ms"] == [3.0, 4.0, 5.0]
-    assert record["latency"]["warmup_ms"] == [1.0, 2.0]
+    record = json.loads(json.dumps(asdict(got), allow_nan=False))
+    assert TypeAdapter(BatchMeasurement).validate_python(record) == got
+    assert (got.latency.samples_ms, got.latency.warmup_ms) == ([3.0, 4.0, 5.0], [1.0, 2.0])

@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reading import parse_profile
 from swinmr_profiling.profiler.reports.charts.drawing import charts_of
 from swinmr_profiling.profiler.reports.console.details import print_details
@@ -60,7 +62,7 @@ def test_what_lies_within_the_noise_of_resident_memory_is_said_to_in_every_repor
     assert "within its noise" not in html_text(view(profile()))
     stream = io.StringIO()
     for size in ("1", "2"):
-        print_batch(Console(stream), content["batch_profiling"][size])
+        print_batch(Console(stream), MeasuredBatch.model_validate(content["batch_profiling"][size]))
     lines = [line.strip() for line in stream.getvalue().splitlines()]
     assert "✓ Activation memory: 10.00 MB (within the noise of 23.00 MB)" in lines
     assert "✓ Activation memory: 20.00 MB" in lines
@@ -84,7 +86,7 @@ def test_what_too_few_runs_do_not_tell_is_no_number_in_any_report(runs):
     known = {"std_ms": 2, "p90_ms": 10, "p95_ms": 20, "p99_ms": 100}
     assert {name for name in known if line[name] == ""} == {n for n, least in known.items() if runs < least}
     stream = io.StringIO()
-    print_details(Console(stream), content)
+    print_details(Console(stream), Profile.model_validate(content))
     printed = stream.getvalue().splitlines()
     row = next(text.split() for text in printed if len(text.split()) == 7 and text.split()[0] == "1")
     assert [cell == "-" for cell in row[3:6]] == [runs < 10, runs < 20, runs < 100]

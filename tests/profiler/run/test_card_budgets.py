@@ -7,6 +7,7 @@ import pytest
 
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, workspaces_for
 from swinmr_profiling.profiler.batch_size.gpus import same_card
+from swinmr_profiling.profiler.record.blocks.run_description import Gpu
 from swinmr_profiling.profiler.run import card_budgets, prediction_steps
 from swinmr_profiling.profiler.run.card_budgets import held_by_others_at_start, is_own_card, own_budget
 from swinmr_profiling.profiler.run.context import Card, TrainingOptions
@@ -18,16 +19,17 @@ OWN = Card("NVIDIA GeForce RTX 3090", 24124 * MIB, "8.6")
 
 def context(free=24124 * MIB, gpu=True, **training):
     """A run whose measuring process, number 77, opened the GPU and found so much of it free."""
-    found = {
-        "name": OWN.name,
-        "uuid": "abc",
-        "total_bytes": OWN.total_bytes,
-        "compute_capability": OWN.compute_capability,
-        "free_bytes_at_start": free,
-    }
-    environment = {"gpu": found if gpu else None, "packages": {"torch": "2.14.1"}}
+    found = Gpu(
+        name=OWN.name,
+        uuid="abc",
+        total_bytes=OWN.total_bytes,
+        compute_capability=OWN.compute_capability,
+        free_bytes_at_start=free,
+    )
+    found = found if gpu else None
     return SimpleNamespace(
-        profile=SimpleNamespace(environment=environment),
+        gpu=found,
+        environment=SimpleNamespace(gpu=found, torch_version="2.14.1"),
         options=SimpleNamespace(training=TrainingOptions(**training)),
         session=SimpleNamespace(process=SimpleNamespace(process=SimpleNamespace(pid=77))),
     )
@@ -101,7 +103,7 @@ def test_without_a_gpu_the_usual_cards_are_answered_for():
     ],
 )
 def test_which_card_is_the_machines_own(card, own):
-    assert is_own_card(card, context().profile.environment["gpu"]) is own
+    assert is_own_card(card, context().gpu) is own
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from swinmr_profiling.configs.atomic_files import OutputError
-from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.record.written_profile import check_written
 from swinmr_profiling.profiler.reports.exports import Exports, distinct
 from swinmr_profiling.profiler.run import profile_command
 from swinmr_profiling.profiler.run.command_line import parse_profile_arguments
@@ -29,13 +29,9 @@ def run_several(tmp_path, monkeypatch):
             if isinstance(outcome, Exception):
                 raise outcome
             code, content = outcome
-            if content is not None:
-                Path(output).parent.mkdir(parents=True, exist_ok=True)
-                Path(output).write_text(json.dumps(content))
-            result = ResultFile(output)
-            result.content = content
-            result.kept_earlier = config in kept
-            return code, result
+            Path(output).parent.mkdir(parents=True, exist_ok=True)
+            Path(output).write_text(json.dumps(content))
+            return code, check_written(content), config not in kept
 
         monkeypatch.setattr(profile_command, "_profile", made)
         monkeypatch.chdir(tmp_path)
@@ -102,14 +98,14 @@ def test_a_file_that_a_run_left_as_it_was_is_not_compared(run_several, capsys):
     assert "profile_b.json" not in captured.out
 
 
-def test_a_report_that_cannot_be_written_at_the_end_makes_a_done_run_partial(monkeypatch, capsys, tmp_path):
+def test_a_report_that_cannot_be_written_at_the_end_makes_a_done_run_partial(monkeypatch, capsys):
     def full(self, content, name):
         raise OutputError("r.html: cannot be written: No space left on device")
 
     monkeypatch.setattr(Exports, "write", full)
-    result = ResultFile(str(tmp_path / "p.json"))
+    made = check_written(profile())
     for before, after in ((0, 4), (5, 5)):
-        assert profile_command._export(None, Exports(report="r.html"), result, before) == after
+        assert profile_command._export(None, Exports(report="r.html"), made, "p.json", before) == after
     assert "No space left" in capsys.readouterr().err
 
 

@@ -1,6 +1,5 @@
 """Going on from an earlier profile: what is taken over, what is refused, and what a damaged file is answered with."""
 
-import copy
 import io
 import json
 
@@ -8,8 +7,13 @@ import pytest
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
+from swinmr_profiling.profiler.measure.training_blocks import training_block
+from swinmr_profiling.profiler.prediction.settings import Setting
+from swinmr_profiling.profiler.record.blocks.recommended import TrainingSearch
+from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.record.written_profile import check_written
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run import prediction_steps
 from swinmr_profiling.profiler.run.batch_steps import measure_batches, measure_perceptual_metric
@@ -18,16 +22,38 @@ from swinmr_profiling.profiler.run.prediction_steps import predict_training
 from swinmr_profiling.profiler.run.resume import ResumeError, check_machine, read_earlier, take_over
 from tests import made_profiles
 from tests.made_profiles import SAMPLES_1, failed, profile, ran, with_training
+from tests.training_profiles import MEASURED
 
 CONFIG = config_from_dict({"model": {"net_type": "swinir"}})
 
+LPIPS = {
+    "source": "measured",
+    "metric": "lpips",
+    "backbone": "alex",
+    "input_shape": [1, 3, 64, 64],
+    "num_runs": 10,
+    "total_parameters": 1,
+    "macs": 2,
+    "flops": 4,
+    "timing": made_profiles.timing(SAMPLES_1, 1),
+}
+SEARCH = TrainingSearch(
+    source="measured",
+    outcome="found",
+    batch_size=3,
+    reason="batch 4 does not fit",
+    held_by_others_bytes=0,
+    steps_run=9,
+    trials=[],
+)
 
-def earlier_profile(**changes):
-    content = with_training(profile(**changes))
+
+def earlier_profile(**further):
+    content = with_training(profile())
     content["architecture"] |= {"note": None, "counters": [counter()]}
     for setting in content["memory_model"]["settings"]:  # nothing to replay: its table is all there is
         setting |= {"affine_from_batch": None, "aligned": False, "allocations": None}
-    return content
+    return check_written({**content, **further})
 
 
 def counter():
@@ -42,26 +68,26 @@ def counter():
 
 def same_run(earlier, device="auto"):
     """What the same command starts with."""
-    return Profile(config={**copy.deepcopy(earlier["config"]), "device": device})
+    return Profile.begun(earlier.config.model_copy(update={"device": device}, deep=True))
 
 
 def opened(resumed, earlier, **changes):
     """Puts in what an opened process answers; changes: of the environment."""
-    resumed.config["device"] = changes.pop("device", "cpu")
-    resumed.environment = {**copy.deepcopy(earlier["environment"]), "time_utc": "later", **changes}
+    resumed.config.device = changes.pop("device", "cpu")
+    environment = {**earlier.environment.to_json(), "time_utc": "later", **changes}
+    resumed.environment = Environment.model_validate(environment)
 
 
 def test_all_that_was_measured_or_predicted_is_there_before_anything_is_started():
-    earlier = earlier_profile()
-    earlier["perceptual_metric"] = {"any": "block"}
+    earlier = earlier_profile(perceptual_metric=LPIPS)
     resumed = same_run(earlier)
     assert take_over(resumed, earlier) == ["1", "2"]
-    content = resumed.to_json()
+    content, before = resumed.to_json(), earlier.to_json()
     for name in (
         "architecture", "single_image", "batch_profiling", "memory_model", "recommendation", "perceptual_metric",
         "environment",
     ):  # fmt: skip
-        assert content[name] == earlier[name], name
+        assert content[name] == before[name], name
 
 
 def test_what_failed_is_tried_again_and_out_of_memory_is_an_answer():
@@ -72,12 +98,12 @@ def test_what_failed_is_tried_again_and_out_of_memory_is_an_answer():
         8: failed(8, "skipped"),
         16: failed(16, "crashed"),
     }
-    earlier = profile(batches)
-    earlier["warnings"] = [
+    warnings = [
         {"code": "any", "message": "of the run", "batch_size": None},
         {"code": "any", "message": "of 1", "batch_size": 1},
         {"code": "any", "message": "of 2", "batch_size": 2},
     ]
+    earlier = check_written(profile(batches, warnings=warnings))
     resumed = same_run(earlier)
     assert take_over(resumed, earlier) == ["1", "4"]
     assert [warning.message for warning in resumed.warnings] == ["of the run", "of 1"]
@@ -91,7 +117,7 @@ def test_what_failed_is_tried_again_and_out_of_memory_is_an_answer():
 def test_another_config_is_refused_by_name(key):
     earlier = earlier_profile()
     resumed = same_run(earlier)
-    resumed.config[key] = "another"
+    setattr(resumed.config, key, "another")
     with pytest.raises(ResumeError, match=f"another {key}: use another --output"):
         take_over(resumed, earlier)
     assert resumed.batch_profiling == {}
@@ -103,8 +129,8 @@ def test_the_same_machine_is_known_by_what_changes_a_latency():
     take_over(resumed, earlier)
     opened(resumed, earlier)
     check_machine(resumed, earlier)
-    assert resumed.environment["resumed_from_utc"] == "2026-01-01T00:00:00+00:00"
-    assert "resumed_from_utc" not in earlier["environment"]
+    assert resumed.environment.resumed_from_utc == "2026-01-01T00:00:00+00:00"
+    assert earlier.environment.resumed_from_utc is None
 
 
 @pytest.mark.parametrize(
@@ -128,22 +154,20 @@ def test_another_machine_is_refused_by_what_differs(changes, words):
 
 
 def test_a_run_that_ended_before_it_knew_its_machine_has_nothing():
-    earlier = {**made_profiles.partial(), "environment": {}}
+    earlier = check_written({**made_profiles.partial(), "environment": {}})
     resumed = same_run(earlier)
     assert take_over(resumed, earlier) == []
-    resumed.environment = made_profiles.environment()
+    resumed.environment = Environment.model_validate(made_profiles.environment())
     check_machine(resumed, earlier)
-    assert "resumed_from_utc" not in resumed.environment
+    assert resumed.environment.resumed_from_utc is None
 
 
 def test_a_profile_reads_back_and_none_is_none(tmp_path):
     file = tmp_path / "p.json"
     assert read_earlier(file) is None
-    for content in (earlier_profile(), profile(), made_profiles.partial()):
-        if content["architecture"] is not None:
-            content["architecture"]["note"] = None
+    for content in (earlier_profile().to_json(), profile(), made_profiles.partial()):
         file.write_text(json.dumps(content))
-        assert read_earlier(file) == content
+        assert read_earlier(file).to_json() == content
 
 
 def at(content, *path):
@@ -205,12 +229,12 @@ def refusal(file, text):
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_profile_is_refused_in_one_line(tmp_path, damage):
-    refusal(tmp_path / "p.json", json.dumps(DAMAGED[damage](earlier_profile())))
+    refusal(tmp_path / "p.json", json.dumps(DAMAGED[damage](earlier_profile().to_json())))
 
 
 @pytest.mark.parametrize(("path", "key"), MISSING)
 def test_a_profile_without_what_the_run_reads_is_refused_in_one_line(tmp_path, path, key):
-    content = earlier_profile()
+    content = earlier_profile().to_json()
     del at(content, *path)[key]
     refusal(tmp_path / "p.json", json.dumps(content))
 
@@ -248,32 +272,30 @@ def resumed_context(earlier, **options):
 def test_a_measured_training_step_is_not_replaced_by_its_prediction():
     """Batch 1 of the earlier run was trained, batch 2 predicted (from another table), batch 4 was killed."""
     earlier = earlier_profile()
-    trained = {**earlier["batch_profiling"]["1"]["training"], "source": "measured", "peak_bytes": 12_345}
-    earlier["batch_profiling"]["1"]["training"] = trained
+    trained = training_block(MEASURED)
+    earlier.set_training(1, trained)
     context = resumed_context(earlier)
     measure_batches(context, [1, 2])
     blocks = context.profile.batch_profiling
-    assert blocks["1"]["training"] == trained
+    assert blocks["1"].training == trained
     # The table says 2101 MiB allocated at batch 2, and 17 of workspaces come on top.
-    assert blocks["2"]["training"]["peak_bytes"] == (2101 + 17) * 2**20
-    assert blocks["2"]["training"]["source"] == "predicted"
+    assert blocks["2"].training.peak_bytes == (2101 + 17) * 2**20
+    assert blocks["2"].training.source == "predicted"
 
 
 def test_a_prediction_without_a_recommendation_is_no_traceback():
     """The run ended between the two, and the next is told --no-training."""
-    earlier = {**earlier_profile(), "recommendation": None}
+    earlier = earlier_profile(recommendation=None)
     context = resumed_context(earlier)
     measure_batches(context, [1, 2])
-    assert context.profile.memory_model == earlier["memory_model"]
+    assert context.profile.memory_model == earlier.memory_model
 
 
 def test_lpips_is_not_measured_again():
-    earlier = earlier_profile()
-    timing = earlier["single_image"]["timing"]
-    earlier["perceptual_metric"] = {"total_parameters": 1, "macs": 2, "timing": timing}
+    earlier = earlier_profile(perceptual_metric=LPIPS)
     context = resumed_context(earlier, with_lpips=True)
     measure_perceptual_metric(context)
-    assert context.profile.perceptual_metric == earlier["perceptual_metric"]
+    assert context.profile.perceptual_metric.macs == 2
 
 
 class Predicting:
@@ -292,32 +314,22 @@ def test_a_table_of_sizes_stays_where_it_has_those_asked_for(monkeypatch, sizes,
     earlier = earlier_profile()
     context = resumed_context(earlier, training=TrainingOptions())
     monkeypatch.setattr(prediction_steps, "config_of_training", lambda *_: CONFIG)
-    own = earlier["memory_model"]["settings"][0]
-    monkeypatch.setattr(prediction_steps, "_settings", lambda *_: [made_setting(own)])
+    monkeypatch.setattr(prediction_steps, "_settings", lambda *_: [Setting("fp32", "none", (96, 96), True)])
     session = Predicting()
     predict_training(context, session, sizes)
     assert session.asked is asked
-    assert context.profile.memory_model == earlier["memory_model"]
+    assert context.profile.memory_model == earlier.memory_model
     assert [w.code for w in context.profile.warnings] == (["memory_not_predicted"] if asked else [])
-
-
-def made_setting(own):
-    class Setting:
-        def to_json(self):
-            return own
-
-    return Setting()
 
 
 def test_the_record_of_a_search_outlives_the_prediction(monkeypatch):
     earlier = earlier_profile()
-    earlier["recommendation"]["search"] = {"outcome": "found", "batch_size": 3}
+    earlier.recommend(search=SEARCH)
     context = resumed_context(earlier, training=TrainingOptions())
     monkeypatch.setattr(prediction_steps, "config_of_training", lambda *_: CONFIG)
-    own = earlier["memory_model"]["settings"][0]
-    monkeypatch.setattr(prediction_steps, "_settings", lambda *_: [made_setting(own)])
+    monkeypatch.setattr(prediction_steps, "_settings", lambda *_: [Setting("fp32", "none", (96, 96), True)])
     predict_training(context, Predicting(), [1, 2])
-    assert context.profile.recommendation["search"] == {"outcome": "found", "batch_size": 3}
-    assert context.profile.recommendation["inference"] == earlier["recommendation"]["inference"]
+    assert context.profile.recommendation.search == SEARCH
+    assert context.profile.recommendation.inference == earlier.recommendation.inference
     # A table without what a replay takes is interpolated, and says so.
-    assert context.profile.recommendation["training"][0]["source"] == "extrapolated"
+    assert context.profile.recommendation.training[0].source == "extrapolated"

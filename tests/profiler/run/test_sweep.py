@@ -1,11 +1,16 @@
 """The sweep over batch sizes, with a session whose answers are scripted."""
 
+from dataclasses import replace
+
 import pytest
 
-from swinmr_profiling.profiler.isolation.worker_process import WorkerError
-from swinmr_profiling.profiler.measure.latency import LatencyPolicy
+from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError
+from swinmr_profiling.profiler.measure.latency import LatencyPolicy, LatencySamples
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
+from swinmr_profiling.profiler.record.blocks.batch import Expected, MeasuredBatch
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
-from swinmr_profiling.profiler.run.sweep import MIB, Expectation, Sweep, ascending, expect
+from swinmr_profiling.profiler.run.sweep import MIB, Ran, Sweep, ascending, expect
+from tests import made_profiles
 
 OOM = Failure(FailureKind.OOM, "CUDA out of memory", needs_new_process=True)
 KILLED = Failure(FailureKind.KILLED, "the measuring process ended by SIGKILL", needs_new_process=True)
@@ -14,15 +19,27 @@ UNSUPPORTED = Failure(FailureKind.UNSUPPORTED, "invalid configuration argument")
 POSSIBLY = Failure(FailureKind.EXCEPTION, "possibly out of memory: cuDNN", True, possibly_memory=True)
 
 
-def measured(batch_size, samples_ms=(10.0,), before_bytes=100 * MIB, peak_bytes=200 * MIB):
-    return {
-        "batch_size": batch_size,
-        "latency": {"samples_ms": list(samples_ms), "warmup_ms": [], "further_processes": 0},
-        "before_bytes": before_bytes,
-        "after_bytes": before_bytes,
-        "peak_bytes": peak_bytes,
-        "memory_is_exact": True,
-    }
+def measured(batch_size, samples_ms=(10.0,), before_bytes=100 * MIB, peak_bytes=200 * MIB, further=0):
+    return BatchMeasurement(
+        batch_size=batch_size,
+        input_shape=[batch_size, 1, 8, 8],
+        latency=LatencySamples(list(samples_ms), [], "precise", further_processes=further),
+        before_bytes=before_bytes,
+        after_bytes=before_bytes,
+        peak_bytes=peak_bytes,
+        cold_peak_bytes=peak_bytes,
+        warm_peak_bytes=peak_bytes,
+        reserved_peak_bytes=None,
+        memory_kind="torch's CUDA allocator",
+        memory_is_exact=True,
+        first_nonfinite_module=None,
+    )
+
+
+def expected(latency_ms, activation_bytes, from_batch):
+    return Expected(
+        source="extrapolated", latency_ms=latency_ms, activation_bytes=activation_bytes, from_batch=from_batch
+    )
 
 
 class Session:
@@ -33,9 +50,9 @@ class Session:
         self.ms_per_image = ms_per_image
         self.asked = []
 
-    def measure(self, batch_size, policy, expected_ms, on_event):
+    def measure(self, batch_size, policy, expected_ms, on_progress):
         self.asked.append((batch_size, expected_ms))
-        on_event({"event": "run", "batch_size": batch_size})
+        on_progress(Progress(1))
         if batch_size in self.failures:
             raise WorkerError(self.failures[batch_size], traceback="Traceback ...")
         return measured(
@@ -73,7 +90,7 @@ def test_all_sizes_are_measured_where_nothing_fails():
     kinds, results = run(session)
     assert set(kinds.values()) == {"measured"}
     assert session.sizes == [1, 2, 4, 8]
-    assert all(result.measurement["batch_size"] == size for size, result in results.items())
+    assert all(result.measurement.batch_size == size for size, result in results.items())
 
 
 def test_after_out_of_memory_larger_sizes_are_skipped_unasked():
@@ -112,24 +129,31 @@ def test_a_larger_size_that_ran_confirms_nothing():
 def test_expectations_by_hand():
     # Median of an even number of samples: (30 + 50) / 2 = 40 ms at batch 4, so 80 at batch 8;
     # activation 260 - 100 = 160 MiB at batch 4, so 320 at batch 8.
-    base = measured(4, [90.0, 50.0, 30.0, 10.0], before_bytes=100 * MIB, peak_bytes=260 * MIB)
-    assert expect(8, base) == Expectation(80.0, 320 * MIB, 4)
+    under_test = sweep(Session())
+    under_test.session.measure = lambda size, *_: measured(
+        size, [90.0, 50.0, 30.0, 10.0], peak_bytes=260 * MIB
+    )
+    under_test.measure(4)
+    assert expect(8, under_test.largest) == expected(80.0, 320 * MIB, 4)
     # Three halves of it at batch 6.
-    assert expect(6, base) == Expectation(60.0, 240 * MIB, 4)
-    assert expect(8, base).to_json() == {
-        "source": "extrapolated",
-        "from_batch": 4,
-        "latency_ms": 80.0,
-        "activation_bytes": 320 * MIB,
-    }
+    assert expect(6, under_test.largest) == expected(60.0, 240 * MIB, 4)
+    assert list(expect(8, under_test.largest).to_json().items()) == [
+        ("source", "extrapolated"),
+        ("from_batch", 4),
+        ("latency_ms", 80.0),
+        ("activation_bytes", 320 * MIB),
+    ]
     assert expect(8, None) is None
 
 
 def test_what_a_process_keeps_is_not_expected_of_a_larger_batch():
     # Of the 90 MiB over the start 60 stayed, code of libraries: 30 were the forward's, so 60 of twice the batch.
     base = measured(1, before_bytes=300 * MIB, peak_bytes=390 * MIB)
-    base |= {"after_bytes": 360 * MIB, "memory_is_exact": False}
-    assert expect(2, base).activation_bytes == 60 * MIB
+    base = replace(base, after_bytes=360 * MIB, memory_is_exact=False)
+    under_test = sweep(Session())
+    under_test.session.measure = lambda *_: base
+    under_test.measure(1)
+    assert expect(2, under_test.largest).activation_bytes == 60 * MIB
 
 
 def test_each_size_is_told_what_it_should_take():
@@ -140,14 +164,17 @@ def test_each_size_is_told_what_it_should_take():
 
 def test_the_largest_measured_size_is_the_base():
     under_test = sweep(Session())
-    under_test.note_measured(measured(8, [800.0]))
-    under_test.note_measured(measured(2, [10.0]))
+    under_test.note(Ran(8, 800.0, 100 * MIB))
+    under_test.note(Ran(2, 10.0, 100 * MIB))
     assert under_test.measure(16).expectation.from_batch == 8
 
 
 def test_a_resumed_measurement_is_a_base_and_confirms_memory():
     under_test = sweep(Session({4: POSSIBLY}))
-    under_test.note_measured(measured(2))
+    batch = MeasuredBatch.model_validate(made_profiles.ran(2, [10.0, 30.0]))
+    under_test.note_block(batch)
+    # 20 ms; twenty of the 520 MiB are activations.
+    assert under_test.largest == Ran(2, 20.0, 20 * MIB)
     assert under_test.measure(4).failure.error is FailureKind.OOM
 
 
@@ -219,9 +246,9 @@ def test_the_start_is_announced_only_for_sizes_that_run():
     started, events = [], []
     under_test = sweep(Session({2: OOM}))
     for size in (1, 2, 4):
-        under_test.measure(size, on_start=started.append, on_event=events.append)
-    assert started == [None, Expectation(20.0, 100 * MIB, 1)]
-    assert [event["batch_size"] for event in events] == [1, 2]
+        under_test.measure(size, on_start=started.append, on_progress=events.append)
+    assert started == [None, expected(20.0, 100 * MIB, 1)]
+    assert events == [Progress(1), Progress(1)]
 
 
 def test_small_sizes_first():
@@ -230,16 +257,9 @@ def test_small_sizes_first():
 
 def test_what_the_first_processes_measured_is_given_before_the_last_one_does():
     class ThreeProcesses(Session):
-        def measure(self, batch_size, policy, expected_ms, on_event):
-            found = super().measure(batch_size, policy, expected_ms, on_event)
-            further = policy.processes - 1
-            latency = {
-                **found["latency"],
-                "stop_reason": "precise",
-                "notes": [],
-                "further_processes": further,
-            }
-            return {**found, "latency": latency, "first_nonfinite_module": None}
+        def measure(self, batch_size, policy, expected_ms, on_progress):
+            found = super().measure(batch_size, policy, expected_ms, on_progress)
+            return replace(found, latency=replace(found.latency, further_processes=policy.processes - 1))
 
         def renew(self):
             self.asked.append("renew")
@@ -250,8 +270,8 @@ def test_what_the_first_processes_measured_is_given_before_the_last_one_does():
     )
     under_test.measure(1)
     result = under_test.measure(2, on_part=parts.append)
-    assert [part.measurement["latency"]["runs_by_process"] for part in parts] == [[1], [1, 1]]
+    assert [part.measurement.latency.runs_by_process for part in parts] == [[1], [1, 1]]
     # Each knows what was expected of it, as the whole does.
-    assert {part.expectation for part in [*parts, result]} == {Expectation(10.0 * 2, 100 * MIB, 1)}
-    assert result.measurement["latency"]["runs_by_process"] == [1, 1, 1]
+    assert [part.expectation for part in [*parts, result]] == [expected(10.0 * 2, 50 * MIB * 2, 1)] * 3
+    assert result.measurement.latency.runs_by_process == [1, 1, 1]
     assert session.asked[5:] == [(2, 20.0), "renew", (2, None), "renew", (2, None)]

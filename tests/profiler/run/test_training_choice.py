@@ -2,19 +2,21 @@
 
 import io
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import SimpleNamespace
 
 import jsonschema
 import pytest
 
+from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, workspaces_for
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
 from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, TrainingProbes
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.measure.measurement import DeviceMemory, StepPeaks
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
-from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.record.written_profile import check_written
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run.context import Card, RunContext, RunOptions, TrainingOptions
 from swinmr_profiling.profiler.run.training_choice import choose_training_batch
@@ -58,7 +60,7 @@ class Gpu:
 
     def probes(self, context):
         options = ProbeOptions(
-            {"system": {"seed": 0, "threads": None}},
+            config_from_dict({"model": {"net_type": "swinir"}}),
             "cuda:0",
             gpu_uuid="abc",
             assumed_context_bytes=LIBRARIES.context_bytes,
@@ -70,7 +72,7 @@ class _Process:
     def __init__(self, gpu):
         self.gpu = gpu
 
-    def ask(self, do, timeout_s=None, on_event=lambda event: None, **arguments):
+    def ask(self, do, answer, timeout_s=None, on_progress=lambda progress: None, **arguments):
         gpu = self.gpu
         if do in gpu.failures:
             raise WorkerError(gpu.failures[do])
@@ -78,8 +80,8 @@ class _Process:
             gpu.reads += 1
             gpu.others = gpu.others_at.get(gpu.reads, gpu.others)
             free = gpu.total - gpu.others - gpu.context
-            return {"free_bytes": free, "cached_bytes": 0, "total_bytes": gpu.total}
-        return self.train(arguments["batch_size"]) if do == "train" else {}
+            return DeviceMemory(free, 0, gpu.total)
+        return self.train(arguments["batch_size"]) if do == "train" else None
 
     def train(self, batch):
         gpu, reserved = self.gpu, self.gpu.needs(batch)
@@ -88,36 +90,17 @@ class _Process:
             raise WorkerError(gpu.failures[batch])
         if gpu.context + reserved > gpu.total - gpu.others:
             raise WorkerError(OOM)
-        peaks = {
-            "allocated_bytes": reserved - MIB,
-            "requested_bytes": reserved - MIB,
-            "reserved_bytes": reserved,
-        }
-        return {
-            "batch_size": batch,
-            "accumulate": 1,
-            "input_shape": [batch, 1, 96, 96],
-            "validation_shape": [1, 1, 256, 256],
-            "precision": "fp32",
-            "checkpointing": "none",
-            "patch_size": [96, 96],
-            "loss": "15 spatial",
-            "memory_kind": "torch's CUDA allocator (without the CUDA context)",
-            "steps_run": 3,
-            "step_ms": [],
-            "before_bytes": 50,
-            "cold": peaks,
-            "warm": peaks,
-            "validation": dict.fromkeys(peaks, MIB),
-            "retries": 0,
-            "out_of_memory": 0,
-            "process_bytes": None,
-            "device_used_bytes": gpu.others + gpu.context + reserved,
-            "device_total_bytes": gpu.total,
-            "reserved_at_end_bytes": reserved,
-            "expandable_segments": False,
-            "finite": True,
-        }
+        peaks = StepPeaks(reserved - MIB, reserved - MIB, reserved)
+        return replace(
+            training_profiles.MEASURED,
+            batch_size=batch,
+            input_shape=[batch, 1, 96, 96],
+            cold=peaks,
+            warm=peaks,
+            device_used_bytes=gpu.others + gpu.context + reserved,
+            device_total_bytes=gpu.total,
+            reserved_at_end_bytes=reserved,
+        )
 
     def close(self):
         self.gpu.processes -= 1
@@ -134,12 +117,7 @@ def choose(gpu, model=MODEL, swept=None, **training):
     )
     content["environment"]["gpu"]["uuid"] = "abc"
     content["environment"]["packages"]["torch"] = "2.14.1"
-    profile = Profile(
-        config=content["config"],
-        environment=content["environment"],
-        batch_profiling=content["batch_profiling"],
-        memory_model=content["memory_model"],
-    )
+    profile = check_written(content)
     session = SimpleNamespace(close=lambda: None, process=None)
     saved = []
     result = SimpleNamespace(save=lambda content: saved.append(content) or True)
@@ -319,9 +297,8 @@ def test_reserved_memory_that_falls_as_the_batch_grows_is_no_failed_measurement(
     class Process(_Process):
         def train(self, batch):
             answer = super().train(batch)
-            for part in ("cold", "warm"):
-                answer[part] = {**answer[part], "allocated_bytes": 500 * MIB + batch * GIB}
-            return answer
+            peaks = replace(answer.cold, allocated_bytes=500 * MIB + batch * GIB)
+            return replace(answer, cold=peaks, warm=peaks)
 
     gpu.start = lambda environment: (setattr(gpu, "processes", gpu.processes + 1), Process(gpu))[1]
     gpu.needs = lambda batch: (6 if batch == 1 else 4 + batch // 4) * GIB

@@ -1,17 +1,23 @@
 """The sweep of training over the batch sizes, and its blocks, with probes whose answers are scripted."""
 
 import io
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.measure.measurement import StepPeaks
 from swinmr_profiling.profiler.measure.training_blocks import failed_training_block, training_block
+from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
+from swinmr_profiling.profiler.record.blocks.training import TrainingRun
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
-from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.record.written_profile import check_written
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run import training_steps
 from swinmr_profiling.profiler.run.training_steps import failed_training, measure_training, wants_training
+from tests.made_profiles import failed, predicted_training, profile, ran
+from tests.training_profiles import MEASURED
 
 MIB, GIB = 2**20, 2**30
 OOM = Failure(FailureKind.OOM, "OutOfMemoryError: CUDA out of memory (in training: step 2 of 3)", True)
@@ -20,38 +26,26 @@ POSSIBLY = Failure(FailureKind.EXCEPTION, "possibly out of memory: CUBLAS_STATUS
 
 
 def peaks(reserved):
-    return {"allocated_bytes": reserved - 3, "requested_bytes": reserved - 7, "reserved_bytes": reserved}
+    return StepPeaks(reserved - 3, reserved - 7, reserved)
 
 
 def measured(batch_size, reserved=None, **changes):
     reserved = batch_size * GIB if reserved is None else reserved
-    return {
+    fields = {
         "batch_size": batch_size,
         "accumulate": 2,
         "input_shape": [batch_size, 1, 96, 96],
-        "validation_shape": [1, 1, 256, 256],
         "precision": "bf16",
         "checkpointing": "light",
-        "patch_size": [96, 96],
-        "loss": "15 spatial",
-        "memory_kind": "torch's CUDA allocator (without the CUDA context)",
-        "steps_run": 3,
         "step_ms": [900.0, 100.0, 300.0],
-        "before_bytes": 50,
         "cold": peaks(reserved - 10),
         "warm": peaks(reserved),
         "validation": peaks(500),
-        "retries": 0,
-        "out_of_memory": 0,
-        "process_bytes": None,
         "device_used_bytes": 2 * reserved,
-        "device_total_bytes": 24 * GIB,
         "reserved_at_end_bytes": reserved,
-        "context_bytes": 444,
-        "expandable_segments": False,
-        "finite": True,
-        **changes,
+        "opening_bytes": 444,
     }
+    return replace(MEASURED, **{**fields, **changes})
 
 
 class Probes:
@@ -76,8 +70,7 @@ class Context:
     """What the steps of a run share, without a command."""
 
     def __init__(self, sizes, device="cuda:0", **options):
-        self.profile = Profile({"device": device, "resolved": {}}, environment={"gpu": {"uuid": "abc"}})
-        self.profile.batch_profiling = {str(size): {"timing": {}, "batch_size": size} for size in sizes}
+        self.profile = check_written(profile({size: ran(size, [1.0]) for size in sizes}, device=device))
         self.stream = io.StringIO()
         self.console = Console(self.stream)
         self.device_kind = device.partition(":")[0]
@@ -101,7 +94,7 @@ def run(monkeypatch):
         probes = Probes(answers)
         monkeypatch.setattr(training_steps, "_open_probes", lambda context: probes)
         measure_training(context, list(sizes))
-        blocks = {int(size): block["training"] for size, block in context.profile.batch_profiling.items()}
+        blocks = {int(size): block.training for size, block in context.profile.batch_profiling.items()}
         return context, probes, blocks
 
     return measure
@@ -119,20 +112,20 @@ def test_every_size_gets_its_block(run):
 
 def test_the_block_by_hand():
     block = training_block(measured(4, 10_000, cold=peaks(12_000)))
-    assert (block["source"], block["num_runs"], block["steps_run"]) == ("measured", 3, 3)
-    assert (block["peak_bytes"], block["requested_peak_bytes"], block["peak_reserved_bytes"]) == (
+    assert (block.source, block.num_runs, block.steps_run) == ("measured", 3, 3)
+    assert (block.peak_bytes, block.requested_peak_bytes, block.peak_reserved_bytes) == (
         11_997, 11_993, 12_000,
     )  # fmt: skip
-    assert (block["cold_peak_bytes"], block["warm_peak_bytes"]) == (11_997, 9_997)
+    assert (block.cold_peak_bytes, block.warm_peak_bytes) == (11_997, 9_997)
     # Two micro-batches of 4 in the median of 100 and 300 ms; the first step is left out.
-    assert block["images_per_second"] == pytest.approx(2 * 4 / 0.2)
-    assert block["validation"] == {
+    assert block.images_per_second == pytest.approx(2 * 4 / 0.2)
+    assert block.validation.to_json() == {
         "input_shape": [1, 1, 256, 256],
         "allocated_bytes": 497,
         "requested_bytes": 493,
         "reserved_bytes": 500,
     }
-    assert block["context_bytes"] == 444
+    assert block.context_bytes == 444
     for key in (
         "live_bytes",
         "live_interval_bytes",
@@ -141,10 +134,10 @@ def test_the_block_by_hand():
         "workspace_bytes",
         "ddp_bucket_bytes",
     ):
-        assert block[key] is None
+        assert getattr(block, key) is None
     # Where NVML knows the process, its context is what it holds beside the allocator.
-    assert training_block(measured(4, 10_000, process_bytes=10_450))["context_bytes"] == 450
-    assert training_block(measured(4, finite=False))["assumptions"] == [
+    assert training_block(measured(4, 10_000, process_bytes=10_450)).context_bytes == 450
+    assert training_block(measured(4, finite=False)).assumptions == [
         "a loss was not finite: random inputs, random weights"
     ]
 
@@ -153,44 +146,44 @@ def test_out_of_memory_stops_larger_sizes(run):
     _, probes, blocks = run({4: OOM})
     assert probes.asked == [1, 2, 4]
     assert blocks[4] == failed_training_block(OOM, [4, 1, 96, 96])
-    assert blocks[8]["error"] == "skipped"
-    assert blocks[8]["detail"] == "training at batch 4 was out of memory"
+    assert blocks[8].error == "skipped"
+    assert blocks[8].detail == "training at batch 4 was out of memory"
 
 
 def test_inference_that_was_out_of_memory_needs_no_training(run):
     context = Context((1, 2))
-    context.profile.batch_profiling["2"] = {"error": "OOM", "detail": "x", "batch_size": 2}
+    context.profile.batch_profiling["2"] = FailedBatch.model_validate(failed(2))
     _, probes, blocks = run({}, (1, 2), context)
     assert probes.asked == [1]
-    assert blocks[2]["error"] == "skipped"
-    assert context.profile.batch_profiling["2"]["error"] == "OOM"
+    assert blocks[2].error == "skipped"
+    assert context.profile.batch_profiling["2"].error == "OOM"
 
 
 def test_report_10_a_shape_error_is_shown_as_itself_and_the_others_go_on(run, capsys):
     context, probes, blocks = run({2: SHAPE})
     assert probes.asked == [1, 2, 4, 8]
-    assert (blocks[2]["error"], blocks[2]["detail"]) == ("exception", SHAPE.detail)
+    assert (blocks[2].error, blocks[2].detail) == ("exception", SHAPE.detail)
     assert "Traceback of the network" in capsys.readouterr().err
     assert failed_training(context.profile.batch_profiling) == ["2"]
 
 
 def test_a_library_failure_is_memory_after_a_smaller_size_trained(run):
     context, _, blocks = run({4: POSSIBLY})
-    assert (blocks[4]["error"], blocks[8]["error"]) == ("OOM", "skipped")
-    assert blocks[4]["detail"].endswith("(batch 2 ran)")
+    assert (blocks[4].error, blocks[8].error) == ("OOM", "skipped")
+    assert blocks[4].detail.endswith("(batch 2 ran)")
     assert failed_training(context.profile.batch_profiling) == []
     _, _, blocks = run({1: POSSIBLY})
-    assert blocks[1]["error"] == "exception"
+    assert blocks[1].error == "exception"
 
 
 def test_memory_that_falls_is_a_failed_measurement(run):
     """yolov5's falling series (report 2): the size that took less than its smaller neighbour has no figures."""
     context, _, blocks = run({4: measured(4, 1 * GIB)})
-    assert blocks[4]["error"] == "exception"
-    assert blocks[4]["detail"] == (
+    assert blocks[4].error == "exception"
+    assert blocks[4].detail == (
         "failed measurement: memory falls from 2,048 MiB at batch 2 to 1,024 MiB at batch 4"
     )
-    assert "error" not in blocks[8]
+    assert isinstance(blocks[8], TrainingRun)
     assert failed_training(context.profile.batch_profiling) == ["4"]
 
 
@@ -200,17 +193,17 @@ def test_report_12_a_spike_of_the_first_step_is_told(run):
         ("training_cold_spike", 2),
         ("training_retries", 4),
     ]
-    assert (blocks[2]["cold_peak_bytes"], blocks[2]["warm_peak_bytes"]) == (3 * GIB - 3, 2 * GIB - 3)
-    assert blocks[4]["retries"] == 2
+    assert (blocks[2].cold_peak_bytes, blocks[2].warm_peak_bytes) == (3 * GIB - 3, 2 * GIB - 3)
+    assert blocks[4].retries == 2
 
 
 def test_a_resumed_profile_keeps_what_was_measured(run):
     context = Context((1, 2, 4))
     done = training_block(measured(1))
     killed = failed_training_block(Failure(FailureKind.KILLED, "SIGKILL"), [2, 1, 96, 96])
-    context.profile.batch_profiling["1"]["training"] = done
-    context.profile.batch_profiling["2"]["training"] = killed
-    context.profile.batch_profiling["4"]["training"] = {"source": "predicted"}
+    predicted = TrainingRun.model_validate(predicted_training(4, 4000))
+    for size, block in ((1, done), (2, killed), (4, predicted)):
+        context.profile.set_training(size, block)
     _, probes, blocks = run({}, (1, 2, 4), context)
     assert probes.asked == [2, 4]
     assert blocks[1] == done
@@ -220,7 +213,7 @@ def test_the_single_image_keeps_to_inference(run):
     context = Context((1,))
     single = context.profile.single_image = context.profile.batch_profiling["1"]
     run({}, (1,), context)
-    assert "training" not in single
+    assert "training" not in single.to_json()
 
 
 @pytest.mark.parametrize(

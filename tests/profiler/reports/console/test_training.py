@@ -7,14 +7,14 @@ from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
-from tests.training_profiles import FP32, MIB, batches, measured, memory_model, setting
+from tests.training_profiles import FP32, MIB, measured, memory_model, setting, typed_model, typed_training
 
 
 def printed(budgets, model=None, **options):
     model = memory_model() if model is None else model
     stream = io.StringIO()
-    recommendation = recommend_training(model or None, budgets, **options)
-    print_training_recommendation(Console(stream), model or None, recommendation)
+    typed = typed_model(model or None)
+    print_training_recommendation(Console(stream), typed, recommend_training(typed, budgets, **options))
     return stream.getvalue()
 
 
@@ -81,7 +81,7 @@ def test_a_card_named_by_its_size_keeps_every_digit():
 
 def test_measured_and_timed():
     here = card(5000, is_this_machine=True)
-    blocks = batches({4: measured(4500, 20.0)})
+    blocks = typed_training({4: measured(4500, 20.0)})
     text = printed([here], measured=blocks, training_samples=1000)
     assert "✓ batch 4 per device (measured, has run)" in text
     # 4 / 20 = 0.2 s; 100,000 steps are 20,000 s = 5.6 h; 1000 / 20 = 50 s.
@@ -90,7 +90,7 @@ def test_measured_and_timed():
 
 
 def test_without_a_prediction_there_is_no_table():
-    text = printed([card(5000)], model={}, measured=batches({4: measured(4500)}))
+    text = printed([card(5000)], model={}, measured=typed_training({4: measured(4500)}))
     assert "batch 4 per device (measured, not verified)" in text
     assert "Predicted" not in text
     assert "Prediction" not in text

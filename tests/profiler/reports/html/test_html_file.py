@@ -9,7 +9,9 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
+from pydantic import ValidationError
 
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reading import ProfileFileError, parse_profile
 from swinmr_profiling.profiler.reports.charts.drawing import charts_of
 from swinmr_profiling.profiler.reports.charts.palette import MARKED
@@ -17,7 +19,18 @@ from swinmr_profiling.profiler.reports.html.html_file import html_text
 from swinmr_profiling.profiler.reports.markdown_file import markdown_text
 from swinmr_profiling.profiler.reports.views.view import view_of
 from swinmr_profiling.profiler.reports.views.words import milliseconds
-from tests.made_profiles import MIB, ORIGINAL, failed, gpu, partial, profile, ran, recommended, with_training
+from tests.made_profiles import (
+    MIB,
+    ORIGINAL,
+    failed,
+    gpu,
+    module,
+    partial,
+    profile,
+    ran,
+    recommended,
+    with_training,
+)
 from tests.training_profiles import replayed
 
 HOSTILE = (
@@ -166,7 +179,7 @@ def test_a_recommended_batch_between_rows_is_replayed():
 def test_damaged_allocations_are_refused_in_one_line(damaged):
     content = with_training()
     content["memory_model"]["settings"][0]["allocations"] = damaged
-    with pytest.raises(ProfileFileError, match=r"settings\[0\]: allocations"):
+    with pytest.raises(ProfileFileError, match=r"p.json: is damaged.*allocations"):
         view(content)
 
 
@@ -219,19 +232,26 @@ def test_failed_sizes_are_shown_with_their_reason():
     assert "Batch 16: skipped (batch 8 was out of memory)" in page
 
 
-def everywhere(value, text):
-    """Every string value of a JSON value replaced, save those that steer the reading."""
-    if isinstance(value, dict):
-        keep = ("source", "device", "status", "error")
-        return {key: item if key in keep else everywhere(item, text) for key, item in value.items()}
-    if isinstance(value, list):
-        return [everywhere(item, text) for item in value]
-    return text if isinstance(value, str) else value
+def everywhere(value, text, whole):
+    """Every text of a profile replaced where any text may stand, save what steers the reading."""
+    items = list(value.items() if isinstance(value, dict) else enumerate(value))
+    for key, item in items:
+        if isinstance(item, dict | list):
+            everywhere(item, text, whole)
+        elif isinstance(item, str) and key != "device":
+            value[key] = text
+            try:
+                Profile.model_validate(whole)
+            except ValidationError:
+                value[key] = item
+    return value
 
 
 def test_hostile_texts_are_inert():
-    content = everywhere(with_training(profile({1: ran(1, [1.0] * 6), 2: failed(2)})), HOSTILE)
-    content["environment"]["packages"] = {HOSTILE: HOSTILE}
+    content = with_training(profile({1: ran(1, [1.0] * 6), 2: failed(2)}))
+    everywhere(content, HOSTILE, content)
+    assert json.dumps(content).count(json.dumps(HOSTILE)) > 30
+    content["environment"]["packages"] = {HOSTILE: HOSTILE, "torch": HOSTILE}
     content["architecture"]["by_kind"] = {HOSTILE: 5}
     content["architecture"]["uncounted_operators"] = {HOSTILE: 5}
     content["warnings"] = [{"code": HOSTILE, "message": HOSTILE, "batch_size": None}]
@@ -275,12 +295,10 @@ def test_a_tree_of_many_modules_is_cut_and_says_so():
     content = profile()
     deep = content["architecture"]["by_module"]
     for _ in range(60):
-        deep["children"] = [{"name": "inner", "class": "M", "macs": 1, "parameters": 1, "children": []}]
+        deep["children"] = [module("inner", "M", 1, 1)]
         deep = deep["children"][0]
     wide = content["architecture"]["by_module"]["children"][0]
-    wide["children"] = wide["children"] + [
-        {"name": str(n), "class": "M", "macs": 1, "parameters": 1, "children": []} for n in range(5000)
-    ]
+    wide["children"] = wide["children"] + [module(str(n), "M", 1, 1) for n in range(5000)]
     text = html_text(view(content))
     assert len(text) < 5_000_000
     assert "modules inside it are not shown here" in text
@@ -311,8 +329,14 @@ def test_a_denoisers_sample_has_its_own_card():
         "what": "one sample",
         "sampler": "ddim",
         "sampling_steps": 50,
+        "guidance": 2.0,
+        "calls_per_step": 2,
         "denoiser_calls": 100,
+        "samples_per_slice": 1,
         "macs": 400_000_000_000,
+        "flops": 800_000_000_000,
+        "gmacs": 400.0,
+        "gflops": 800.0,
         "latency_ms": 10_225.0,
     }
     page = Page(html_text(view(content))).text

@@ -24,6 +24,8 @@ HARMLESS = (
     ("numpy.core.multiarray", "scalar"),
     ("numpy._core.multiarray", "scalar"),
     ("collections", "defaultdict"),
+    ("_codecs", "encode"),
+    ("builtins", "set"),
 )
 
 
@@ -91,7 +93,10 @@ def _harmless() -> list[Any]:
     multiarray = getattr(np, "_core", None) or np.core
     from collections import defaultdict
 
-    return [np.dtype, multiarray.multiarray.scalar, defaultdict, *scalars]
+    scalar = multiarray.multiarray.scalar
+    # Files name it as the numpy that wrote them called it.
+    names = [(scalar, f"numpy.{place}.multiarray.scalar") for place in ("core", "_core")]
+    return [np.dtype, *names, defaultdict, *scalars]
 
 
 def _no_file(file: Path, error: OSError) -> str:

@@ -94,6 +94,8 @@ def swinir_section(state_dict: dict[str, Tensor]) -> dict[str, Any] | None:
     first = "layers.0.residual_group.blocks.0."
     window = (math.isqrt(state_dict[f"{first}attn.relative_position_bias_table"].shape[0]) + 1) // 2
     upsampler, upscale, out_chans = _upsampling(state_dict, in_chans)
+    if upsampler is not None and out_chans != in_chans:
+        return None  # pixels became channels before the first convolution: spandrel knows such networks
     section: dict[str, Any] = {
         "net_type": "swinir",
         "in_chans": in_chans,

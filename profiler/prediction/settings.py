@@ -80,7 +80,7 @@ def levers(config: ExperimentConfig, own: Setting) -> list[Setting]:
 
 
 # Networks whose builder honours training.gradient_checkpointing.
-KNOWS_CHECKPOINTING = ("swinir", "swinmr", "unet_denoiser", "dit_denoiser", "diffusers", "transformers")
+KNOWS_CHECKPOINTING = ("swinir", "swinmr", "unet_denoiser", "dit_denoiser", "diffusers")
 
 
 def _suits(config: ExperimentConfig, setting: Setting) -> bool:

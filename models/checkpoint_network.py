@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from swinmr_profiling.models.checkpoint_files import read_checkpoint, sha256_of
-from swinmr_profiling.models.checkpoints import unwrap_state_dict
+from swinmr_profiling.models.checkpoints import readings, unwrap_state_dict
 from swinmr_profiling.models.errors import ModelError
 
 # What marks SwinIR and SwinMR among state dicts; HAT, SRFormer and others have some of it.
@@ -49,7 +49,7 @@ def found_network(file: Path) -> FoundNetwork:
         state_dict = unwrap_state_dict(content)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from error
-    own = swinir_section(state_dict)
+    own = next(filter(None, map(swinir_section, readings(state_dict))), None)
     if own is not None:
         scale = "" if own["upscale"] == 1 else f", x{own['upscale']}"
         return FoundNetwork(own, f"SwinIR (SwinMR), {own['in_chans']} channels{scale}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,14 @@ WRAPPERS = (
     "params_ema", "params-ema", "params", "state_dict", "model_state_dict", "model", "net", "net_g", "netG", "G",
     "generator",
 )  # fmt: skip
-# What DataParallel, torch.compile and trainers (Lightning, KAIR's models) put before every key, in any order.
-PREFIXES = ("module.", "_orig_mod.", "model.", "netG.", "net_g.", "net.", "generator.", "network.")
-# What stands beside the network in a Lightning file: its averaged copy, its loss, its discriminator.
+# What DataParallel and torch.compile put before every key, in either order.
+PREFIXES = ("module.", "_orig_mod.")
+# What trainers put there (Lightning, KAIR's models); some networks (DnCNN, ESRGAN of old) call their own parts so.
+HEADS = ("model.", "netG.", "net_g.", "net.", "generator.", "network.")
+# What stands beside the network in a trainer's file: its averaged copy, its loss, its discriminator.
 BESIDE = (
-    "netD.",
-    "net_d.",
-    "ema.",
-    "model_ema.",
-    "loss.",
-    "criterion.",
-    "perceptual.",
-    "discriminator.",
-    "cri_",
-    "lpips.",
-)
+    "netD.", "net_d.", "ema.", "model_ema.", "loss.", "criterion.", "perceptual.", "discriminator.", "cri_", "lpips.",
+)  # fmt: skip
 MENTIONED_KEYS = 3
 
 
@@ -55,13 +49,21 @@ def unwrap_state_dict(content: Any) -> dict[str, Tensor]:
         raise ModelError(
             f"holds no state dict (looked for a dict of tensors, also under {', '.join(WRAPPERS)})"
         )
-    network = {key: tensor for key, tensor in content.items() if not key.startswith(BESIDE)}
-    # Only where what is left has one head of its own: a network may have a part called `loss`.
-    if network and any(all(key.startswith(prefix) for key in network) for prefix in PREFIXES):
-        content = network
     while any(all(key.startswith(prefix) for key in content) for prefix in PREFIXES):
         content = {key.partition(".")[2]: tensor for key, tensor in content.items()}
     return content
+
+
+def readings(state_dict: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """What the network's own state dict may be: as it is, then without a trainer's parts and heads, one by one."""
+    yield state_dict
+    network = {key: tensor for key, tensor in state_dict.items() if not key.startswith(BESIDE)}
+    while network:
+        head = next((h for h in (*HEADS, *PREFIXES) if all(key.startswith(h) for key in network)), None)
+        if head is None:
+            return
+        network = {key.removeprefix(head): tensor for key, tensor in network.items()}
+        yield network
 
 
 def load_weights(module: nn.Module, file: Path) -> None:
@@ -77,6 +79,9 @@ def load_weights(module: nn.Module, file: Path) -> None:
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from error
     try:
+        wanted = module.state_dict().keys()
+        # The first of those that have most of the network's own names.
+        state_dict = max(readings(state_dict), key=lambda reading: len(wanted & reading.keys()))
         missing, unexpected = module.load_state_dict(state_dict, strict=False)
     except RuntimeError as error:
         sizes = [line.strip() for line in str(error).splitlines() if "size mismatch" in line]

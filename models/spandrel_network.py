@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.checkpoint_files import read_checkpoint, sha256_of
-from swinmr_profiling.models.checkpoints import unwrap_state_dict
+from swinmr_profiling.models.checkpoints import readings, unwrap_state_dict
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
@@ -149,14 +149,15 @@ def described(state_dict: dict[str, Tensor], file: Path) -> Description:
     and other sizes.
     """
     package = _package()
-    for support in package.MAIN_REGISTRY.architectures("detection"):
-        if not support.detect(state_dict):
-            continue
-        name = support.architecture.id
-        try:
-            return _description(support.architecture.load(dict(state_dict)))
-        except Exception as error:  # spandrel reads sizes out of weights that may be of any other network
-            raise ModelError(f"{file}: has the names of {name}, but {_mismatch(error)}") from error
+    for reading in readings(state_dict):
+        for support in package.MAIN_REGISTRY.architectures("detection"):
+            if not support.detect(reading):
+                continue
+            name = support.architecture.id
+            try:
+                return _description(support.architecture.load(dict(reading)))
+            except Exception as error:  # spandrel reads sizes out of weights that may be of any other network
+                raise ModelError(f"{file}: has the names of {name}, but {_mismatch(error)}") from error
     raise ModelError(f"{file}: {_nearest(state_dict)}")
 
 

@@ -122,6 +122,16 @@ def test_a_network_of_spandrel_is_found_in_every_wrapping(tmp_path, wrapping):
     assert built.module(x).shape == (2, 3, 16, 16)
 
 
+def test_a_network_whose_own_parts_are_called_model_is_not_taken_for_a_trainers(tmp_path):
+    from spandrel.architectures.DnCNN import DnCNN
+
+    original = DnCNN(in_nc=1, out_nc=1, nc=8, nb=10, act_mode="R")
+    assert all(key.startswith("model.") for key in original.state_dict())
+    for number, state in enumerate((original.state_dict(), WRAPPINGS["Lightning"](original.state_dict()))):
+        found = found_network(saved(tmp_path, state, f"{number}.pth"))
+        assert found.words.startswith("DnCNN (spandrel), 1 channels")
+
+
 def test_safetensors_are_read(tmp_path):
     save_file(compact().state_dict(), tmp_path / "model.safetensors")
     assert found_network(tmp_path / "model.safetensors").words.startswith("Compact")

@@ -121,6 +121,9 @@ def _why_not(file: Path, error: Exception) -> str:
             "torch.save(network.state_dict(), file)"
         )
     text = _first_line(error)
+    if _starts_as_archive(file) and not zipfile.is_zipfile(file):
+        text = "it begins as torch.save's archive and has no end"
+        return f"cannot be read as a checkpoint of tensors: is it truncated? ({text})"
     if (
         "failed finding central directory" in text
         or "PytorchStreamReader" in text
@@ -139,6 +142,11 @@ def _is_of_tensors(name: str) -> bool:
         or (module in ("torch", "torch.cuda") and attribute.endswith(("Storage", "Size", "device", "dtype")))
         or name in ("torch.nn.parameter.Parameter", "torch._tensor._rebuild_from_type_v2")
     )
+
+
+def _starts_as_archive(file: Path) -> bool:
+    with open(file, "rb") as stream:
+        return stream.read(4) == b"PK\x03\x04"
 
 
 def _is_torchscript(file: Path) -> bool:

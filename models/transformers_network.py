@@ -150,9 +150,8 @@ def _own_inputs(network_class: Any, made: Any) -> dict[str, list[int]]:
 
 def _check_inputs(network_class: Any, inputs: dict[str, Any]) -> None:
     accepted = inspect.signature(network_class.forward).parameters
-    takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in accepted.values())
     for name in inputs:
-        if name not in accepted and not takes_any:
+        if name not in accepted:
             near = difflib.get_close_matches(name, list(accepted), n=1, cutoff=0.6)
             hint = (
                 f"did you mean {near[0]}?"

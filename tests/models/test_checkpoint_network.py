@@ -235,7 +235,7 @@ def test_a_denoiser_takes_a_noise_map_for_each_image_of_a_batch():
     model = {
         "net_type": "spandrel",
         "architecture": "DRUNet",
-        "kwargs": {"in_nc": 4, "out_nc": 3, "nc": [4, 4, 4, 4], "nb": 1},
+        "kwargs": {"in_nc": 4, "out_nc": 3, "nc": [4, 4, 4, 4], "nb": 2},
     }
     built = build_model(config_from_dict({"model": {**model, "img_size": 16}}))
     (x,) = built.example_inputs(3)

@@ -62,7 +62,7 @@ def read_checkpoint(file: Path) -> Any:
             return torch.load(file, map_location="cpu", weights_only=True)
     except ModelError:
         raise
-    except OSError as error:
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise ModelError(f"{file}: {_no_file(file, error)}") from error
     except Exception as error:  # torch.load raises half a dozen types for a file that is none of its own
         raise ModelError(f"{file}: {_why_not(file, error)}") from error

@@ -213,7 +213,7 @@ def _plain_call(model: nn.Module, image: Tensor) -> Tensor:
 def _description(descriptor: Any) -> Description:
     from spandrel import MaskedImageModelDescriptor
 
-    name, call, in_chans = descriptor.architecture.name, descriptor._call_fn, descriptor.input_channels
+    name, call, in_chans = descriptor.architecture.id, descriptor._call_fn, descriptor.input_channels
     if name in NOISE_MAP_OF_ONE:
         # spandrel joins a noise map of one image to the batch; training gives a map for each, as channels.
         call, in_chans = _plain_call, descriptor.model.hyperparameters["in_nc"]
@@ -295,7 +295,7 @@ def _nearest(state_dict: dict[str, Tensor]) -> str:
         condition = getattr(support.architecture, "_detect", None)
         have, misses = _required(condition, state_dict)
         if have or misses:
-            ranked.append((have / (have + len(misses)), support.architecture.name, misses))
+            ranked.append((have / (have + len(misses)), support.architecture.id, misses))
     ranked.sort(key=lambda entry: -entry[0])
     parts = [f"{name} (misses {misses[0]})" for _, name, misses in ranked[:NEAREST] if misses]
     first = ", ".join(list(state_dict)[:2])

@@ -212,6 +212,24 @@ class TrainingSection(Section):
     )
     ema_decay: Probability = Field(0.999, description="Moving average of the weights, per step. 0: none.")
     accumulate: Count = Field(1, description="Batches per optimizer step.")
+    zero_grad: Annotated[
+        Literal["after_step", "before_forward", "before_backward"],
+        Expected('"after_step", "before_forward" or "before_backward"'),
+    ] = Field(
+        "after_step",
+        description="When the gradients of a step are let go: at its end, or in the next one, through whose forward "
+        "pass `before_backward` keeps them.",
+    )
+    set_to_none: Flag = Field(
+        True, description="Let gradients go. false: they stay, as zeros, and their memory with them."
+    )
+    trainable: Annotated[
+        list[Annotated[str, Field(min_length=1)]] | None, Expected("list of patterns, or null")
+    ] = Field(
+        None,
+        description="Parameters that are trained, by patterns of their names (`layers.*`, `*.bias`); the others are "
+        "frozen. null: all.",
+    )
     profile: FilePath = Field(
         "../results/profile_results.json", description='Profile that `"batch_size": "auto"` reads.'
     )

@@ -9,6 +9,7 @@ from swinmr_profiling.models.custom_network import build_custom
 from swinmr_profiling.models.diffusers_network import build_diffusers
 from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.freezing import freeze
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.spandrel_network import build_spandrel
@@ -89,5 +90,8 @@ def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> Buil
     Raises ModelError (one line: what is wrong, what to do) for what cannot be built.
     """
     if config.model.net_type == "custom":
-        return build_custom(config, trust_config=trust_config)
-    return BUILDERS[config.model.net_type](config)
+        built = build_custom(config, trust_config=trust_config)
+    else:
+        built = BUILDERS[config.model.net_type](config)
+    freeze(built.module, config.training.trainable)
+    return built

@@ -6,7 +6,7 @@
     python scripts/check_on_gpu.py --dry-run
 
 Each combination has a process of its own; what does not fit into the time is recorded as not run. Exit status: 0 done,
-2 bad arguments or no GPU, 4 a combination failed that should not have.
+2 bad arguments or no GPU, 4 a combination failed that should not have, or nothing was measured.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.gpu_check.check import GpuCheck
 from swinmr_profiling.profiler.gpu_check.combinations import dry_combinations, gpu_combinations
 from swinmr_profiling.profiler.gpu_check.measured import table
+from swinmr_profiling.profiler.gpu_check.reference import Network
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_seconds
@@ -31,8 +32,8 @@ from swinmr_profiling.profiler.record.result_file import ResultFile
 
 DEFAULT_OUTPUT = "results/gpu_check.json"
 DEFAULT_TIME_BUDGET_S = 480.0
-PUBLISHED = {"side": 256, "embed_dim": 180, "groups": 6, "batch_size": 1}
-TINY = {"side": 16, "embed_dim": 12, "groups": 1, "batch_size": 1}
+PUBLISHED = Network(side=256, embed_dim=180, groups=6, batch_size=1)
+TINY = Network(side=16, embed_dim=12, groups=1, batch_size=1)
 GOOD = ("measured", "not run")
 
 
@@ -68,19 +69,19 @@ def main(arguments: list[str] | None = None) -> int:
             device="cpu" if options.dry_run else options.device,
             time_budget_s=options.time_budget,
             reference=TINY if options.dry_run else PUBLISHED,
-            on_change=result.save,
+            on_change=lambda record: result.save(record.to_json()),
         )
-        content = check.run()
+        record = check.run()
     except (OutputError, RequestRefusedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except WorkerError as error:
         print(f"error: {error.failure.error.value}: {error.failure.detail}", file=sys.stderr)
         return EXIT_PARTIAL
-    print(table(content), file=said)
+    print(table(record.combinations), file=said)
     if options.dry_run:
         print("dry run: measured figures are the CPU process's resident memory", file=said)
-    elsewhere = result.finish(content)
+    elsewhere = result.finish(record.to_json())
     if elsewhere is not None:
         print(f"error: {elsewhere}", file=sys.stderr)
         return EXIT_PARTIAL
@@ -88,14 +89,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Nothing new was measured: {result.name} stays as it was", file=said)
     else:
         print(f"Results saved to: {result.name}", file=said)
-    failed = [
-        row["name"]
-        for row in content["combinations"]
-        if row["status"] not in GOOD and not row.get("as_expected", False)
-    ]
+    failed = [row.name for row in record.combinations if row.status not in GOOD and not row.as_expected]
     if failed:
         print(f"error: failed: {', '.join(failed)}", file=sys.stderr)
-    return EXIT_PARTIAL if failed else EXIT_DONE
+        return EXIT_PARTIAL
+    if not any(row.status == "measured" or row.as_expected for row in record.combinations):
+        print("error: nothing was measured: give it more time (--time-budget)", file=sys.stderr)
+        return EXIT_PARTIAL
+    return EXIT_DONE
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 
 # A run of the largest network of the configs has 35,000 events, 0.14 MB: what is far larger is no run.
 MAX_TEXT_BYTES = 64 * 2**20
-KIND_TYPE, STEP_TYPE = np.dtype("<i8"), np.dtype("<i4")
+KIND_TYPE, STEP_TYPE, OPTIONAL_TYPE = np.dtype("<i8"), np.dtype("<i4"), np.dtype("u1")
 
 
 class AllocationOrderError(ValueError):
@@ -28,12 +28,14 @@ class AllocationOrder:
     """Allocation i takes fixed_bytes[i] + bytes_per_sample[i] x batch.
 
     events: int32 (events,), i + 1 where allocation i is made, -(i + 1) where it is released; allocations are made in
-    the order of their numbers. fixed_bytes, bytes_per_sample: int64 (allocations,).
+    the order of their numbers. fixed_bytes, bytes_per_sample: int64 (allocations,). optional: bool (allocations,),
+    workspaces of convolutions, without which a slower algorithm is taken; None: not known, as if there were none.
     """
 
     events: np.ndarray
     fixed_bytes: np.ndarray
     bytes_per_sample: np.ndarray
+    optional: np.ndarray | None = None
 
     def sizes(self, batch_size: int) -> np.ndarray:
         """(allocations,) bytes; int64, or Python's integers where their sum could be more than 64 bits hold."""
@@ -45,25 +47,39 @@ class AllocationOrder:
 
 
 def packed(order: AllocationOrder) -> dict[str, str]:
-    """The order as two texts, each base64 of zlib.
+    """The order as three texts, each base64 of zlib.
 
-    `sizes`: little-endian int64, pairs of fixed bytes and bytes per sample, each pair once. `order`: little-endian
-    int32, one per event: k >= 0 makes an allocation of the k-th pair; -d releases the d-th last one that was made.
+    `sizes`: little-endian int64, pairs of fixed bytes and bytes per sample. `order`: little-endian int32, one per
+    event: k >= 0 makes an allocation of the k-th pair; -d releases the d-th last one that was made. `optional`: uint8,
+    one per pair, 1 for a convolution's workspace.
     """
-    pairs = np.stack([order.fixed_bytes, order.bytes_per_sample], axis=1)
+    optional = np.zeros(len(order.fixed_bytes), dtype=bool) if order.optional is None else order.optional
+    pairs = np.stack([order.fixed_bytes, order.bytes_per_sample, optional.astype(np.int64)], axis=1)
     kinds, kind_of = np.unique(pairs, axis=0, return_inverse=True)
     made = np.cumsum(order.events > 0)
     numbers = np.abs(order.events) - 1
     steps = np.where(order.events > 0, kind_of.reshape(-1)[numbers], numbers - made)
-    return {"sizes": _text(kinds.astype(KIND_TYPE)), "order": _text(steps.astype(STEP_TYPE))}
+    return {
+        "sizes": _text(kinds[:, :2].astype(KIND_TYPE)),
+        "order": _text(steps.astype(STEP_TYPE)),
+        "optional": _text(kinds[:, 2].astype(OPTIONAL_TYPE)),
+    }
 
 
 def unpacked(block: Mapping[str, Any]) -> AllocationOrder:
-    """The order that `packed` made a text of. Raises AllocationOrderError, also for an order that no run can have."""
+    """The order that `packed` made texts of; `optional` may be missing, as from earlier versions.
+
+    Raises AllocationOrderError, also for an order that no run can have.
+    """
     kinds, steps = _array(block, "sizes", KIND_TYPE), _array(block, "order", STEP_TYPE).astype(np.int64)
     if len(kinds) % 2 or not len(kinds) or not len(steps):
         raise AllocationOrderError("allocations: truncated")
     kinds = kinds.reshape(-1, 2).astype(np.int64)
+    optional = None
+    if block.get("optional") is not None:
+        optional = _array(block, "optional", OPTIONAL_TYPE).astype(bool)
+        if len(optional) != len(kinds):
+            raise AllocationOrderError("allocations.optional: one for each pair of sizes is expected")
     if (kinds < -(2**62)).any() or (kinds > 2**62).any() or (kinds[:, 1] < 0).any():
         raise AllocationOrderError("allocations: a size that shrinks with the batch, or is none")
     makes = steps >= 0
@@ -74,7 +90,7 @@ def unpacked(block: Mapping[str, Any]) -> AllocationOrder:
         raise AllocationOrderError("allocations: of no known size, or released without having been made")
     of = steps[makes]
     events = np.where(makes, numbers + 1, -(numbers + 1)).astype(np.int32)
-    return AllocationOrder(events, kinds[of, 0], kinds[of, 1])
+    return AllocationOrder(events, kinds[of, 0], kinds[of, 1], None if optional is None else optional[of])
 
 
 def _text(values: np.ndarray) -> str:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Literal
 
 from swinmr_profiling.profiler.batch_size.budget import Budget
-from swinmr_profiling.profiler.batch_size.reserved import Interpolated, reserved_of
+from swinmr_profiling.profiler.batch_size.reserved import interpolated, reserved_of
 from swinmr_profiling.profiler.batch_size.rule import largest_by_rule
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel, MemorySetting
@@ -62,7 +62,7 @@ def needed_bytes(
 
 def estimated_bytes(setting: MemorySetting, batch_size: int, budget: Budget) -> int:
     """needed_bytes from the table of sizes alone: where a search looks next, and no answer."""
-    training = Interpolated(setting).reserved_bytes(batch_size) + _outside(setting, budget, 1)
+    training = interpolated(setting).reserved_bytes(batch_size) + _outside(setting, budget, 1)
     return max(training, validation_needed_bytes(setting, budget))
 
 

@@ -85,7 +85,8 @@ def measured_series(
     """
     blocks = {size: block for size, block in measured.items() if block.source == "measured"}
     of = setting or next((block for block in blocks.values() if isinstance(block, TrainingRun)), None)
-    sizes, failures = [], {}
+    sizes: list[MeasuredSize] = []
+    failures: dict[int, tuple[str, str]] = {}
     for size, block in sorted(blocks.items()):
         if isinstance(block, TrainingFailure):
             failures[size] = (block.error, block.detail)

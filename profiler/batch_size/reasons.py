@@ -10,7 +10,7 @@ from swinmr_profiling.profiler.batch_size.fit import (
 )
 from swinmr_profiling.profiler.batch_size.gpus import GIB
 from swinmr_profiling.profiler.batch_size.measured_training import MeasuredSeries, MeasuredSize, setting_of
-from swinmr_profiling.profiler.batch_size.reserved import Interpolated, reserved_of, table_sizes
+from swinmr_profiling.profiler.batch_size.reserved import Interpolated, reserved_of
 from swinmr_profiling.profiler.batch_size.rule import stretch
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
@@ -37,7 +37,7 @@ def predicted_reason(setting: MemorySetting, budget: Budget, largest: int, devic
     within = f"{gib(budget.usable_bytes)} ({float(budget.headroom_share) * 100:g} % headroom)"
     reserved = reserved_of(setting)
     if isinstance(reserved, Interpolated):
-        sizes = table_sizes(setting)
+        sizes = reserved.sizes
         how = "interpolated" if largest < sizes[-1] else "extrapolated"
         return (
             f"{largest} fits {within} as {how} from batches {sizes[0]} to {sizes[-1]}, which can be off by a few "

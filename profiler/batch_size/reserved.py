@@ -5,8 +5,9 @@ All sizes are Python integers: a batch of three billion is computed right, and r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from swinmr_profiling.profiler.allocator.allocation_order import unpacked
 from swinmr_profiling.profiler.allocator.reserved_memory import ReservedMemory
@@ -36,18 +37,19 @@ def reserved_of(setting: MemorySetting) -> Replayed | Interpolated:
     """Of a setting of a memory model. Raises AllocationOrderError where what it keeps is damaged."""
     kept = setting.allocations
     if kept is None or setting.affine_from_batch is None:
-        return Interpolated(setting)
-    return Replayed(setting, setting.affine_from_batch, _memory(kept.sizes, kept.order))
+        return interpolated(setting)
+    return Replayed(setting, setting.affine_from_batch, _memory(kept.sizes, kept.order, kept.optional))
 
 
 @lru_cache(maxsize=KEPT_RUNS)
-def _memory(sizes: str, order: str) -> ReservedMemory:
-    return ReservedMemory(unpacked({"sizes": sizes, "order": order}))
+def _memory(sizes: str, order: str, optional: str | None) -> ReservedMemory:
+    return ReservedMemory(unpacked({"sizes": sizes, "order": order, "optional": optional}))
 
 
-def table_sizes(setting: MemorySetting) -> list[int]:
-    """Batch sizes that were predicted, ascending."""
-    return sorted(int(size) for size in setting.sizes)
+def interpolated(setting: MemorySetting) -> Interpolated:
+    """From the table of a setting alone."""
+    table = {int(size): (row.live_bytes, row.reserved_bytes) for size, row in setting.sizes.items()}
+    return Interpolated(table, setting.not_aligned_because or NOTHING_KEPT)
 
 
 class Replayed:
@@ -74,15 +76,23 @@ class Replayed:
         return max(self._memory.last_possible(limit_bytes, largest), len(self._traced))
 
 
+class Row(NamedTuple):
+    """Of one batch size."""
+
+    live_bytes: int
+    reserved_bytes: int
+
+
 class Interpolated:
     """From a table of sizes alone: exact at its sizes, and between and beyond them a guess that can be a few off."""
 
     source: Literal["extrapolated"] = "extrapolated"
 
-    def __init__(self, setting: MemorySetting) -> None:
-        self._rows = {int(size): row for size, row in setting.sizes.items()}
-        self._sizes = table_sizes(setting)
-        self.why = setting.not_aligned_because or NOTHING_KEPT
+    def __init__(self, table: Mapping[int, tuple[int, int]], why: str = NOTHING_KEPT) -> None:
+        """table: batch -> (live bytes, reserved bytes). why: there is no replay. Its `sizes` are ascending."""
+        self._rows = {size: Row(*figures) for size, figures in table.items()}
+        self.sizes = sorted(table)
+        self.why = why
 
     def reserved_bytes(self, batch_size: int) -> int:
         """At a size of the table its figure.
@@ -95,12 +105,12 @@ class Interpolated:
         exact = self._rows.get(batch_size)
         if exact is not None:
             return exact.reserved_bytes
-        if batch_size < self._sizes[0]:
-            return self._rows[self._sizes[0]].reserved_bytes
-        if batch_size > self._sizes[-1]:
+        if batch_size < self.sizes[0]:
+            return self._rows[self.sizes[0]].reserved_bytes
+        if batch_size > self.sizes[-1]:
             return self._beyond(batch_size)
-        place = next(place for place, size in enumerate(self._sizes) if size > batch_size)
-        below, above = self._sizes[place - 1 : place + 1]
+        place = next(place for place, size in enumerate(self.sizes) if size > batch_size)
+        below, above = self.sizes[place - 1 : place + 1]
         low, high = self._rows[below], self._rows[above]
         rise = (high.live_bytes - low.live_bytes) * (batch_size - below)
         live = low.live_bytes + _ceiling(rise, above - below)
@@ -111,7 +121,7 @@ class Interpolated:
 
     def last_possible(self, limit_bytes: int, largest: int) -> int:
         # Inside the table a size may fit though the line just below it does not; beyond it the line only rises.
-        below, above = self._sizes[-1], largest + 1
+        below, above = self.sizes[-1], largest + 1
         if below >= largest:
             return largest
         while above - below > 1:
@@ -120,12 +130,12 @@ class Interpolated:
         return below
 
     def _beyond(self, batch_size: int) -> int:
-        last = self._rows[self._sizes[-1]]
-        if len(self._sizes) == 1:
-            return _ceiling(last.reserved_bytes * batch_size, self._sizes[-1])
-        before = self._rows[self._sizes[-2]]
-        rise = max(last.live_bytes - before.live_bytes, 0) * (batch_size - self._sizes[-1])
-        live = last.live_bytes + _ceiling(rise, self._sizes[-1] - self._sizes[-2])
+        last = self._rows[self.sizes[-1]]
+        if len(self.sizes) == 1:
+            return _ceiling(last.reserved_bytes * batch_size, self.sizes[-1])
+        before = self._rows[self.sizes[-2]]
+        rise = max(last.live_bytes - before.live_bytes, 0) * (batch_size - self.sizes[-1])
+        live = last.live_bytes + _ceiling(rise, self.sizes[-1] - self.sizes[-2])
         return max(_ceiling(live * row.reserved_bytes, row.live_bytes) for row in (before, last))
 
 

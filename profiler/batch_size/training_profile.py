@@ -11,7 +11,7 @@ from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.reading import DamagedProfileError, ProfileFileError, load_profile
+from swinmr_profiling.profiler.record.reading import ProfileFileError, load_profile
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def read_training_profile(path: str | Path) -> TrainingProfile:
         for setting in () if model is None else model.settings:
             reserved_of(setting)
     except AllocationOrderError as error:
-        raise DamagedProfileError(f"{loaded.file}: is damaged ({error}): {command}") from None
+        raise ProfileFileError(f"{loaded.file}: is damaged ({error}): {command}") from None
     environment = profile.environment if isinstance(profile.environment, Environment) else None
     gpu = None if environment is None else environment.gpu
     measured = {} if gpu is None else training_of(profile)

@@ -26,6 +26,7 @@ from swinmr_profiling.profiler.batch_size.measured_training import (
     knee_batch,
     measured_series,
 )
+from swinmr_profiling.profiler.batch_size.near_limit import fits_slower
 from swinmr_profiling.profiler.batch_size.reasons import (
     failed_measurement_reason,
     measured_reason,
@@ -38,7 +39,12 @@ from swinmr_profiling.profiler.batch_size.reasons import (
 from swinmr_profiling.profiler.batch_size.target import TargetBatchError, share_per_device, split_share
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel, MemorySetting
-from swinmr_profiling.profiler.record.blocks.recommended import Lever, TrainingRecommendation, TrainingTime
+from swinmr_profiling.profiler.record.blocks.recommended import (
+    FitsSlower,
+    Lever,
+    TrainingRecommendation,
+    TrainingTime,
+)
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.failures import FailureKind
 
@@ -157,7 +163,17 @@ def _recommend(
         reason=found.reason + others_reason(budget),
         time=None if choice is None else _time(choice, wish),
         levers=table,
+        fits_slower=_fits_slower(setting, choice, budget, wish),
     )
+
+
+def _fits_slower(
+    setting: MemorySetting | None, choice: _Choice | None, budget: Budget, wish: _Wish
+) -> FitsSlower | None:
+    if setting is None or (choice is not None and choice.source == "measured"):
+        return None
+    largest = None if choice is None else choice.largest_batch
+    return fits_slower(setting, largest, budget, devices=wish.devices)
 
 
 def _choose_predicted(

@@ -1,28 +1,50 @@
-"""The run: predictions first, then each combination in a process of its own, within the time there is."""
+"""The run: what only a GPU can tell comes first, each combination in a process of its own, within the time there is.
+
+Predictions need no GPU: they are made beside the measurements where there are cores for both, else after them.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from types import NoneType
-from typing import Any
+from typing import Literal
 
-from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.batch_size.search import search_batch
-from swinmr_profiling.profiler.gpu_check.combinations import ALLOCATOR_VARIABLES, Combination
-from swinmr_profiling.profiler.gpu_check.machine import workspace_row
+from swinmr_profiling.profiler.gpu_check.combinations import ABSURD_BATCH, ALLOCATOR_VARIABLES, Combination
+from swinmr_profiling.profiler.gpu_check.convolutions import ConvolutionsRequest
+from swinmr_profiling.profiler.gpu_check.machine import MachineRequest, workspace_row
 from swinmr_profiling.profiler.gpu_check.measured import inference_figures, ratios, summary, training_figures
-from swinmr_profiling.profiler.gpu_check.predictions import TABLE_SIZES, bytes_at, needed_bytes
+from swinmr_profiling.profiler.gpu_check.predictions import (
+    TABLE_SIZES,
+    PredictionRequest,
+    interpolated,
+    predicted,
+)
+from swinmr_profiling.profiler.gpu_check.record import (
+    ConvolutionCosts,
+    GpuCheckRecord,
+    LibraryCosts,
+    Measured,
+    NotRun,
+    PredictedSize,
+    Prediction,
+    Reference,
+    Row,
+    Workspaces,
+)
+from swinmr_profiling.profiler.gpu_check.reference import Network, ReferenceRequest
 from swinmr_profiling.profiler.gpu_check.subprocesses import PartFailedError, ask_module
 from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, TrainingProbes
 from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError, WorkerProcess
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, DeviceMemory
+from swinmr_profiling.profiler.record.blocks.run_description import Gpu
 from swinmr_profiling.profiler.record.failures import FailureKind
 
 # Of the free memory: what a combination may be predicted to take, so that a wrong prediction still runs.
@@ -32,6 +54,11 @@ CERTAIN_SHARE = 1.3
 MACHINE_TIMEOUT_S, PREDICTION_TIMEOUT_S, REFERENCE_TIMEOUT_S = 60.0, 120.0, 60.0
 # Each trace of a large network takes a core and about 1 GB.
 CORES_PER_PREDICTION, MAX_PREDICTIONS = 2, 8
+# Fewer cores are left to what is measured.
+LEAST_CORES_BESIDE = 4
+CONVOLUTIONS_TIMEOUT_S = 60.0
+# What is worth waiting for a prediction that is being made: the batch is chosen by it.
+NEED_PREDICTION = ("out_of_memory", "search")
 INFERENCE_RUNS, INFERENCE_WARMUP = 10, 3
 # Before a trial of the search is begun.
 TRIAL_S = 30.0
@@ -39,7 +66,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
 class GpuCheck:
-    """One check. `content` is what is known so far; `on_change` is called whenever it grew."""
+    """One check. `record` is what is known so far; `on_change` is called whenever it grew."""
 
     def __init__(
         self,
@@ -47,234 +74,257 @@ class GpuCheck:
         *,
         device: str,
         time_budget_s: float,
-        reference: dict[str, Any],
-        on_change: Callable[[dict[str, Any]], None] = lambda content: None,
+        reference: Network,
+        on_change: Callable[[GpuCheckRecord], None] = lambda record: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """device: "cuda:0", or "cpu" for a dry run. reference: what `gpu_check.reference` takes, but the device."""
+        """device: "cuda:0", or "cpu" for a dry run. reference: the network that is compared with another's."""
         self.combinations, self.device = combinations, device
         self.reference, self.on_change, self.clock = reference, on_change, clock
         self.started = clock()
-        self.time_budget_s = time_budget_s
-        self.gpu: dict[str, Any] | None = None
-        self.usable_bytes = 0
-        self.predictions: dict[int, dict[str, Any]] = {}
-        self.content: dict[str, Any] = {
-            "schema_version": 1,
-            "dry_run": device == "cpu",
-            "time_budget_s": time_budget_s,
-            "environment": None,
-            "workspaces": None,
-            "combinations": [],
-            "reference": None,
-            "summary": None,
-        }
+        self.gpu: Gpu | None = None
+        self.torch_version = ""
+        self.predictions: dict[str, Future[Prediction | str]] = {}
+        self.record = GpuCheckRecord(dry_run=device == "cpu", time_budget_s=time_budget_s, combinations=[])
 
     @property
     def left_s(self) -> float:
-        return self.time_budget_s - (self.clock() - self.started)
+        return self.record.time_budget_s - (self.clock() - self.started)
 
-    def run(self) -> dict[str, Any]:
+    @property
+    def gpu_uuid(self) -> str | None:
+        return None if self.gpu is None else self.gpu.uuid
+
+    def run(self) -> GpuCheckRecord:
         """Does as much as the time allows; what is left out says so. Raises RequestRefusedError without the device."""
         self._open()
-        self._measure_workspaces()
-        self._predict()
-        for place, combination in enumerate(self.combinations):
-            self.content["combinations"].append(self._row(place, combination))
-            self._changed()
-        self._compare_with_reference()
-        self.content["took_s"] = self.clock() - self.started
+        self.record.convolutions = self._measured_convolutions()
         self._changed()
-        return self.content
+        self.record.workspaces = self._measured_workspaces()
+        self._changed()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        beside = cores >= LEAST_CORES_BESIDE
+        workers = min(max(cores // CORES_PER_PREDICTION - beside, 1), MAX_PREDICTIONS)
+        with ThreadPoolExecutor(workers) as pool:
+            if beside:
+                self._predict(pool)
+            for combination in self.combinations:
+                self.record.combinations.append(self._row(combination))
+                self._changed()
+            if not beside:
+                self._predict(pool)
+            self._compare_with_predictions()
+        self.record.reference = self._compared_with_reference()
+        self.record.took_s = self.clock() - self.started
+        self._changed()
+        return self.record
 
     def _changed(self) -> None:
-        self.content["summary"] = summary(self.content["combinations"])
-        self.on_change(self.content)
+        self.record.summary = summary(self.record.combinations)
+        self.on_change(self.record)
 
     def _open(self) -> None:
         with WorkerProcess(environment=dict.fromkeys(ALLOCATOR_VARIABLES)) as process:
             opened = process.ask(
                 "open", Opened, MACHINE_TIMEOUT_S, device=self.device, precision="fp32", threads=None
             )
-            self.usable_bytes = process.ask("device_memory", DeviceMemory, MACHINE_TIMEOUT_S).usable_bytes
+            memory = process.ask("device_memory", DeviceMemory, MACHINE_TIMEOUT_S)
         self.device, self.torch_version = opened.device, opened.environment.torch_version
-        environment = opened.environment.to_json()
-        del environment["command_line"]  # the command's, which writes it elsewhere
-        self.gpu = environment["gpu"]
-        self.content["environment"] = {**environment, "usable_bytes": self.usable_bytes}
+        self.gpu = opened.environment.gpu
+        self.record.environment, self.record.usable_bytes = opened.environment, memory.usable_bytes
         self._changed()
 
-    def _measure_workspaces(self) -> None:
+    def _measured_workspaces(self) -> Workspaces | NotRun:
+        gpu = self.gpu
+        if gpu is None:
+            return NotRun(status="not run", reason="there is no GPU")
+
+        def measured(order: Literal["plain_first", "bias_first"]) -> LibraryCosts:
+            return ask_module(
+                "swinmr_profiling.profiler.gpu_check.machine",
+                MachineRequest(gpu_uuid=gpu.uuid, device=self.device, order=order),
+                LibraryCosts,
+                min(MACHINE_TIMEOUT_S, self.left_s),
+                {"CUBLAS_WORKSPACE_CONFIG": None, **dict.fromkeys(ALLOCATOR_VARIABLES)},
+            )
+
+        try:
+            plain_first, bias_first = measured("plain_first"), measured("bias_first")
+        except PartFailedError as error:
+            return NotRun(status="not run", reason=str(error))
+        row = workspace_row(plain_first, bias_first, gpu, self.torch_version)
+        return Workspaces(status="measured", row=row, plain_first=plain_first, bias_first=bias_first)
+
+    def _measured_convolutions(self) -> ConvolutionCosts | NotRun:
+        """The question that predictions of 16-bit convolutions wait for: is the algorithm another without benchmark?"""
         if self.gpu is None:
-            self.content["workspaces"] = {"status": "not run", "reason": "there is no GPU"}
-            return
-        request = {"gpu_uuid": self.gpu["uuid"], "device": self.device}
+            return NotRun(status="not run", reason="there is no GPU")
+        module = "swinmr_profiling.profiler.gpu_check.convolutions"
+        request, variables = ConvolutionsRequest(device=self.device), dict.fromkeys(ALLOCATOR_VARIABLES)
+        timeout_s = min(CONVOLUTIONS_TIMEOUT_S, self.left_s)
         try:
-            found = {
-                order: ask_module(
-                    "swinmr_profiling.profiler.gpu_check.machine",
-                    {**request, "order": order},
-                    min(MACHINE_TIMEOUT_S, self.left_s),
-                    {"CUBLAS_WORKSPACE_CONFIG": None, **dict.fromkeys(ALLOCATOR_VARIABLES)},
-                )
-                for order in ("plain_first", "bias_first")
-            }
-            row = workspace_row(found["plain_first"], found["bias_first"], self.gpu, self.torch_version)
-            self.content["workspaces"] = {"status": "measured", "row": row, **found}
+            return ask_module(module, request, ConvolutionCosts, timeout_s, variables)
         except PartFailedError as error:
-            self.content["workspaces"] = {"status": "not run", "reason": str(error)}
-        self._changed()
+            return NotRun(status="not run", reason=str(error))
 
-    def _predict(self) -> None:
-        """Each network once, for all its combinations; before anything is measured, so that nothing disturbs it."""
-        first_of: dict[str, int] = {}
-        for place, combination in enumerate(self.combinations):
-            first_of.setdefault(_network(combination), place)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = min(max(cores // CORES_PER_PREDICTION, 1), MAX_PREDICTIONS)
-        with ThreadPoolExecutor(workers) as pool:
-            made = dict(zip(first_of, pool.map(self._predict_one, first_of.values()), strict=True))
-        self.predictions = {
-            place: made[_network(combination)] for place, combination in enumerate(self.combinations)
-        }
+    def _predict(self, pool: ThreadPoolExecutor) -> None:
+        """Begins the prediction of each network, once for all its combinations."""
+        for combination in self.combinations:
+            if _network(combination) not in self.predictions:
+                self.predictions[_network(combination)] = pool.submit(self._predict_one, combination)
 
-    def _predict_one(self, place: int) -> dict[str, Any]:
-        combination = self.combinations[place]
+    def _prediction_so_far(self, combination: Combination) -> Prediction | str:
+        made = self.predictions.get(_network(combination))
+        if made is None or not (made.done() or combination.mode in NEED_PREDICTION):
+            return "not made yet"
+        return made.result()
+
+    def _compare_with_predictions(self) -> None:
+        for row, combination in zip(self.record.combinations, self.combinations, strict=True):
+            prediction = self.predictions[_network(combination)].result()
+            if row.batch_size is not None and combination.mode != "search":
+                row.predicted = predicted(prediction, row.batch_size, combination.allocator)
+                row.ratios = ratios(row.measured, row.predicted)
+            self._changed()
+
+    def _predict_one(self, combination: Combination) -> Prediction | str:
+        """The prediction, or why there is none."""
         missing = _missing(combination)
         if missing is not None:
-            return {"failed": missing}
+            return missing
         sizes = {c.batch_size for c in self.combinations if _network(c) == _network(combination)}
-        request = {
-            "config": combination.config,
-            "mode": "inference" if combination.mode == "inference" else "training",
-            "sizes": sorted({size for size in sizes if size is not None} | set(TABLE_SIZES)),
-            "torch_version": self.torch_version,
-            "compute_capability": None if self.gpu is None else self.gpu["compute_capability"],
-            "trust_config": combination.trust_config,
-        }
+        request = PredictionRequest(
+            config=combination.config,
+            mode="inference" if combination.mode == "inference" else "training",
+            sizes=sorted({size for size in sizes if size is not None} | set(TABLE_SIZES)),
+            torch_version=self.torch_version,
+            compute_capability=None if self.gpu is None else self.gpu.compute_capability,
+            trust_config=combination.trust_config,
+        )
+        module = "swinmr_profiling.profiler.gpu_check.predictions"
         try:
-            timeout_s = max(min(PREDICTION_TIMEOUT_S, self.left_s), 1.0)
-            return ask_module("swinmr_profiling.profiler.gpu_check.predictions", request, timeout_s, NO_GPU)
+            timeout_s = min(PREDICTION_TIMEOUT_S, self.left_s)
+            if timeout_s < 1:
+                return "no time was left"
+            return ask_module(module, request, Prediction, timeout_s, NO_GPU)
         except PartFailedError as error:
-            return {"failed": str(error)}
+            return str(error)
 
-    def _row(self, place: int, combination: Combination) -> dict[str, Any]:
-        prediction = self.predictions[place]
-        table = prediction.get("sizes", {})
-        batch_size = self._batch(combination, table)
-        row: dict[str, Any] = {
-            "name": combination.name,
-            "mode": combination.mode,
-            "precision": combination.config["system"]["mixed_precision"] or "fp32",
-            "checkpointing": combination.config["training"]["gradient_checkpointing"],
-            "allocator": combination.allocator,
-            "requested_batch_size": combination.batch_size,
-            "batch_size": batch_size,
-            "predicted": self._predicted(combination, prediction, batch_size),
-            "measured": None,
-            "ratios": None,
-        }
-        missing = _missing(combination)
-        if missing is not None:
-            return {**row, "status": "not run", "reason": missing}
-        if self.left_s < combination.takes_s:
-            reason = f"{max(self.left_s, 0):.0f} s are left, and it takes about {combination.takes_s:.0f}"
-            return {**row, "status": "not run", "reason": reason}
+    def _row(self, combination: Combination) -> Row:
+        prediction = self._prediction_so_far(combination)
+        sizes = {} if isinstance(prediction, str) else prediction.sizes
+        batch_size = self._batch(combination, sizes)
+        row = Row(
+            name=combination.name,
+            mode=combination.mode,
+            precision=combination.precision,
+            checkpointing=combination.config.training.gradient_checkpointing,
+            allocator=combination.allocator,
+            requested_batch_size=combination.batch_size,
+            batch_size=batch_size,
+            predicted=predicted(prediction, batch_size, combination.allocator),
+            measured=None,
+            ratios=None,
+            status="not run",
+        )
+        row.reason = _missing(combination)
+        if row.reason is None and self.left_s < combination.takes_s:
+            row.reason = f"{max(self.left_s, 0):.0f} s are left, and it takes about {combination.takes_s:.0f}"
+        if row.reason is not None:
+            return row
         started = self.clock()
+        row = row.model_copy(update={"status": "measured"})
         try:
-            row |= self._measure(combination, batch_size, table)
+            self._measure_what_fits(row, combination, batch_size, sizes)
         except WorkerError as failed:
             oom = failed.failure.error is FailureKind.OOM
-            row |= {"status": failed.failure.error.value, "reason": failed.failure.detail}
-            row["as_expected"] = oom and combination.mode == "out_of_memory"
+            row.status, row.reason = failed.failure.error.value, failed.failure.detail
+            row.as_expected = oom and combination.mode == "out_of_memory"
         except RequestRefusedError as error:
-            row |= {"status": "not run", "reason": str(error)}
-        row["took_s"] = self.clock() - started
-        row["ratios"] = ratios(row["measured"], row["predicted"])
+            row.status, row.reason = "not run", str(error)
+        row.took_s = self.clock() - started
+        row.ratios = ratios(row.measured, row.predicted)
         return row
 
-    def _batch(self, combination: Combination, table: dict[str, Any]) -> int:
-        """The batch wished for, or the largest of the table that is safely predicted to fit."""
-        sizes = {int(size): needed_bytes(row, combination.allocator) for size, row in table.items()}
+    def _measure_what_fits(
+        self, row: Row, combination: Combination, batch_size: int, table: Mapping[int, PredictedSize]
+    ) -> None:
+        """Half the batch, and half of that, where no prediction said beforehand that it is too large."""
+        while True:
+            row.batch_size = batch_size
+            try:
+                return self._measure(row, combination, batch_size, table)
+            except WorkerError as failed:
+                halved = combination.mode in ("training", "inference") and batch_size > 1
+                oom = failed.failure.error is FailureKind.OOM
+                if table or not (oom and halved and self.left_s >= combination.takes_s):
+                    raise
+                batch_size //= 2
+
+    def _batch(self, combination: Combination, table: Mapping[int, PredictedSize]) -> int:
+        """The batch wished for, or the largest of the table that is safely predicted to fit, where it is known yet."""
+        sizes = {size: row.of(combination.allocator).peak_reserved_bytes for size, row in table.items()}
+        usable_bytes = self.record.usable_bytes
         if combination.mode == "out_of_memory":
-            certain = [size for size, needed in sizes.items() if needed > self.usable_bytes * CERTAIN_SHARE]
-            return combination.batch_size or min(certain, default=max(sizes, default=512))
+            certain = [size for size, needed in sizes.items() if needed > usable_bytes * CERTAIN_SHARE]
+            return combination.batch_size or min(certain, default=max(sizes, default=ABSURD_BATCH))
         wish = combination.batch_size or 1
-        if wish not in sizes or sizes[wish] <= self.usable_bytes * SAFE_SHARE:
+        if wish not in sizes or sizes[wish] <= usable_bytes * SAFE_SHARE:
             return wish
-        safe = [
-            size for size, needed in sizes.items() if size < wish and needed <= self.usable_bytes * SAFE_SHARE
-        ]
+        safe = [size for size, needed in sizes.items() if size < wish and needed <= usable_bytes * SAFE_SHARE]
         return max(safe, default=1)
 
-    def _predicted(
-        self, combination: Combination, prediction: dict[str, Any], batch_size: int
-    ) -> dict[str, Any]:
-        if "failed" in prediction:
-            return {"source": None, "reason": prediction["failed"]}
-        found = prediction["sizes"].get(str(batch_size))
-        if found is None:
-            return {"source": None, "reason": f"batch {batch_size} is beyond what can be predicted"}
-        general = {key: found[key] for key in ("live_bytes", "phase", "operator", "workspace_bytes")}
-        return {
-            "source": "predicted",
-            "workspaces": prediction["workspaces"],
-            "aligned": prediction["aligned"],
-            **general,
-            **found[combination.allocator],
-        }
-
-    def _measure(self, combination: Combination, batch_size: int, table: dict[str, Any]) -> dict[str, Any]:
+    def _measure(
+        self, row: Row, combination: Combination, batch_size: int, table: Mapping[int, PredictedSize]
+    ) -> None:
         timeout_s = min(combination.timeout_s, self.left_s)
         if combination.mode == "inference":
-            return {"status": "measured", "measured": self._infer(combination, batch_size, timeout_s)}
+            row.measured = self._infer(combination, batch_size, timeout_s)
+            return
         options = ProbeOptions(
-            config=config_from_dict(combination.config),
+            config=combination.config,
             device=self.device,
             timeout_s=timeout_s,
             trust_config=combination.trust_config,
             environment=combination.variables,
-            gpu_uuid=None if self.gpu is None else self.gpu["uuid"],
+            gpu_uuid=self.gpu_uuid,
         )
         with TrainingProbes(options) as probes:
             if combination.mode == "search":
-                return self._search(combination, probes, table)
-            measured = training_figures(probes.measure(batch_size))
-        row = {"status": "measured", "measured": measured}
+                self._search(row, combination, probes, table)
+                return
+            row.measured = training_figures(probes.measure(batch_size))
         if combination.mode == "out_of_memory":
-            row |= {"as_expected": False, "reason": "it ran, and should have been out of memory"}
-        return row
+            row.as_expected, row.reason = False, "it ran, and should have been out of memory"
 
     def _search(
-        self, combination: Combination, probes: TrainingProbes, table: dict[str, Any]
-    ) -> dict[str, Any]:
-        def predict(batch_size: int) -> int:
-            return bytes_at(table, batch_size, combination.allocator)
-
+        self,
+        row: Row,
+        combination: Combination,
+        probes: TrainingProbes,
+        table: Mapping[int, PredictedSize],
+    ) -> None:
+        reserved = interpolated(table, combination.allocator)
         result = search_batch(
             probes.probe,
-            predict if len(table) > 1 else None,
+            reserved.reserved_bytes if len(table) > 1 else None,
             probes.memory,
             requested=combination.batch_size,
             may_go_on=lambda: self.left_s > TRIAL_S,
         )
-        row = {"status": "measured", "search": result.to_json(), "batch_size": result.batch_size}
+        row.search, row.batch_size = result, result.batch_size
         if result.batch_size is None:
-            return {**row, "status": result.outcome, "reason": result.reason}
-        return {
-            **row,
-            "measured": training_figures(result.measurements[result.batch_size]),
-            "predicted": None,
-        }
+            row.status, row.reason = result.outcome, result.reason
+        else:
+            row.measured, row.predicted = training_figures(result.measurements[result.batch_size]), None
 
-    def _infer(self, combination: Combination, batch_size: int, timeout_s: float) -> dict[str, Any]:
-        config = combination.config
-        policy = LatencyPolicy(INFERENCE_RUNS, INFERENCE_WARMUP)
+    def _infer(self, combination: Combination, batch_size: int, timeout_s: float) -> Measured:
+        config, trust = combination.config, combination.trust_config
         with WorkerProcess(environment=combination.variables) as process:
-            precision = config["system"]["mixed_precision"] or "fp32"
+            precision = combination.precision
             process.ask("open", Opened, timeout_s, device=self.device, precision=precision, threads=None)
-            seed, trust = config["system"]["seed"], combination.trust_config
-            process.ask("build", Built, timeout_s, config=config, trust_config=trust, seed=seed)
+            raw, seed = config.model_dump(mode="json"), config.system.seed
+            process.ask("build", Built, timeout_s, config=raw, trust_config=trust, seed=seed)
             process.ask("place", NoneType, timeout_s, channels_last=False, compile=False)
             answer = process.ask(
                 "measure",
@@ -282,24 +332,19 @@ class GpuCheck:
                 timeout_s,
                 batch_size=batch_size,
                 expected_ms=None,
-                **asdict(policy),
+                **asdict(LatencyPolicy(INFERENCE_RUNS, INFERENCE_WARMUP)),
             )
         return inference_figures(answer)
 
-    def _compare_with_reference(self) -> None:
+    def _compared_with_reference(self) -> Reference | NotRun:
         if self.left_s < REFERENCE_TIMEOUT_S / 2:
-            self.content["reference"] = {"status": "not run", "reason": f"{self.left_s:.0f} s are left"}
-            return
-        request = {**self.reference, "device": self.device}
+            return NotRun(status="not run", reason=f"{self.left_s:.0f} s are left")
+        request = ReferenceRequest(network=self.reference, device=self.device)
+        module = "swinmr_profiling.profiler.gpu_check.reference"
         try:
-            timeout_s = min(REFERENCE_TIMEOUT_S, self.left_s)
-            found = ask_module("swinmr_profiling.profiler.gpu_check.reference", request, timeout_s)
+            return ask_module(module, request, Reference, min(REFERENCE_TIMEOUT_S, self.left_s))
         except PartFailedError as error:
-            found = {"skipped": str(error)}
-        skipped = found.get("skipped")
-        self.content["reference"] = (
-            {"status": "measured", **found} if skipped is None else {"status": "not run", "reason": skipped}
-        )
+            return NotRun(status="not run", reason=str(error))
 
 
 def _network(combination: Combination) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.configs import config_from_dict, load_config
+from swinmr_profiling.configs import ExperimentConfig, config_from_dict, load_config
+from swinmr_profiling.profiler.prediction.settings import Setting, config_with
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 EXPANDABLE = "expandable_segments:True"
@@ -26,7 +27,7 @@ class Combination:
     """
 
     name: str
-    config: dict[str, Any]
+    config: ExperimentConfig
     mode: str = "training"
     batch_size: int | None = None
     expandable: bool = False
@@ -34,6 +35,10 @@ class Combination:
     takes_s: float = 20.0
     timeout_s: float = 90.0
     trust_config: bool = False
+
+    @property
+    def precision(self) -> str:
+        return self.config.system.mixed_precision or "fp32"
 
     @property
     def allocator(self) -> str:
@@ -45,29 +50,16 @@ class Combination:
         return dict.fromkeys(ALLOCATOR_VARIABLES, EXPANDABLE if self.expandable else None)
 
 
-def _resolved(raw: dict[str, Any]) -> dict[str, Any]:
-    return config_from_dict(raw).model_dump(mode="json")
+def _in_setting(config: ExperimentConfig, precision: str, checkpointing: str = "none") -> ExperimentConfig:
+    return config_with(config, Setting(precision, checkpointing, None))
 
 
-def _swinmr(file: str, precision: str, checkpointing: str = "none") -> dict[str, Any]:
-    raw = load_config(REPOSITORY / "configs" / file).config.model_dump(mode="json")
-    raw["training"]["gradient_checkpointing"] = checkpointing
-    return _with_precision(raw, precision)
+def _swinmr(file: str, precision: str, checkpointing: str = "none") -> ExperimentConfig:
+    config = load_config(REPOSITORY / "configs" / file).config
+    return _in_setting(config, precision, checkpointing)
 
 
-def _with_precision(raw: dict[str, Any], precision: str) -> dict[str, Any]:
-    return _resolved(
-        {
-            **raw,
-            "system": {
-                **raw.get("system", {}),
-                "mixed_precision": False if precision == "fp32" else precision,
-            },
-        }
-    )
-
-
-def _unet(precision: str) -> dict[str, Any]:
+def _unet(precision: str) -> ExperimentConfig:
     """The denoiser of Ho et al. 2020 for 256 x 256 images, as diffusers builds it: 113.7 million parameters."""
     plain, with_attention = "DownBlock2D", "AttnDownBlock2D"
     kwargs = {
@@ -82,21 +74,22 @@ def _unet(precision: str) -> dict[str, Any]:
         "freq_shift": 1,
         "norm_eps": 1e-6,
     }
-    return _with_precision({"model": _denoiser(kwargs, 256)}, precision)
+    return _in_setting(_denoiser(256, **kwargs), precision)
 
 
-def _denoiser(kwargs: dict[str, Any], side: int) -> dict[str, Any]:
-    return {
+def _denoiser(side: int, **kwargs: Any) -> ExperimentConfig:
+    model = {
         "net_type": "custom",
         "target": "diffusers:UNet2DModel",
         "kwargs": kwargs,
         "input_shapes": [[3, side, side], []],
         "input_dtypes": ["float", "int64"],
     }
+    return config_from_dict({"model": model})
 
 
-def _vit(precision: str) -> dict[str, Any]:
-    return _with_precision({"model": {"net_type": "timm", "name": "vit_base_patch16_224"}}, precision)
+def _vit(precision: str, name: str = "vit_base_patch16_224") -> ExperimentConfig:
+    return _in_setting(config_from_dict({"model": {"net_type": "timm", "name": name}}), precision)
 
 
 def gpu_combinations() -> list[Combination]:
@@ -126,7 +119,7 @@ def gpu_combinations() -> list[Combination]:
 
 def dry_combinations() -> list[Combination]:
     """Small networks that a CPU runs in a moment, through the same code."""
-    swinmr = {
+    sections = {
         "model": {
             "net_type": "swinir",
             "img_size": 32,
@@ -137,6 +130,7 @@ def dry_combinations() -> list[Combination]:
         },
         "data": {"patch_size": 16},
     }
+    swinmr = config_from_dict(sections)
     unet = {
         "sample_size": 16,
         "block_out_channels": [8, 16],
@@ -146,23 +140,22 @@ def dry_combinations() -> list[Combination]:
         "norm_num_groups": 4,
         "attention_head_dim": 8,
     }
-    vit = {"net_type": "timm", "name": "test_vit"}
-    tiny = _with_precision(swinmr, "fp32")
+    tiny = _in_setting(swinmr, "fp32")
     return [
         Combination("tiny fp32, training", tiny, batch_size=2),
-        Combination("tiny bf16, expandable", _with_precision(swinmr, "bf16"), batch_size=4, expandable=True),
+        Combination("tiny bf16, expandable", _in_setting(swinmr, "bf16"), batch_size=4, expandable=True),
         Combination("tiny fp32, must fail", tiny, "out_of_memory", ABSURD_BATCH),
         Combination("tiny fp32, inference", tiny, "inference", 2),
         Combination(
             "tiny UNet fp32, training",
-            _with_precision({"model": _denoiser(unet, 16)}, "fp32"),
+            _in_setting(_denoiser(16, **unet), "fp32"),
             batch_size=2,
             packages=("diffusers",),
             trust_config=True,
         ),
         Combination(
             "tiny ViT fp32, training",
-            _with_precision({"model": vit}, "fp32"),
+            _vit("fp32", "test_vit"),
             batch_size=1,
             packages=("timm",),
         ),

@@ -9,24 +9,33 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.process import python_command
 
 ERROR_CHARACTERS = 300
+Request = TypeVar("Request", bound=BaseModel)
+Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class PartFailedError(Exception):
     """No answer came; one line of why."""
 
 
+class SkippedError(Exception):
+    """There is nothing to answer here; one line of why."""
+
+
 def ask_module(
     module: str,
-    request: dict[str, Any],
+    request: BaseModel,
+    answer: type[Answer],
     timeout_s: float,
     environment: Mapping[str, str | None] | None = None,
-) -> dict[str, Any]:
+) -> Answer:
     """The answer of `module` to a request. environment: variables to set; None takes one away.
 
     Raises PartFailedError.
@@ -43,7 +52,7 @@ def ask_module(
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(json.dumps(request), timeout=timeout_s)
+        out, err = process.communicate(request.model_dump_json(), timeout=timeout_s)
     except subprocess.TimeoutExpired:
         raise PartFailedError(f"no answer within {timeout_s:.0f} s") from None
     finally:
@@ -51,23 +60,24 @@ def ask_module(
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     try:
-        answer = json.loads(out.splitlines()[-1])
+        last = out.splitlines()[-1]
+        failed = json.loads(last).get("failed")
     except (IndexError, ValueError):
-        last = (err.strip().splitlines() or ["no output"])[-1]
-        raise PartFailedError(
-            f"the process ended with status {process.returncode}: {last[:ERROR_CHARACTERS]}"
-        ) from None
-    if "failed" in answer:
-        raise PartFailedError(answer["failed"])
-    return answer
+        said = (err.strip().splitlines() or ["no output"])[-1][:ERROR_CHARACTERS]
+        raise PartFailedError(f"the process ended with status {process.returncode}: {said}") from None
+    if failed is not None:
+        raise PartFailedError(failed)
+    return answer.model_validate_json(last)
 
 
-def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def serve(request: type[Request], answer: Callable[[Request], BaseModel]) -> None:
     """The other side: answers the one request on standard input."""
     replace_unknown_characters()
     try:
-        result = answer(json.load(sys.stdin))
+        result = answer(request.model_validate_json(sys.stdin.read())).model_dump_json(exclude_unset=True)
+    except SkippedError as skipped:
+        result = json.dumps({"failed": str(skipped)})
     except Exception as error:  # whatever it was, it is the answer
         text = " ".join(str(error).split())[:ERROR_CHARACTERS]
-        result = {"failed": f"{type(error).__name__}: {text}"}
-    print("\n" + json.dumps(result))
+        result = json.dumps({"failed": f"{type(error).__name__}: {text}"})
+    print("\n" + result)

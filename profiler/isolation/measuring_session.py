@@ -11,7 +11,7 @@ from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError, WorkerProcess
 from swinmr_profiling.profiler.measure.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, MetricMeasurement
-from swinmr_profiling.profiler.record.blocks.architecture import Architecture, Counter
+from swinmr_profiling.profiler.record.blocks.architecture import Architecture, CrossCheck
 
 # A size that takes ten times what its smaller neighbour promised hangs; half an hour is for the first size,
 # of which nothing is known, and for slow machines.
@@ -69,9 +69,9 @@ class MeasuringSession:
         """The network's architecture with the multiply-adds of one image."""
         return self._require().ask("count", Architecture, timeout_s=self.timeout_s(None))
 
-    def cross_check(self, size: str, counters: list[str]) -> list[Counter]:
+    def cross_check(self, size: str, counters: list[str]) -> list[CrossCheck]:
         """What other counters say, each asked in a process of its own."""
-        return self._require().ask("cross_check", list[Counter], size=size, counters=counters)
+        return self._require().ask("cross_check", list[CrossCheck], size=size, counters=counters)
 
     def measure(
         self,

@@ -28,7 +28,7 @@ from swinmr_profiling.profiler.measure.measurement import (
     MetricMeasurement,
     TrainingMeasurement,
 )
-from swinmr_profiling.profiler.record.blocks.architecture import Architecture
+from swinmr_profiling.profiler.record.blocks.architecture import Architecture, CrossCheck
 from swinmr_profiling.profiler.record.blocks.figures import Block
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.failures import classify_exception, first_lines
@@ -114,7 +114,7 @@ class Worker:
 
         return with_counts(self.architecture, count_forward(self.built.module, self.built.example_inputs(1)))
 
-    def do_cross_check(self, size: str, counters: list[str]) -> list[Any]:
+    def do_cross_check(self, size: str, counters: list[str]) -> list[CrossCheck]:
         """Asks fvcore and thop, each in a process of its own (of this process's group: it dies with it)."""
         from swinmr_profiling.profiler.counting import cross_check
 

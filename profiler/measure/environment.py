@@ -43,13 +43,15 @@ def usable_cores() -> int:
 
 
 def package_versions() -> dict[str, str | None]:
-    """Installed version of each package whose version can change a figure; None where it is missing."""
+    """Installed version of each package whose version can change a figure; None where it is missing (never torch)."""
     versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = None
+    # Of a torch that was not installed as a package: a profile says which one measured.
+    versions["torch"] = versions["torch"] or str(torch.__version__)
     return versions
 
 

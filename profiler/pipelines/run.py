@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
@@ -15,6 +15,7 @@ from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DO
 from swinmr_profiling.profiler.pipelines.command_line import PipelineArguments
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.defined.cost_records import CostedPipeline, FailedPipeline
 from swinmr_profiling.profiler.pipelines.defined.definition import (
     PipelineDefinition,
     list_pipelines,
@@ -26,7 +27,7 @@ from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.output.chart import write_chart
 from swinmr_profiling.profiler.pipelines.output.console_report import print_comparison, print_cost
 from swinmr_profiling.profiler.pipelines.output.csv_file import csv_text
-from swinmr_profiling.profiler.pipelines.output.record import cost_record, failed_record, results_record
+from swinmr_profiling.profiler.pipelines.output.record import results_record
 from swinmr_profiling.profiler.record.earlier_results import pipeline_results
 from swinmr_profiling.profiler.record.result_file import STANDARD_OUTPUT, ResultFile
 from swinmr_profiling.profiler.reports.console.terminal import Console
@@ -47,33 +48,34 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
     console = Console(sys.stderr if result.to_standard_output else sys.stdout)
     definitions = _definitions(parsed)
     counts = ComponentCounts(PRECISIONS[parsed.precision])
+    pipelines: list[CostedPipeline | FailedPipeline]
     if len(definitions) == 1:
-        records = [_record(definitions[0], parsed, counts)]
-        print_cost(console, records[0])
+        pipelines = [_costed(definitions[0], parsed, counts)]
     else:
-        records = _compare(definitions, parsed, counts)
-        if parsed.detailed:
-            for record in records:
-                if record["enabled"]:
-                    print_cost(console, record)
-                    console.line()
-        print_comparison(console, records)
-    failed = sum(not record["enabled"] for record in records)
-    message = result.finish(results_record(records, command_line), replace=failed < len(records))
+        pipelines = _each_costed(definitions, parsed, counts)
+    for one in pipelines if len(pipelines) == 1 or parsed.detailed else ():
+        if isinstance(one, CostedPipeline):
+            print_cost(console, one)
+            if len(pipelines) > 1:
+                console.line()
+    if len(pipelines) > 1:
+        print_comparison(console, pipelines)
+    reasons = [one.reason for one in pipelines if isinstance(one, FailedPipeline)]
+    failed = len(reasons)
+    message = result.finish(results_record(pipelines, command_line), replace=failed < len(pipelines))
     if message:
         print(f"error: {message}", file=sys.stderr)
-    if failed == len(records):  # then no table or chart is written over an earlier one either
+    if failed == len(pipelines):  # then no table or chart is written over an earlier one either
         kept = f"; {result.name} stays as it was" if result.kept_earlier else ""
-        reason = records[0]["reason"]
-        print(f"error: none of the {failed} pipelines could be costed: {reason}{kept}", file=sys.stderr)
+        print(f"error: none of the {failed} pipelines could be costed: {reasons[0]}{kept}", file=sys.stderr)
         return EXIT_BAD_INPUT
     if result.path is not None and not message:
         console.line()
         console.good(f"Results saved to: {parsed.output}", indent=0)
     if parsed.csv:
-        _write(parsed.csv, lambda file: write_text(file, csv_text(records)))
+        _write(parsed.csv, lambda file: write_text(file, csv_text(pipelines)))
     if parsed.chart:
-        _write(parsed.chart, lambda file: write_chart(records, file))
+        _write(parsed.chart, lambda file: write_chart(pipelines, file))
     return EXIT_PARTIAL if failed else EXIT_DONE
 
 
@@ -84,33 +86,35 @@ def _definitions(parsed: PipelineArguments) -> list[PipelineDefinition]:
     return [load_pipeline(name) for name in dict.fromkeys(names)]
 
 
-def _record(
+def _costed(
     definition: PipelineDefinition, parsed: PipelineArguments, counts: ComponentCounts
-) -> dict[str, Any]:
-    request = parsed.request()
-    record = cost_record(cost_pipeline(definition, request, counts))
+) -> CostedPipeline:
+    found = CostedPipeline(cost_pipeline(definition, parsed.request(), counts))
     if parsed.detailed:
-        record["step_scaling"] = step_scaling(definition, request, counts)
-        record["resolution_scaling"] = resolution_scaling(definition, request, counts)
+        found = replace(
+            found,
+            step_scaling=step_scaling(definition, parsed.request(), counts),
+            resolution_scaling=resolution_scaling(definition, parsed.request(), counts),
+        )
     if parsed.measure:
         from swinmr_profiling.profiler.pipelines.live.measured_run import measured_run
 
-        record["measured"] = measured_run(Path(parsed.pipeline_dir), request, record)
+        found = replace(found, measured=measured_run(Path(parsed.pipeline_dir), found.cost))
     counts.release()
-    return record
+    return found
 
 
-def _compare(
+def _each_costed(
     definitions: list[PipelineDefinition], parsed: PipelineArguments, counts: ComponentCounts
-) -> list[dict[str, Any]]:
-    records = []
+) -> list[CostedPipeline | FailedPipeline]:
+    found: list[CostedPipeline | FailedPipeline] = []
     for definition in tqdm(definitions, unit="pipeline", disable=None, leave=False):
         try:
-            records.append(_record(definition, parsed, counts))
+            found.append(_costed(definition, parsed, counts))
         except PipelineError as error:
-            records.append(failed_record(definition.name, str(error)))
+            found.append(FailedPipeline(definition.name, str(error)))
             counts.release()
-    return records
+    return found
 
 
 def _write(name: str, write: Callable[[Path], None]) -> None:

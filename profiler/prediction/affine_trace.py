@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder
-from swinmr_profiling.profiler.prediction.storage_trace import Trace
+from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
 
 
 class NotAlignedError(ValueError):
@@ -41,7 +41,8 @@ class AffineTrace:
 
     def order(self) -> AllocationOrder:
         """What a recommendation replays: the sizes of every batch and the events."""
-        return AllocationOrder(self.base.events, self.intercepts, self.slopes)
+        optional = self.base.categories == CATEGORIES.index("workspaces")
+        return AllocationOrder(self.base.events, self.intercepts, self.slopes, optional)
 
     def explains(self, other: Trace) -> bool:
         """Whether a directly traced batch size has these very allocations, to the byte."""

@@ -119,17 +119,34 @@ def attention_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
 
     torch's sdp_utils.cpp: flash takes half precision without a mask; the memory-efficient kernel takes a mask, and
     head dims that fill rows of 16 bytes. cuDNN's kernel, which some versions prefer on Hopper, keeps what flash does.
+    Kernels that torch.nn.attention.sdpa_kernel or torch.backends.cuda switch off are left out.
+    Raises RuntimeError where none is left, as CUDA does.
     """
+    allowed = [kernel for kernel in _possible_kernels(query, key, value, mask) if _ENABLED[kernel]()]
+    if not allowed:
+        raise RuntimeError("No available kernel. Aborting execution.")
+    return allowed[0]
+
+
+def _possible_kernels(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> list[str]:
+    """What can compute it, the preferred one first."""
     head_dims = {query.shape[-1], key.shape[-1], value.shape[-1]}
-    if query.dim() != 4 or query.dtype == torch.float64:
-        return "math"
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    if half and mask is None and len(head_dims) == 1 and max(head_dims) <= FLASH_MAX_HEAD_DIM:
-        return "flash"
-    rows_fit = all(dim * query.element_size() % EFFICIENT_ROW_BYTES == 0 for dim in head_dims)
-    if rows_fit and query.shape[-1] == key.shape[-1]:
-        return "efficient"
-    return "math"
+    found = []
+    if query.dim() == 4 and query.dtype != torch.float64:
+        half = query.dtype in (torch.float16, torch.bfloat16)
+        if half and mask is None and len(head_dims) == 1 and max(head_dims) <= FLASH_MAX_HEAD_DIM:
+            found.append("flash")
+        rows_fit = all(dim * query.element_size() % EFFICIENT_ROW_BYTES == 0 for dim in head_dims)
+        if rows_fit and query.shape[-1] == key.shape[-1]:
+            found.append("efficient")
+    return [*found, "math"]
+
+
+_ENABLED: dict[str, Callable[[], bool]] = {
+    "flash": torch.backends.cuda.flash_sdp_enabled,
+    "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
+    "math": torch.backends.cuda.math_sdp_enabled,
+}
 
 
 def _padded_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -207,6 +224,44 @@ def _dropout(input: Tensor, p: float, train: bool) -> Tensor:
     return input
 
 
+def _softmax_of(operator: Any) -> Callable[..., Tensor]:
+    """softmax and log_softmax on CUDA read fp16 and write fp32 in one kernel, without a copy in between (SoftMax.cpp).
+
+    operator: `aten._softmax` or `aten._log_softmax`. bf16 is converted first.
+    """
+
+    def kernel(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+        narrow = input.is_floating_point() and input.dtype != torch.float64
+        if dtype is None and narrow and torch.is_autocast_enabled("cuda"):
+            dtype = torch.float32
+        if input.dtype == torch.float16 and dtype == torch.float32:
+            return operator(input, dim, True)
+        return operator(input if dtype is None else input.to(dtype), dim, False)
+
+    return kernel
+
+
+def _group_norm_of(cache: AutocastCache) -> Callable[..., Tensor]:
+    """group_norm on CUDA takes the plain layout alone: channels-last input is copied, and the result is plain."""
+
+    def kernel(
+        input: Tensor,
+        num_groups: int,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-05,
+        cudnn_enabled: bool = True,
+    ) -> Tensor:
+        if torch.is_autocast_enabled("cuda"):
+            input, weight, bias = (cache.cast(x, torch.float32) for x in (input, weight, bias))
+        batch, channels = input.shape[:2]
+        inner = input.shape[2:].numel()
+        input = input.contiguous()
+        return aten.native_group_norm(input, weight, bias, batch, channels, inner, num_groups, eps)[0]
+
+    return kernel
+
+
 @contextmanager
 def cuda_on_meta() -> Iterator[None]:
     """While it lasts, the meta device stands for CUDA; `torch.autocast("cuda", ...)` works on it.
@@ -231,6 +286,9 @@ def cuda_on_meta() -> Iterator[None]:
                     _register(library, name, kernel_of(operator), "AutocastCUDA")
         _register(library, "scaled_dot_product_attention", _attention_of(cache), _ALWAYS_NAME)
         _register(library, "dropout", _dropout, _ALWAYS_NAME)
+        _register(library, "softmax.int", _softmax_of(aten._softmax), _ALWAYS_NAME)
+        _register(library, "log_softmax.int", _softmax_of(aten._log_softmax), _ALWAYS_NAME)
+        _register(library, "group_norm", _group_norm_of(cache), _ALWAYS_NAME)
         for patch in _patches(cache):
             stack.enter_context(patch)
         stack.enter_context(meta_stands_for("cuda"))

@@ -12,6 +12,7 @@ from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.allocator.allocation_order import packed
 from swinmr_profiling.profiler.measure.example_data import validation_shape
 from swinmr_profiling.profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
+from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, Setting
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
@@ -28,6 +29,7 @@ from swinmr_profiling.profiler.record.blocks.memory_model import (
     TermsHold,
 )
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.profiler.record.prediction_intervals import basis_as_block
 
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
 TABLE_END_BYTES = 288 * 10**9
@@ -165,6 +167,8 @@ def predict_setting(
     trace = family.at(shown)
     result = replay(trace)
     validation = result.validation
+    # Training loops leave cudnn.benchmark off, this project's too.
+    basis = basis_of(trace, setting.precision, cudnn_benchmark=False)
     trained = sum(p.nbytes for p in built.module.parameters() if p.requires_grad)
     terms, terms_hold = _terms(family, list(map(int, sizes)))
     return MemorySetting(
@@ -198,6 +202,7 @@ def predict_setting(
             reserved_bytes=_validation_alone(trace),
         ),
         ddp_bucket_bytes=trained,
+        rests_on=basis_as_block(basis),
     )
 
 

@@ -18,13 +18,17 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from swinmr_profiling.profiler.allocator.convolution_workspaces import ConvolutionCall, workspace_bytes
+from swinmr_profiling.profiler.prediction.cuda_convolutions import HANDLED, on_cuda
+
 # What the run is doing when something is allocated.
 PHASES = (
     "setup", "inputs", "forward", "loss", "backward", "clipping", "optimizer", "averaging", "validation",
 )  # fmt: skip
-# What an allocation is. The first four are known when it is made, the others by how long it lives.
+# What an allocation is. The first four and the last are known when it is made, the others by how long it lives.
 CATEGORIES = (
     "parameters", "loss_networks", "ema", "inputs", "gradients", "optimizer_state", "saved_activations", "temporaries",
+    "workspaces",
 )  # fmt: skip
 aten = torch.ops.aten
 FOREACH = "aten::_foreach_"
@@ -79,12 +83,14 @@ def live_bytes(events: np.ndarray, sizes: np.ndarray, granularity: int = 1) -> n
 class StorageTrace(TorchDispatchMode):
     """Records while it is entered. `phase` and `category` are set by whoever runs the traced code.
 
-    device_type: only storages on this kind of device count.
+    device_type: only storages on this kind of device count. as_on_cuda: tensors without data take the layouts and the
+    workspaces that CUDA's would.
     """
 
-    def __init__(self, device_type: str = "meta") -> None:
+    def __init__(self, device_type: str = "meta", *, as_on_cuda: bool = True) -> None:
         super().__init__()
         self.device_type = device_type
+        self.as_on_cuda = as_on_cuda and device_type == "meta"
         self.phase = "setup"
         self.category: str | None = None
         self._sizes: list[int] = []
@@ -109,6 +115,10 @@ class StorageTrace(TorchDispatchMode):
                     self.enter(given, "made elsewhere")
         if function is aten.add.Tensor and sums_in_place(args):
             return args[0].add_(args[1])
+        if self.as_on_cuda and function in HANDLED and args[0].device.type == "meta":
+            return on_cuda(
+                function, args, kwargs or {}, lambda made: self._note(made, function, args), self._run_cudnn
+            )
         if name.startswith(FOREACH) and args[0] and args[0][0].device.type == "meta":
             result = _foreach_without_data(name, function, args, kwargs or {})
         else:
@@ -124,6 +134,15 @@ class StorageTrace(TorchDispatchMode):
                         if isinstance(inner, Tensor):
                             self._note(inner, function, args)
         return result
+
+    def _run_cudnn(self, call: ConvolutionCall) -> None:
+        """Records what cuDNN takes while it runs, and gives back."""
+        size = workspace_bytes(call)
+        if size:
+            kept, self.category = self.category, "workspaces"
+            held = torch.empty(size, dtype=torch.uint8, device="meta")
+            self._allocate(held.untyped_storage(), f"cudnn.{call.kind}")
+            self.category = kept
 
     def enter(self, tensor: Tensor, operator: str) -> None:
         """Records a tensor that was made out of sight, as if `operator` made it now; known ones are left alone."""
@@ -258,7 +277,8 @@ def categorise(
     forward = np.isin(phases, (_PHASE["forward"], _PHASE["loss"]))
     found = np.full(len(phases), _CATEGORY["temporaries"], dtype=np.int8)
     found[forward & (released >= _PHASE["backward"])] = _CATEGORY["saved_activations"]
-    found[(phases == _PHASE["backward"]) & (released > _PHASE["backward"])] = _CATEGORY["gradients"]
+    # In a phase before the backward pass: in that of the next step.
+    found[(phases == _PHASE["backward"]) & (released != _PHASE["backward"])] = _CATEGORY["gradients"]
     found[(phases == _PHASE["optimizer"]) & (released == len(PHASES))] = _CATEGORY["optimizer_state"]
     return np.where(given == _BY_LIFETIME, found, given).astype(np.int8)
 

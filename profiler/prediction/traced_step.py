@@ -122,7 +122,7 @@ def trace_training(
         batches = data.micro_batches(batch_size)
         validate = data.validation(settings) if validation else None
         clear_cache()
-        trace = StorageTrace(device)
+        trace = StorageTrace(device, as_on_cuda=as_on_cuda)
         with _young_garbage_only(), trace:
             state = _set_up(trace, config, module, loss, settings)
             stream = _micro_batches(trace, batches)
@@ -165,11 +165,16 @@ def trace_inference(built: BuiltModel, config: ExperimentConfig, batch_size: int
             trace.category = "parameters"
             for tensor in tensors_in_moving_order(module):
                 trace.enter(tensor, "module.to(device)")
+            if config.system.channels_last:
+                module.to(memory_format=torch.channels_last)
             output = None
             for _ in range(TRACED_STEPS):
                 trace.start_step()
                 trace.phase, trace.category = "inputs", "inputs"
                 inputs = built.example_inputs(batch_size, "meta", which="inference")
+                if config.system.channels_last:
+                    layout = torch.channels_last
+                    inputs = tuple(x.to(memory_format=layout) if x.ndim == 4 else x for x in inputs)
                 trace.phase, trace.category = "forward", None
                 with torch.autocast("cuda", settings.autocast_dtype, enabled=enabled):
                     output = module(*inputs)

@@ -43,6 +43,10 @@ def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
     # Keys that are there only where they matter: what all other profiles were named by stays as it was.
     if optimizer.type != "adamw" and optimizer.weight_decay:
         settings["decays_in_gradients"] = True  # in a copy of them
+    if (training.zero_grad, training.set_to_none) != ("after_step", True):
+        settings["zero_grad"] = [training.zero_grad, training.set_to_none]
+    if training.trainable is not None:
+        settings["trainable"] = sorted(training.trainable)
     if config.is_denoiser:
         settings["denoising"] = _denoising(config)
     return settings

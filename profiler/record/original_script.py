@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch, MeasuredBatch, Memory, Timing
-from swinmr_profiling.profiler.record.blocks.figures import BatchKey, Count, ErrorKind, Milliseconds, Shape
+from swinmr_profiling.profiler.record.blocks.figures import (
+    BatchKey,
+    Count,
+    ErrorKind,
+    Figures,
+    Milliseconds,
+    Shape,
+)
 from swinmr_profiling.profiler.record.blocks.run_description import NoEnvironment, RunConfig
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.units import GIGA, MIB
@@ -21,10 +28,10 @@ ORIGINAL_SCRIPT = 0
 IMPORTED_REASON = "imported from the original script, which recorded no more"
 
 
-class _Original(BaseModel):
+class _Original(Figures):
     """A block of the original file. Keys that are not read may be anything."""
 
-    model_config = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(protected_namespaces=())
 
 
 class OriginalConfig(_Original):

@@ -23,10 +23,6 @@ class ProfileFileError(ValueError):
     """A file that cannot be used as a profile; one line for the user."""
 
 
-class DamagedProfileError(ProfileFileError):
-    """A profile of which something is missing, or is not of the kind that its schema promises."""
-
-
 class MissingProfileError(ProfileFileError):
     """There is no such file."""
 
@@ -87,11 +83,11 @@ def parse_profile(text: str, name: str) -> LoadedProfile:
         return LoadedProfile(name, Profile.model_validate(migrate(content, version)), version)
     except ProfileShapeError as error:
         raise ProfileFileError(f"{name}: {error}") from None
-    except ValidationError as error:
-        fault = printable(first_fault(error))
-        raise DamagedProfileError(f"{name}: is damaged or of another version ({fault})") from None
     except ValueError as error:
-        raise DamagedProfileError(f"{name}: is damaged or of another version ({error})") from None
+        fault = printable(first_fault(error) if isinstance(error, ValidationError) else str(error))
+        raise ProfileFileError(
+            f"{name}: is damaged or of another version ({fault}): scripts/profile_model.py writes it anew"
+        ) from None
 
 
 def _refuse_constant(name: str) -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, StrictInt, StrictStr
 from pydantic.dataclasses import dataclass
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=False))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ProfileWarning:
     """One warning. `batch_size` is None for what concerns the whole run."""
 
-    code: str
-    message: str
-    batch_size: int | None = None
+    code: StrictStr
+    message: StrictStr
+    batch_size: StrictInt | None = None

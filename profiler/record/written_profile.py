@@ -15,16 +15,6 @@ from swinmr_profiling.profiler.record.profile import Profile
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # In characters; a key of a damaged file may be of any length.
 LONGEST_PLACE = 120
-WrittenProfile = Profile
-
-
-def check_written(content: dict[str, Any]) -> Profile:
-    """The content of a profile file in the present version, typed. Raises ValueError: its first fault, in one line."""
-    try:
-        return Profile.model_validate(content)
-    except ValidationError as error:
-        fault = first_fault(error)
-        raise ValueError(fault) from None
 
 
 def first_fault(error: ValidationError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
-from swinmr_profiling.profiler.record.blocks.architecture import Architecture, Counter
+from swinmr_profiling.profiler.record.blocks.architecture import Architecture, CrossCheck
 from swinmr_profiling.profiler.record.reconstruction_cost import reconstruction_cost
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import (
@@ -82,7 +82,7 @@ def _ask_other_counters(context: RunContext, architecture: Architecture) -> None
             context.warn(ProfileWarning("counters_disagree", text))
 
 
-def _cross_check(context: RunContext, size: str, counters: list[str]) -> list[Counter]:
+def _cross_check(context: RunContext, size: str, counters: list[str]) -> list[CrossCheck]:
     try:
         return context.session.cross_check(size, counters)
     except WorkerError as error:

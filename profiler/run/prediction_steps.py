@@ -15,7 +15,7 @@ from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.training import TrainingRun, TrainingValidation
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
-from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, interval_shares
+from swinmr_profiling.profiler.record.prediction_intervals import interval_of, shares_of
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
@@ -34,9 +34,13 @@ MEASURED = ("requested_peak_bytes", "device_used_bytes", "images_per_second", "r
 
 
 def config_of_training(profile: Profile, options: RunOptions) -> ExperimentConfig:
-    """The config as it will be trained: with the command line's precision."""
+    """The config as it will be trained: with the command line's precision and layout."""
     raw = {**profile.config.resolved}
-    raw["system"] = {**raw["system"], "mixed_precision": PRECISION_VALUES[options.measure.precision]}
+    changed = {
+        "mixed_precision": PRECISION_VALUES[options.measure.precision],
+        "channels_last": options.measure.channels_last,
+    }
+    raw["system"] = {**raw["system"], **changed}
     return config_from_dict(raw)
 
 
@@ -126,7 +130,7 @@ def _memory_model(
         accumulate=config.training.accumulate,
         settings=entries,
         inference=inference,
-        interval_shares=interval_shares(),
+        interval_shares=shares_of(entries[0]),
         assumptions=assumptions(config),
         untested_rules=list(UNTESTED_RULES),
     )
@@ -180,8 +184,8 @@ def predicted_block(context: RunContext, batch_size: int) -> TrainingRun | None:
         peak_reserved_bytes=reserved,
         live_bytes=row.live_bytes,
         process_bytes=reserved + budget.context_bytes,
-        live_interval_bytes=interval_bytes("live", row.live_bytes),
-        reserved_interval_bytes=interval_bytes("reserved", reserved),
+        live_interval_bytes=interval_of(own, "live", row.live_bytes),
+        reserved_interval_bytes=interval_of(own, "reserved", reserved),
         by_category=None if peak is None else peak.by_category,
         peak_phase=None if peak is None else peak.phase,
         peak_operator=None if peak is None else peak.operator,

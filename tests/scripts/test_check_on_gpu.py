@@ -5,7 +5,9 @@ import json
 
 import pytest
 
+from swinmr_profiling.profiler.gpu_check.record import GpuCheckRecord
 from tests.conftest import REPOSITORY, run_command
+from tests.profiler.gpu_check.test_check import row
 
 
 def run(*options, cwd):
@@ -39,7 +41,9 @@ def test_a_dry_run_of_one_network(tmp_path):
 def test_no_time_is_recorded_as_not_run(tmp_path):
     options = ("--dry-run", "--only", "bf16", "--time-budget", "0.001", "--output", "check.json")
     done = run(*options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    # Whoever has the GPU for an hour must not take an empty file for a check.
+    assert done.returncode == 4, done.stderr
+    assert "nothing was measured" in done.stderr
     content = json.loads((tmp_path / "check.json").read_text())
     assert [row["status"] for row in content["combinations"]] == ["not run"]
     assert "0 s are left" in content["combinations"][0]["reason"]
@@ -65,7 +69,7 @@ def check(monkeypatch, tmp_path):
                 return contents[-1]
 
         monkeypatch.setattr(command, "GpuCheck", Check)
-        monkeypatch.setattr(command, "table", lambda content: "the table")
+        monkeypatch.setattr(command, "table", lambda rows: "the table")
         return command.main(["--dry-run", "--output", str(tmp_path / "check.json")])
 
     return run
@@ -73,23 +77,23 @@ def check(monkeypatch, tmp_path):
 
 def test_a_check_that_measured_nothing_leaves_an_earlier_one(check, tmp_path, capsys):
     def content(**statuses):
-        rows = [{"name": name, "status": status} for name, status in statuses.items()]
-        return {"environment": {}, "combinations": rows}
+        rows = [row(status, name=name) for name, status in statuses.items()]
+        return GpuCheckRecord(dry_run=True, time_budget_s=1.0, combinations=rows)
 
     file = tmp_path / "check.json"
-    whole = content(a="measured", b="OOM")
-    assert check(content(), whole) == 4
+    whole = content(a="measured", b="OOM").to_json()
+    assert check(content(), content(a="measured", b="OOM")) == 4
     assert json.loads(file.read_text()) == whole
     with pytest.raises(KeyboardInterrupt):
         check(content(), content(a="crashed"), KeyboardInterrupt())
     assert json.loads(file.read_text()) == whole
     capsys.readouterr()
-    assert check(content(), content(a="not run")) == 0
+    assert check(content(), content(a="not run")) == 4
     assert "Nothing new was measured" in capsys.readouterr().out
     assert json.loads(file.read_text()) == whole
     with pytest.raises(KeyboardInterrupt):
         check(content(), content(a="crashed", c="measured"), KeyboardInterrupt())
-    assert json.loads(file.read_text()) == content(a="crashed", c="measured")
+    assert json.loads(file.read_text()) == content(a="crashed", c="measured").to_json()
 
 
 def test_bad_use(tmp_path):

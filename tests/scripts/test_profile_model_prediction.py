@@ -81,8 +81,9 @@ def test_resume_predicts_again_where_other_settings_are_asked_for(
     # One interval for each quantity, each around its own figure.
     training = after["batch_profiling"]["1"]["training"]
     live, reserved = training["live_bytes"], training["peak_reserved_bytes"]
-    assert training["live_interval_bytes"] == [math.floor(live * 0.99), math.ceil(live * 1.01)]
-    assert training["reserved_interval_bytes"] == [math.floor(reserved * 0.95), math.ceil(reserved * 1.05)]
+    # A network with attention: -0.4 % to +1.58 %, and 5 % more to both sides of what is reserved.
+    assert training["live_interval_bytes"] == [math.floor(live * 0.996), math.ceil(live * 1.0158)]
+    assert training["reserved_interval_bytes"] == [math.floor(reserved * 0.946), math.ceil(reserved * 1.0658)]
 
 
 @pytest.mark.slow

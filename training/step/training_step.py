@@ -47,12 +47,14 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class StepSettings:
-    """How a step is made. autocast_dtype None: no autocast."""
+    """How a step is made. autocast_dtype None: no autocast. zero_grad, set_to_none: as in the config's `training`."""
 
     device_type: str
     autocast_dtype: torch.dtype | None = None
     accumulate: int = 1
     clip_norm: float | None = None
+    zero_grad: str = "after_step"
+    set_to_none: bool = True
 
 
 @dataclass
@@ -100,6 +102,8 @@ def build_settings(config: ExperimentConfig, device_type: str) -> StepSettings:
         autocast_dtype(config, device_type),
         config.training.accumulate,
         config.training.gradient.clip_norm,
+        config.training.zero_grad,
+        config.training.set_to_none,
     )
 
 
@@ -152,10 +156,14 @@ def training_step(
     sums: dict[str, Tensor] = {}
     total: Tensor | None = None
     count = 0
+    if settings.zero_grad == "before_forward":
+        state.optimizer.zero_grad(settings.set_to_none)
     for micro_batch in micro_batches:
         count += 1
         last = count == settings.accumulate
-        loss, parts = _forward_and_backward(state, settings, micro_batch, check, synchronise=last)
+        loss, parts = _forward_and_backward(
+            state, settings, micro_batch, check, synchronise=last, first=count == 1
+        )
         total = loss if total is None else total + loss
         for name, value in parts.items():
             sums[name] = value if name not in sums else sums[name] + value
@@ -174,7 +182,8 @@ def training_step(
     learning_rate = state.optimizer.param_groups[0]["lr"]
     state.scaler.step(state.optimizer)
     state.scaler.update()
-    state.optimizer.zero_grad(set_to_none=True)
+    if settings.zero_grad == "after_step":
+        state.optimizer.zero_grad(settings.set_to_none)
     state.scheduler.step()
     if state.ema is not None:
         state.ema.update_parameters(state.module)
@@ -189,6 +198,7 @@ def _forward_and_backward(
     micro_batch: MicroBatch,
     check: Callable[[Tensor], bool],
     synchronise: bool,
+    first: bool,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Gradients of one micro-batch, added to those there are; its loss and parts, detached."""
     # Between devices gradients are averaged once per step, with the last micro-batch.
@@ -201,5 +211,7 @@ def _forward_and_backward(
         if not check(loss.detach()):
             values = {name: float(value) for name, value in parts.items()}
             raise NonFiniteLossError(state.step + 1, micro_batch.names, values)
+        if first and settings.zero_grad == "before_backward":
+            state.optimizer.zero_grad(settings.set_to_none)
         state.scaler.scale(loss / settings.accumulate).backward()
     return loss.detach(), {name: value.detach() for name, value in parts.items()}

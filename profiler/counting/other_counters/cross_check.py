@@ -8,60 +8,13 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 
 from swinmr_profiling.process import python_command
+from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck
 
 COUNTERS = ("fvcore", "thop")
 SIZES = ("small", "full")
 DEFAULT_TIMEOUT_S = 300.0
-
-
-@dataclass(frozen=True)
-class CrossCheck:
-    """One counter's figure beside ours, at one input shape.
-
-    Attributes:
-        counter: "fvcore" or "thop".
-        status: "ok", "missing" (not installed), "raised", "timeout", "killed" or "crashed".
-        reason: why there is no figure, in one line; None when ok.
-        inexact: the counter is no reference: thop. Its figure is neither an upper nor a lower bound.
-        convention: what the counter adds up, in words.
-        size: "small" (a small input of the same network) or "full".
-        input_shapes: shapes of the inputs, in order.
-        figure, figure_parameters: what the counter prints; fvcore prints no parameters.
-        ours, ours_parameters: this project's at the same shape.
-        difference: figure - ours.
-        parts: the difference, operator by operator: {operator, macs, why}. They sum to it to the unit.
-        parameters_difference, parameter_parts: the same for parameters.
-        exact_macs: fvcore's with handles for what it lacks and without what are no MACs; None for thop.
-        agrees: fvcore: exact_macs equals ours. thop: nothing in the difference is unexplained. None without a figure.
-        version: the counter's version.
-        seconds: wall time of the process.
-    """
-
-    counter: str
-    status: str
-    size: str
-    convention: str
-    inexact: bool
-    reason: str | None = None
-    input_shapes: list[list[int]] | None = None
-    figure: int | float | None = None
-    figure_parameters: int | None = None
-    ours: int | None = None
-    ours_parameters: int | None = None
-    difference: int | float | None = None
-    parts: list[dict] = field(default_factory=list)
-    parameters_difference: int | None = None
-    parameter_parts: list[dict] = field(default_factory=list)
-    exact_macs: int | float | None = None
-    agrees: bool | None = None
-    version: str | None = None
-    seconds: float | None = None
-
-    def to_json(self) -> dict:
-        return asdict(self)
 
 
 def cross_check(
@@ -128,19 +81,19 @@ def _in_its_own_process(
         )
     except subprocess.TimeoutExpired:
         reason = f"no answer within {timeout_s:g} s"
-        return CrossCheck(**known, status="timeout", reason=reason, seconds=timeout_s)
+        return CrossCheck.told(**known, status="timeout", reason=reason, seconds=timeout_s)
     except OSError as error:
-        return CrossCheck(**known, status="crashed", reason=f"the process did not start: {error}")
+        return CrossCheck.told(**known, status="crashed", reason=f"the process did not start: {error}")
     known["seconds"] = time.perf_counter() - started
     answer = _last_json_line(child.stdout)
     if answer is not None:
-        return CrossCheck(**{**answer, **known})
+        return CrossCheck.told(**{**answer, **known})
     if child.returncode < 0:
         # 9 is the kernel's own kill, out of memory more often than not.
         reason = f"the process was killed by signal {-child.returncode}"
-        return CrossCheck(**known, status="killed", reason=reason)
+        return CrossCheck.told(**known, status="killed", reason=reason)
     last = (child.stderr.strip().splitlines() or ["no message"])[-1]
-    return CrossCheck(**known, status="crashed", reason=f"exit code {child.returncode}: {last}")
+    return CrossCheck.told(**known, status="crashed", reason=f"exit code {child.returncode}: {last}")
 
 
 def _last_json_line(text: str) -> dict | None:

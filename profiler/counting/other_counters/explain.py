@@ -9,7 +9,7 @@ from torch import nn
 from swinmr_profiling.profiler.counting.count import count_forward
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
 from swinmr_profiling.profiler.counting.other_counters import fvcore_count, thop_count
-from swinmr_profiling.profiler.counting.other_counters.cross_check import CrossCheck
+from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck
 
 # fvcore's operators that are no matrix products.
 NOT_MACS = "no matrix product: not a MAC by our convention"
@@ -40,11 +40,11 @@ def cross_check_module(module: nn.Module, inputs: tuple, counter: str, size: str
     try:
         with random_state_kept():
             copied, copied_inputs = copy_to(module, inputs, device=None)
-            return CrossCheck(**known, **opinion(copied, copied_inputs, ours))
+            return CrossCheck.told(**known, **opinion(copied, copied_inputs, ours))
     except ImportError as error:
-        return CrossCheck(**known, status="missing", reason=_in_one_line(error))
+        return CrossCheck.told(**known, status="missing", reason=_in_one_line(error))
     except Exception as error:
-        return CrossCheck(**known, status="raised", reason=_in_one_line(error))
+        return CrossCheck.told(**known, status="raised", reason=_in_one_line(error))
 
 
 def _fvcore_opinion(module: nn.Module, inputs: tuple, ours) -> dict:

@@ -117,7 +117,7 @@ class ComponentCounts:
         return self._results[key]
 
 
-def text_arguments(module: nn.Module, batch: int, tokens: int) -> dict[str, Any]:
+def text_arguments(module: nn.Module, batch: int, tokens: int) -> dict[str, torch.Tensor | bool]:
     """What a text encoder is called with.
 
     CLIP and T5 read a mask's values to choose a kernel, which meta tensors do not have, and run without; language

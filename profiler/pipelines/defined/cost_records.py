@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from swinmr_profiling.profiler.counting import KINDS
@@ -112,8 +113,83 @@ class PipelineCost:
         """The component whose call needs the most memory beside the weights."""
         return max(self.components, key=lambda component: component.activation_peak_bytes)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Weights, and the activations of the dearest component."""
+        return self.weight_bytes + self.activation_peak.activation_peak_bytes
+
+    @property
+    def denoiser(self) -> ComponentCost:
+        (denoiser,) = self.of_role("denoiser")
+        return denoiser
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether it computes at another size than was asked for."""
+        one = self.geometry
+        return (one.height, one.width) != (one.computed_height, one.computed_width)
+
     def of_role(self, role: str) -> list[ComponentCost]:
         return [component for component in self.components if component.role == role]
+
+    def macs_of(self, role: str) -> int:
+        """MACs of all calls of a role's components."""
+        return sum(component.macs for component in self.of_role(role))
+
+
+@dataclass(frozen=True)
+class StepPoint:
+    """A run of so many steps; relative: to the first point."""
+
+    steps: int
+    denoiser_calls: int
+    total_macs: int
+    relative: float
+
+
+@dataclass(frozen=True)
+class SidePoint:
+    """A run of a square image of so many pixels a side; computed_px is [height, width]."""
+
+    side_px: int
+    computed_px: list[int]
+    macs_per_step: int
+    total_macs: int
+    relative: float
+    denoiser_attention_share: float
+    activation_peak_bytes: int
+
+
+@dataclass(frozen=True)
+class RefusedSide:
+    """A side that the pipeline does not take."""
+
+    side_px: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class CostedPipeline:
+    """A cost, with how it grows and what a run with weights took where that was asked for."""
+
+    cost: PipelineCost
+    step_scaling: list[StepPoint] | None = None
+    resolution_scaling: list[SidePoint | RefusedSide] | None = None
+    measured: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class FailedPipeline:
+    """A pipeline that could not be costed."""
+
+    name: str
+    reason: str
+
+
+def cheapest_first(pipelines: Iterable[CostedPipeline | FailedPipeline]) -> list[PipelineCost]:
+    """Of those that could be costed."""
+    costs = [one.cost for one in pipelines if isinstance(one, CostedPipeline)]
+    return sorted(costs, key=lambda cost: cost.macs)
 
 
 def resolve_request(definition: PipelineDefinition, request: PipelineRequest) -> PipelineRequest:

@@ -29,6 +29,10 @@ LUMINA_ROTARY_SIDE = 384
 # Original size, crop and target size of SDXL, or with an aesthetic score: numbers that are embedded one by one.
 SDXL_TIME_IDS = 6
 
+Conditions = dict[str, torch.Tensor | None]
+# What a denoiser is handed: tensors, groups of them, sides of packed images (frames, height, width), or nothing.
+Argument = torch.Tensor | Conditions | list[list[tuple[int, int, int]]] | None
+
 
 @dataclass(frozen=True)
 class DenoiserCall:
@@ -74,7 +78,7 @@ def is_packed(module: nn.Module) -> bool:
     return not {"img_ids", "img_shapes"}.isdisjoint(forward_parameters(module))
 
 
-def denoiser_arguments(module: nn.Module, call: DenoiserCall) -> dict[str, Any]:
+def denoiser_arguments(module: nn.Module, call: DenoiserCall) -> dict[str, Argument]:
     """Keyword arguments of one denoiser call, on the meta device.
 
     Raises PipelineError for a required argument that is not known here.
@@ -141,7 +145,7 @@ def _rotary_table(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
     return torch.empty(shape, dtype=torch.complex64, device="meta")
 
 
-def _added_conditions(module: nn.Module, call: DenoiserCall) -> dict[str, Any] | None:
+def _added_conditions(module: nn.Module, call: DenoiserCall) -> Conditions | None:
     config = module.config
     if getattr(config, "use_additional_conditions", None) is not None:
         # PixArt: resolution and aspect ratio are embedded where the checkpoint was trained with them.
@@ -167,7 +171,7 @@ def _time_condition(module: nn.Module, call: DenoiserCall) -> torch.Tensor | Non
     return _empty(call, call.batch, width) if width else None
 
 
-def _attention_options(module: nn.Module, call: DenoiserCall) -> dict[str, Any] | None:
+def _attention_options(module: nn.Module, call: DenoiserCall) -> Conditions | None:
     # Lumina-Next unpacks them without looking; its pipeline always passes some.
     return {} if "image_rotary_emb" in forward_parameters(module) else None
 
@@ -199,7 +203,7 @@ _MAKERS = {
 }
 
 
-def _prior_arguments(config: Any, call: DenoiserCall) -> dict[str, Any]:
+def _prior_arguments(config: Any, call: DenoiserCall) -> dict[str, Argument]:
     """A prior denoises one embedding vector, conditioned by the prompt's tokens and its pooled embedding."""
     width, tokens = config.embedding_dim, config.num_embeddings
     return {

@@ -28,6 +28,9 @@ DEFAULT_STEPS = 50
 DEFAULT_GUIDANCE_SCALE = 7.5
 MAX_SEED = 2**32
 OUTPUTS = Path("outputs")
+# Told a model's name and its profile.
+OnProfile = Callable[[str, dict[str, Any]], None]
+CallArgument = str | list[str] | int | float | torch.Generator
 CONFIG_NAME = "generation_config.json"
 
 
@@ -87,7 +90,7 @@ def generate_image(
     *,
     pipe: Any = None,
     output_dir: str | Path | None = None,
-    on_profile: Callable[[str, dict[str, Any]], None] | None = None,
+    on_profile: OnProfile | None = None,
     **settings: Any,
 ) -> tuple[Any, str, int, dict[str, Any] | None]:
     """Generates one image, writes it, and profiles the run.
@@ -144,7 +147,7 @@ def generate_images_sequential(
     prompt: str,
     *,
     output_dir: str | Path | None = None,
-    on_profile: Callable[[str, dict[str, Any]], None] | None = None,
+    on_profile: OnProfile | None = None,
     **settings: Any,
 ) -> list[dict[str, Any]]:
     """Generates with one model after another; one that fails is recorded, and the rest go on.
@@ -196,7 +199,7 @@ def _timestamp() -> str:
     return datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
-def call_arguments(pipe: Any, settings: GenerationSettings, seed: int) -> dict[str, Any]:
+def call_arguments(pipe: Any, settings: GenerationSettings, seed: int) -> dict[str, CallArgument]:
     """What the pipeline's call takes of the settings; a generator on the CPU gives the same noise everywhere."""
     accepted = inspect.signature(type(pipe).__call__).parameters
     wanted = {

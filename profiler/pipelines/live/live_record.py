@@ -39,7 +39,7 @@ def live_record(
     if run is not None:
         counted = count_run(run, list(networks))
         seconds = run.seconds if seconds is None else seconds
-        record |= _watched(record, anatomy, counted, cost.request.steps)
+        record |= _watched(cost, anatomy, counted)
     device, dtype = module_device(anatomy.denoiser), module_dtype(anatomy.denoiser)
     peak = device_peak_tflops(device, dtype)
     achieved = record["total_flops"] / seconds / 1e12 if seconds else None
@@ -55,12 +55,10 @@ def live_record(
     return record
 
 
-def _watched(
-    record: dict[str, Any], anatomy: Anatomy, counted: dict[str, NetworkCount], steps: int
-) -> dict[str, Any]:
+def _watched(cost: PipelineCost, anatomy: Anatomy, counted: dict[str, NetworkCount]) -> dict[str, Any]:
     denoiser = counted[anatomy.denoiser_name]
     total = sum(network.macs for network in counted.values())
-    timesteps = record["denoiser_timesteps"]
+    timesteps = cost.timesteps
     # Time steps are the scheduler's; a run that was interrupted, or of other steps, has its calls alone.
     is_whole = denoiser.calls in (timesteps, 2 * timesteps)
     step = denoiser.macs // timesteps if is_whole else denoiser.macs // max(denoiser.calls, 1)
@@ -70,12 +68,12 @@ def _watched(
     return {
         "source": "measured",
         **mac_figures(step, total),
-        "macs_per_image": total / record["batch"],
+        "macs_per_image": total / cost.request.batch,
         "denoiser_calls": denoiser.calls,
         "unet_macs_per_step": step,
         "vae_macs": vae,
         "text_encoder_macs": text,
-        "predicted_total_macs": record["total_macs"],
+        "predicted_total_macs": cost.macs,
         "by_kind": {kind: sum(n.by_kind[kind] for n in counted.values()) for kind in denoiser.by_kind},
         "softmax_macs": sum(network.softmax_macs for network in counted.values()),
         "components_measured": [
@@ -93,5 +91,5 @@ def _watched(
         ],
         "seconds_per_denoiser_call": denoiser.seconds_per_call,
         "incomplete": reasons,
-        "summary": summary_record(step, text, vae, total, steps),
+        "summary": summary_record(step, text, vae, total, cost.request.steps),
     }

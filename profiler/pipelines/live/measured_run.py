@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
+from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineCost
 from swinmr_profiling.profiler.pipelines.defined.schedule import replace_scheduler
 from swinmr_profiling.profiler.pipelines.live.compute import create_profiler
 from swinmr_profiling.profiler.pipelines.live.generation import (
@@ -18,18 +18,18 @@ PROMPT = "a photo of a cat"
 SEED = 0
 
 
-def measured_run(folder: Path, request: PipelineRequest, record: dict[str, Any]) -> dict[str, Any]:
-    """The live profile of one generation with the weights of a folder, at the record's sides and steps.
+def measured_run(folder: Path, cost: PipelineCost) -> Mapping[str, object]:
+    """The live profile of one generation with the weights of a folder, at the sides and steps of its cost.
 
     Raises PipelineError where diffusers cannot load the folder.
     """
-    height, width = record["input_shape"][2:]
+    request, height, width = cost.request, cost.geometry.height, cost.geometry.width
     settings = GenerationSettings(
         PROMPT,
         height=height,
         width=width,
-        num_inference_steps=record["num_inference_steps"],
-        guidance_scale=record["guidance_scale"],
+        num_inference_steps=request.steps,
+        guidance_scale=request.guidance_scale,
         seed=SEED,
         precision=request.precision,
     )

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from swinmr_profiling.configs.atomic_files import replacing
+from swinmr_profiling.profiler.pipelines.defined.cost_records import (
+    CostedPipeline,
+    FailedPipeline,
+    PipelineCost,
+    cheapest_first,
+)
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 ROLE_COLOURS = {
@@ -21,7 +27,7 @@ INCHES_PER_BAR = 0.34
 DOTS_PER_INCH = 130
 
 
-def write_chart(records: list[dict[str, Any]], file: Path) -> None:
+def write_chart(pipelines: Sequence[CostedPipeline | FailedPipeline], file: Path) -> None:
     """A PNG with a bar per pipeline, the dearest on top, its components stacked.
 
     Raises PipelineError without matplotlib, OSError for a file that cannot be written.
@@ -31,22 +37,22 @@ def write_chart(records: list[dict[str, Any]], file: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PipelineError('the chart needs the package matplotlib: pip install ".[train]"') from error
-    done = sorted((r for r in records if r["enabled"]), key=lambda record: record["total_macs"])
+    done = cheapest_first(pipelines)
     figure = Figure(figsize=(9, 1.4 + INCHES_PER_BAR * max(len(done), 2)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     drawn = set()
-    for row, record in enumerate(done):
+    for row, cost in enumerate(done):
         left = 0.0
         for role, colour in ROLE_COLOURS.items():
-            macs = sum(part["macs"] for part in record["components"] if part["role"] == role)
+            macs = cost.macs_of(role)
             if macs:
                 label = role.replace("_", " ") if role not in drawn else None
                 axes.barh(row, macs / 1e12, left=left, color=colour, label=label)
                 drawn.add(role)
                 left += macs / 1e12
         axes.text(left, row, f" {left:,.1f}", va="center", fontsize=8)
-    axes.set_yticks(range(len(done)), [_label(record) for record in done], fontsize=8)
+    axes.set_yticks(range(len(done)), [_label(cost) for cost in done], fontsize=8)
     axes.set_xlabel("TMACs per run (FLOPs are 2 x MACs)")
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
@@ -55,6 +61,6 @@ def write_chart(records: list[dict[str, Any]], file: Path) -> None:
         figure.savefig(temporary, dpi=DOTS_PER_INCH, format="png")
 
 
-def _label(record: dict[str, Any]) -> str:
-    height, width = record["computed_shape"][2:]
-    return f"{record['pipeline']}  {width}x{height}, {record['denoiser_calls']} calls"
+def _label(cost: PipelineCost) -> str:
+    size = f"{cost.geometry.computed_width}x{cost.geometry.computed_height}"
+    return f"{cost.definition.name}  {size}, {cost.denoiser.calls} calls"

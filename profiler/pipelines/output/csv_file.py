@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any
+from collections.abc import Iterable
+
+from swinmr_profiling.profiler.pipelines.defined.cost_records import CostedPipeline, FailedPipeline
+from swinmr_profiling.profiler.pipelines.output.record import pipeline_record
 
 RUN_COLUMNS = (
     *("pipeline", "num_inference_steps", "scheduler", "guidance_scale", "is_guided", "batch", "precision"),
@@ -27,7 +30,7 @@ COMPONENT_COLUMNS = (
 KIND_COLUMNS = ("attention", "convolution", "linear")
 
 
-def csv_text(records: list[dict[str, Any]]) -> str:
+def csv_text(pipelines: Iterable[CostedPipeline | FailedPipeline]) -> str:
     """The table as text; pipelines that failed have no line."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -39,10 +42,8 @@ def csv_text(records: list[dict[str, Any]]) -> str:
         *(f"{kind}_macs_per_call" for kind in KIND_COLUMNS),
     ]
     writer.writerow(header)
-    for record in records:
-        if not record["enabled"]:
-            continue
-        for part in record["components"]:
+    for record in map(pipeline_record, pipelines):
+        for part in record.get("components", ()):
             row = [record[key] for key in RUN_COLUMNS] + record["input_shape"][2:]
             row += [part[key] for key in COMPONENT_COLUMNS]
             row += [part["by_kind_per_call"][kind] for kind in KIND_COLUMNS]

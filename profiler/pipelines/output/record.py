@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from swinmr_profiling.profiler.pipelines.defined.cost_records import ComponentCost, PipelineCost
+from swinmr_profiling.profiler.pipelines.defined.cost_records import (
+    ComponentCost,
+    CostedPipeline,
+    FailedPipeline,
+    PipelineCost,
+)
 from swinmr_profiling.profiler.pipelines.output.figures import flops_text, macs_text, parameters_text
 
 SCHEMA_VERSION = 1
+
+
+def pipeline_record(pipeline: CostedPipeline | FailedPipeline) -> dict[str, Any]:
+    """One pipeline of the file."""
+    if isinstance(pipeline, FailedPipeline):
+        return {"enabled": False, "pipeline": pipeline.name, "reason": pipeline.reason}
+    record = cost_record(pipeline.cost)
+    for name in ("step_scaling", "resolution_scaling"):
+        points = getattr(pipeline, name)
+        if points is not None:
+            record[name] = [asdict(point) for point in points]
+    return record if pipeline.measured is None else {**record, "measured": pipeline.measured}
 
 
 def cost_record(cost: PipelineCost) -> dict[str, Any]:
@@ -17,9 +36,8 @@ def cost_record(cost: PipelineCost) -> dict[str, Any]:
     denoiser, as those profilers have it, and `pipeline_params` of all.
     """
     definition, request, geometry = cost.definition, cost.request, cost.geometry
-    (denoiser,) = cost.of_role("denoiser")
-    text_macs = sum(component.macs for component in cost.of_role("text_encoder"))
-    vae_macs = sum(component.macs for component in cost.of_role("vae_decode"))
+    denoiser = cost.denoiser
+    text_macs, vae_macs = cost.macs_of("text_encoder"), cost.macs_of("vae_decode")
     return {
         "enabled": True,
         "source": "predicted",
@@ -62,12 +80,12 @@ def cost_record(cost: PipelineCost) -> dict[str, Any]:
     }
 
 
-def size_figures(parameters: int) -> dict[str, Any]:
+def size_figures(parameters: int) -> dict[str, int | str]:
     """total_params and its text."""
     return {"total_params": parameters, "params_str": parameters_text(parameters)}
 
 
-def mac_figures(macs_per_step: int, total_macs: int) -> dict[str, Any]:
+def mac_figures(macs_per_step: int, total_macs: int) -> dict[str, int | str]:
     """MACs and FLOPs (2 x MACs) of a step and of the run, with their texts."""
     return {
         "macs_per_step": macs_per_step,
@@ -114,7 +132,7 @@ def component_record(component: ComponentCost, total_macs: int) -> dict[str, Any
     }
 
 
-def memory_record(cost: PipelineCost) -> dict[str, Any]:
+def memory_record(cost: PipelineCost) -> dict[str, int | str]:
     """Weights of all components at the precision, and the largest component's activations, bytes."""
     peak = cost.activation_peak
     return {
@@ -123,21 +141,18 @@ def memory_record(cost: PipelineCost) -> dict[str, Any]:
         "weight_bytes": cost.weight_bytes,
         "activation_peak_bytes": peak.activation_peak_bytes,
         "activation_peak_component": peak.name,
-        "total_bytes": cost.weight_bytes + peak.activation_peak_bytes,
+        "total_bytes": cost.memory_bytes,
         "assumes": "every component resident, attention by a fused kernel; without the CUDA context and workspaces",
     }
 
 
-def failed_record(name: str, reason: str) -> dict[str, Any]:
-    """A pipeline that could not be costed."""
-    return {"enabled": False, "pipeline": name, "reason": reason}
-
-
-def results_record(records: list[dict[str, Any]], command_line: list[str]) -> dict[str, Any]:
+def results_record(
+    pipelines: Iterable[CostedPipeline | FailedPipeline], command_line: Sequence[str]
+) -> dict[str, Any]:
     """The whole file."""
     return {
         "schema_version": SCHEMA_VERSION,
         "convention": "a MAC is one multiply-add of a product or convolution, attention included; FLOPs = 2 x MACs",
-        "command_line": command_line,
-        "pipelines": records,
+        "command_line": list(command_line),
+        "pipelines": [pipeline_record(one) for one in pipelines],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -45,8 +45,23 @@ class ParameterDifferencePart(Block):
     why: str
 
 
-class Counter(Block):
-    """What another counter says of the same forward pass, and what its difference is made of."""
+class CrossCheck(Block):
+    """What another counter says of the same forward pass, and what its difference is made of.
+
+    Attributes:
+        status: "missing": not installed.
+        reason: why there is no figure, in one line; None when ok.
+        inexact: the counter is no reference: thop. Its figure is neither an upper nor a lower bound.
+        convention: what the counter adds up, in words.
+        size: "small" (a small input of the same network) or "full".
+        figure, figure_parameters: what the counter prints; fvcore prints no parameters.
+        ours, ours_parameters: this project's at the same shape.
+        difference: figure - ours. parts: operator by operator; they sum to it to the unit.
+        parameters_difference, parameter_parts: the same for parameters.
+        exact_macs: fvcore's with handles for what it lacks and without what are no MACs; None for thop.
+        agrees: fvcore: exact_macs equals ours. thop: nothing in the difference is unexplained. None without a figure.
+        seconds: wall time of the process.
+    """
 
     counter: Literal["fvcore", "thop"]
     status: Literal["ok", "missing", "raised", "timeout", "killed", "crashed"]
@@ -67,6 +82,12 @@ class Counter(Block):
     agrees: bool | None
     version: str | None
     seconds: float | None
+
+    @classmethod
+    def told(cls, **known: Any) -> CrossCheck:
+        """With what is known of it; the rest is null, or no parts."""
+        nothing = {name: [] if name in ("parts", "parameter_parts") else None for name in cls.model_fields}
+        return cls(**{**nothing, **known})
 
 
 class Reconstruction(Block):
@@ -106,7 +127,7 @@ class Architecture(Block):
     gflops: float | None
     flops_per_parameter: float | None
     reconstruction: Reconstruction | None = None
-    counters: list[Counter]
+    counters: list[CrossCheck]
     # With one per complex multiply-add instead of four; equal to macs where nothing is complex.
     macs_complex_as_one: Count | None = None
     by_kind: dict[str, Count] | None = None
@@ -119,4 +140,4 @@ class Architecture(Block):
     counted_on: Literal["meta", "cpu", "cuda"] | None = None
     note: str | None = None
     count_error: str | None = None
-    quoted_counter: Counter | None = None
+    quoted_counter: CrossCheck | None = None

@@ -43,13 +43,14 @@ MemoryCategory = Literal[
     "optimizer_state",
     "saved_activations",
     "temporaries",
+    "workspaces",
 ]
 
 
-class Block(BaseModel):
-    """A block of a profile. Unknown keys are an error: a reader never shows what it does not know."""
+class Figures(BaseModel):
+    """A block whose numbers are such as a profile can hold."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     @field_validator("*", mode="after")
     @classmethod
@@ -60,6 +61,12 @@ class Block(BaseModel):
         if any(isinstance(number, int | float) and abs(number) >= LARGEST_FIGURE for number in numbers):
             raise ValueError("a number beyond any figure of a profile")
         return value
+
+
+class Block(Figures):
+    """A block of a profile. Unknown keys are an error: a reader never shows what it does not know."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     def to_json(self) -> dict[str, Any]:
         """The block as it stands in the file: keys that nobody set are absent."""

@@ -48,6 +48,8 @@ class PackedAllocations(Block):
 
     sizes: str
     order: str
+    # Null in files of versions that knew no workspaces of convolutions.
+    optional: str | None = None
 
 
 class PredictedValidation(Block):
@@ -72,6 +74,26 @@ class TermsHold(Block):
     to_batch: PositiveCount
 
 
+Shares = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class RestsOn(Block):
+    """What the peak rests on, and how far a GPU's own figures may lie from the predicted ones because of it."""
+
+    precision: Precision
+    layers: Literal["workspace", "attention", "convolution", "other"]
+    operator: str
+    # Of the peak: what it is above the peak of convolutions without workspaces.
+    workspace_share: Annotated[float, Field(ge=0, le=1)]
+    cudnn_benchmark: bool
+    # Rules at this peak that no GPU has confirmed.
+    untested: list[str]
+    # Of the predicted bytes, down and up.
+    shares: dict[Literal["live", "allocated", "reserved", "process"], Shares]
+    # Of public records whose network family was left out of the calibration: how many lie inside.
+    coverage: Annotated[float, Field(ge=0, le=1)]
+
+
 class MemorySetting(Block):
     """One setting of the training step: precision, checkpointing, patch."""
 
@@ -94,6 +116,8 @@ class MemorySetting(Block):
     terms_hold: TermsHold | None
     validation: PredictedValidation | None
     ddp_bucket_bytes: Bytes
+    # Null in profiles before there was an interval for each network.
+    rests_on: RestsOn | None = None
 
     @model_validator(mode="after")
     def _replayed_from_a_batch_on(self) -> MemorySetting:

@@ -68,6 +68,18 @@ class TrainingTime(Block):
     seconds_per_epoch: float | None = Field(ge=0)
 
 
+class FitsSlower(Block):
+    """The largest batch that lives only near the card's limit: no recommendation.
+
+    flushes: how often the traced steps give cached memory back to the device. slower_convolutions: how many of them run
+    without their workspace.
+    """
+
+    batch_size: PositiveCount
+    flushes: Count
+    slower_convolutions: Count
+
+
 class TrainingRecommendation(Block):
     """For one budget: the batch per device, or why there is none (`failure`, `reason`)."""
 
@@ -88,6 +100,8 @@ class TrainingRecommendation(Block):
     reason: str = Field(min_length=1)
     time: TrainingTime | None
     levers: list[Lever]
+    # Null where no larger batch fits in this way, or where it cannot be replayed.
+    fits_slower: FitsSlower | None = None
 
     @model_validator(mode="after")
     def _none_has_a_failure(self) -> TrainingRecommendation:

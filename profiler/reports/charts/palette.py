@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Okabe and Ito 2008: told apart by the colour blind, and of middling lightness, so readable on white and on black.
-SERIES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#8c8c2b", "#7a6fd0")
+SERIES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#8c8c2b", "#7a6fd0", "#a0522d")
 NEUTRAL = ("#b4b4b4", "#909090", "#6c6c6c")
 
 

@@ -35,6 +35,11 @@ def print_details(console: Console, profile: Profile) -> None:
             low, high = size.ci95_median_ms or (None, None)
             text = "none: too few runs" if low is None else f"{_short(low)} to {_short(high)}"
             console.line(f"  {size.batch_size:>5} {text}")
+    if view.training_memory is not None and view.training_memory.untested_rules:
+        console.line()
+        console.line("Rules of the memory prediction that no GPU has confirmed:")
+        for rule in view.training_memory.untested_rules:
+            console.line(f"  - {rule}")
     if view.environment:
         console.line()
         console.line("Environment:")

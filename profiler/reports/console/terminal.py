@@ -16,7 +16,7 @@ from typing import TextIO
 
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
-    Counter,
+    CrossCheck,
     ModuleCount,
     Reconstruction,
 )
@@ -207,7 +207,7 @@ def print_reconstruction(console: Console, architecture: Architecture) -> None:
         console.note(f"test.py makes {block.samples_per_slice} of them for each slice")
 
 
-def print_counters(console: Console, checks: Sequence[Counter]) -> None:
+def print_counters(console: Console, checks: Sequence[CrossCheck]) -> None:
     """What fvcore and thop say, and what their difference from ours is made of."""
     for check in checks:
         name = check.counter

@@ -6,8 +6,9 @@ Formats what the blocks hold and computes nothing.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from swinmr_profiling.profiler.allocator.fit_at_limit import FitAtLimit
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.recommended import (
     BudgetBlock,
@@ -19,6 +20,13 @@ from swinmr_profiling.profiler.record.units import GIB
 from swinmr_profiling.profiler.reports.console.terminal import WIDTH, Console
 from swinmr_profiling.profiler.reports.views.words import shortened
 
+# What `rests_on.layers` of a setting says.
+PEAK_WORDS = {
+    "workspace": "a convolution's workspace",
+    "attention": "attention",
+    "convolution": "convolutions without a workspace",
+    "other": "plain products",
+}
 UNVERIFIED = "predicted, not yet verified on a GPU"
 # Of the setting in the table of levers, and of a card's name at least and at most.
 SETTING_COLUMNS, NAME_COLUMNS, LONGEST_NAME = 34, 13, 40
@@ -55,6 +63,10 @@ def _print_entry(console: Console, entry: TrainingRecommendation) -> None:
             f"{entry.accumulate} accumulated x {entry.devices} device(s)"
         )
         console.line(f"      needs {_gib(entry.needed_bytes)}; largest batch: {entry.largest_batch}")
+    slower = entry.fits_slower
+    if slower is not None:
+        fit = FitAtLimit(True, slower.flushes, slower.slower_convolutions, 0)
+        _wrapped(console, f"beyond it: batch {slower.batch_size} {fit.words}; not recommended", indent=6)
     _wrapped(console, f"setting: {setting_text(entry)}", indent=6)
     _wrapped(console, f"reason: {entry.reason}", indent=6)
     if entry.time is not None:
@@ -109,18 +121,35 @@ def _cell(lever: Lever) -> str:
 def _print_assumptions(console: Console, memory_model: MemoryModel) -> None:
     version = memory_model.torch_version
     _wrapped(console, f"Prediction for torch {version} and {memory_model.optimizer}: {UNVERIFIED}.", indent=2)
-    if memory_model.interval_shares is not None:
-        parts = [
-            f"{quantity} bytes {low * 100:+g} % to {high * 100:+g} %"
-            for quantity, (low, high) in memory_model.interval_shares
-        ]
-        _wrapped(console, f"Intervals of the prediction: {', '.join(parts)}.", indent=2)
-    for title, lines in (
-        ("Assumes", memory_model.assumptions),
-        ("Untested rules", memory_model.untested_rules),
-    ):
-        if lines:
-            _wrapped(console, f"{title}: {'; '.join(lines)}.", indent=2)
+    for line in interval_lines(memory_model):
+        _wrapped(console, line, indent=2)
+    if memory_model.assumptions:
+        _wrapped(console, f"Assumes: {'; '.join(memory_model.assumptions)}.", indent=2)
+
+
+def interval_lines(memory_model: MemoryModel) -> list[str]:
+    """How far the prediction may be off for this network, why, and which rule at its peak no GPU has confirmed."""
+    own = next(setting for setting in memory_model.settings if setting.is_config)
+    basis = own.rests_on
+    if basis is None:
+        if memory_model.interval_shares is None:
+            return []
+        return [f"Intervals of the prediction: {_shares(dict(memory_model.interval_shares))}."]
+    shares = _shares({name: basis.shares[name] for name in ("allocated", "reserved")})
+    found = [
+        f"Interval, from what the peak rests on ({PEAK_WORDS[basis.layers]}): {shares}; {basis.coverage * 100:.0f} % "
+        "of public GPU records of other networks lie inside theirs."
+    ]
+    if basis.untested:
+        found.append(f"Untested on a GPU at this peak: {'; '.join(basis.untested)}.")
+    return found
+
+
+def _shares(shares: Mapping[str, Sequence[float]]) -> str:
+    return ", ".join(
+        f"{quantity} bytes {low * 100:+.3g} % to {high * 100:+.3g} %"
+        for quantity, (low, high) in shares.items()
+    )
 
 
 def setting_text(setting: TrainingRecommendation | Lever) -> str:

@@ -217,7 +217,7 @@ def _reconstruction(block: written.Reconstruction | None) -> Reconstruction | No
     return Reconstruction(block.source, block.denoiser_calls, block.macs, block.latency_ms, sampler)
 
 
-def _counter(block: written.Counter) -> CounterView:
+def _counter(block: written.CrossCheck) -> CounterView:
     return CounterView(
         name=block.counter,
         status=block.status,

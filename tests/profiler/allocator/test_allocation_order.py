@@ -38,6 +38,7 @@ def test_the_texts_by_hand():
         "order": base64.b64encode(
             zlib.compress(np.array([1, 0, -2, 1, -1, -2], "<i4").tobytes(), 9)
         ).decode(),
+        "optional": base64.b64encode(zlib.compress(bytes([0, 0]), 9)).decode(),
     }
 
 

@@ -16,6 +16,7 @@ from swinmr_profiling.profiler.counting import (
     register_formula,
 )
 from swinmr_profiling.profiler.counting.operator_table import COUNTED
+from swinmr_profiling.profiler.record.blocks.architecture import DifferencePart
 from swinmr_profiling.scripts.counter_modules import Call, inference_mode
 
 C64 = torch.complex64
@@ -399,8 +400,8 @@ REAL = 2 * 32 * 8 * 8
 def parts_of(check) -> dict[tuple[str, str], int]:
     assert check.agrees
     assert check.ours == 4 * (CONV + UP + LINEAR + PRODUCT) + REAL
-    assert sum(part["macs"] for part in check.parts) == check.difference == check.figure - check.ours
-    return {(part["operator"], part["why"]): part["macs"] for part in check.parts}
+    assert sum(part.macs for part in check.parts) == check.difference == check.figure - check.ours
+    return {(part.operator, part.why): part.macs for part in check.parts}
 
 
 def test_fvcore_counts_one_per_complex_product_and_three_in_a_convolution():
@@ -415,7 +416,7 @@ def test_fvcore_counts_one_per_complex_product_and_three_in_a_convolution():
 
 def test_what_fvcore_does_not_see_at_all_is_one_part():
     check = cross_check_module(Call(torch.mv), (numbers(3, 4), numbers(4)), "fvcore")
-    assert check.parts == [{"operator": "aten::mv", "macs": -4 * 12, "why": "not counted by fvcore"}]
+    assert check.parts == [DifferencePart(operator="aten::mv", macs=-4 * 12, why="not counted by fvcore")]
 
 
 def test_thop_counts_one_per_complex_multiply_add():

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from swinmr_profiling.models.swin.attention import attention_policy
 from swinmr_profiling.profiler.prediction.cuda_emulation import attention_kernel, cuda_on_meta
@@ -152,3 +153,15 @@ def test_checkpointed_layers_are_recomputed_under_the_same_autocast():
             out = torch.utils.checkpoint.checkpoint(run, meta(2, 4, requires_grad=True), use_reentrant=False)
         out.float().sum().backward()
     assert dtypes == [torch.bfloat16, torch.bfloat16]
+
+
+def test_kernels_that_are_switched_off_are_not_taken():
+    half = [meta(1, 2, 8, 64, dtype=torch.float16) for _ in range(3)]
+    full = [meta(1, 2, 8, 64) for _ in range(3)]
+    assert attention_kernel(*half, None) == "flash"
+    for backend, kernel in ((SDPBackend.EFFICIENT_ATTENTION, "efficient"), (SDPBackend.MATH, "math")):
+        with sdpa_kernel(backend):
+            assert attention_kernel(*half, None) == kernel
+    # Flash takes no fp32: CUDA refuses, too.
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION), pytest.raises(RuntimeError, match="No available kernel"):
+        attention_kernel(*full, None)

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from swinmr_profiling.configs import load_config
+from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.freezing import freeze
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.prediction import traced_step
@@ -168,7 +170,7 @@ def test_accumulation_changes_nothing_where_the_optimizer_is_the_peak(config_of)
 
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_gradients_set_to_zero_instead_of_none_are_there_in_the_forward_pass(set_to_none):
-    # training_step has no such option; a loop that has it is traced like any other.
+    # Any loop is traced as it is; training_step's own option is below.
     network = TwoLayers(NARROW).to("meta")
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     with StorageTrace() as trace:
@@ -243,3 +245,37 @@ def test_checkpointing_drops_what_it_says(saved_bytes, batch_size):
     assert none - light == (recomputed - HEADS * TOKENS**2) * 4
     # Full: all of the group is; its input, which nobody else would save, is kept instead.
     assert none - full == tokens * (12 * CHANNELS + 4 + HEADS * TOKENS) * 4
+
+
+@pytest.mark.parametrize(
+    ("when", "set_to_none", "gradients"),
+    [
+        # Of the last step, alive when the activations of the forward pass are: 0 where they were let go before.
+        ("after_step", True, 0),
+        ("before_forward", True, 0),
+        ("before_backward", True, NARROW_WEIGHTS),
+        ("after_step", False, NARROW_WEIGHTS),
+    ],
+)
+def test_where_gradients_are_let_go(config_of, when, set_to_none, gradients):
+    config = config_of(zero_grad=when, set_to_none=set_to_none)
+    trace = trace_training(built(NARROW), config, NARROW_BATCH, validation=False)
+    second = trace.step_starts[1]
+    forward = [
+        position
+        for position in range(second, len(trace.events))
+        if PHASES[trace.event_phases[position]] == "forward"
+    ]
+    assert live_by_category(trace, forward[-1])["gradients"] == gradients
+
+
+def test_trainable_patterns_freeze_the_rest(config_of):
+    network = built(WIDE)
+    freeze(network.module, ["second.*"])
+    frozen, _, parts = peak(network, config_of())
+    assert (parts["gradients"], parts["optimizer_state"]) == (HALF, 2 * HALF)
+    assert peak(built(WIDE), config_of())[0] - frozen == 4 * HALF
+    with pytest.raises(ModelError, match=r"no parameter is called 'third.\*'.*first.weight"):
+        freeze(network.module, ["third.*"])
+    freeze(network.module, None)
+    assert [p.requires_grad for p in network.module.parameters()] == [False, True]

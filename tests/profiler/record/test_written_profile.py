@@ -3,10 +3,20 @@
 import json
 
 import pytest
+from pydantic import ValidationError
 
-from swinmr_profiling.profiler.record.written_profile import check_written, json_schema
+from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.record.written_profile import first_fault, json_schema
 from tests.conftest import REPOSITORY
 from tests.made_profiles import partial, profile, with_training
+
+
+def typed(content):
+    """The content as a profile, or its first fault."""
+    try:
+        return Profile.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(first_fault(error)) from None
 
 
 def test_the_schema_in_the_repository_is_the_generated_one():
@@ -16,8 +26,8 @@ def test_the_schema_in_the_repository_is_the_generated_one():
 
 @pytest.mark.parametrize("content", [profile(), profile(device="cuda:0"), with_training(), partial()])
 def test_what_is_read_is_written_back_unchanged(content):
-    typed = check_written(content)
-    assert typed.model_dump(mode="json", by_alias=True, exclude_unset=True) == content
+    read = typed(content)
+    assert read.to_json() == content
 
 
 def changed(content, path, value):
@@ -47,6 +57,8 @@ def changed(content, path, value):
         ("batch_profiling.0", {}, "batch_profiling.0"),
         ("status", "partial", "status_reason says why"),
         ("memory_model.settings", [], "memory_model.settings"),
+        ("warnings", [{"code": "c", "message": "m", "batch_size": "4"}], "warnings.0.batch_size"),
+        ("warnings", [{"code": "c", "message": "m", "line": 4}], "warnings.0.line"),
         ("recommendation.training.0.verified", True, "verified"),
         ("recommendation.training.0.failure", "nothing_fits", "failure"),
     ],
@@ -54,7 +66,7 @@ def changed(content, path, value):
 def test_a_wrong_value_is_named_with_its_place(path, value, words):
     content = changed(with_training(), path, value)
     with pytest.raises(ValueError, match=words.replace(".", r"\.")) as caught:
-        check_written(content)
+        typed(content)
     assert "\n" not in str(caught.value)
 
 
@@ -62,4 +74,4 @@ def test_a_complete_profile_was_measured_or_predicted():
     content = with_training()
     content["single_image"] = content["memory_model"] = None
     with pytest.raises(ValueError, match="measured or predicted"):
-        check_written(content)
+        typed(content)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from swinmr_profiling.configs.atomic_files import OutputError
-from swinmr_profiling.profiler.record.written_profile import check_written
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.exports import Exports, distinct
 from swinmr_profiling.profiler.run import profile_command
 from swinmr_profiling.profiler.run.command_line import parse_profile_arguments
@@ -31,7 +31,7 @@ def run_several(tmp_path, monkeypatch):
             code, content = outcome
             Path(output).parent.mkdir(parents=True, exist_ok=True)
             Path(output).write_text(json.dumps(content))
-            return code, check_written(content), config not in kept
+            return code, Profile.model_validate(content), config not in kept
 
         monkeypatch.setattr(profile_command, "_profile", made)
         monkeypatch.chdir(tmp_path)
@@ -103,7 +103,7 @@ def test_a_report_that_cannot_be_written_at_the_end_makes_a_done_run_partial(mon
         raise OutputError("r.html: cannot be written: No space left on device")
 
     monkeypatch.setattr(Exports, "write", full)
-    made = check_written(profile())
+    made = Profile.model_validate(profile())
     for before, after in ((0, 4), (5, 5)):
         assert profile_command._export(None, Exports(report="r.html"), made, "p.json", before) == after
     assert "No space left" in capsys.readouterr().err

@@ -13,7 +13,6 @@ from swinmr_profiling.profiler.record.blocks.recommended import TrainingSearch
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
-from swinmr_profiling.profiler.record.written_profile import check_written
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run import prediction_steps
 from swinmr_profiling.profiler.run.batch_steps import measure_batches, measure_perceptual_metric
@@ -53,7 +52,7 @@ def earlier_profile(**further):
     content["architecture"] |= {"note": None, "counters": [counter()]}
     for setting in content["memory_model"]["settings"]:  # nothing to replay: its table is all there is
         setting |= {"affine_from_batch": None, "aligned": False, "allocations": None}
-    return check_written({**content, **further})
+    return Profile.model_validate({**content, **further})
 
 
 def counter():
@@ -103,7 +102,7 @@ def test_what_failed_is_tried_again_and_out_of_memory_is_an_answer():
         {"code": "any", "message": "of 1", "batch_size": 1},
         {"code": "any", "message": "of 2", "batch_size": 2},
     ]
-    earlier = check_written(profile(batches, warnings=warnings))
+    earlier = Profile.model_validate(profile(batches, warnings=warnings))
     resumed = same_run(earlier)
     assert take_over(resumed, earlier) == ["1", "4"]
     assert [warning.message for warning in resumed.warnings] == ["of the run", "of 1"]
@@ -154,7 +153,7 @@ def test_another_machine_is_refused_by_what_differs(changes, words):
 
 
 def test_a_run_that_ended_before_it_knew_its_machine_has_nothing():
-    earlier = check_written({**made_profiles.partial(), "environment": {}})
+    earlier = Profile.model_validate({**made_profiles.partial(), "environment": {}})
     resumed = same_run(earlier)
     assert take_over(resumed, earlier) == []
     resumed.environment = Environment.model_validate(made_profiles.environment())

@@ -16,7 +16,7 @@ from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, Tr
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory, StepPeaks
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
-from swinmr_profiling.profiler.record.written_profile import check_written
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run.context import Card, RunContext, RunOptions, TrainingOptions
 from swinmr_profiling.profiler.run.training_choice import choose_training_batch
@@ -117,7 +117,7 @@ def choose(gpu, model=MODEL, swept=None, **training):
     )
     content["environment"]["gpu"]["uuid"] = "abc"
     content["environment"]["packages"]["torch"] = "2.14.1"
-    profile = check_written(content)
+    profile = Profile.model_validate(content)
     session = SimpleNamespace(close=lambda: None, process=None)
     saved = []
     result = SimpleNamespace(save=lambda content: saved.append(content) or True)

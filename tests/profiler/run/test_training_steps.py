@@ -12,7 +12,7 @@ from swinmr_profiling.profiler.measure.training_blocks import failed_training_bl
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.training import TrainingRun
 from swinmr_profiling.profiler.record.failures import Failure, FailureKind
-from swinmr_profiling.profiler.record.written_profile import check_written
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run import training_steps
 from swinmr_profiling.profiler.run.training_steps import failed_training, measure_training, wants_training
@@ -70,7 +70,9 @@ class Context:
     """What the steps of a run share, without a command."""
 
     def __init__(self, sizes, device="cuda:0", **options):
-        self.profile = check_written(profile({size: ran(size, [1.0]) for size in sizes}, device=device))
+        self.profile = Profile.model_validate(
+            profile({size: ran(size, [1.0]) for size in sizes}, device=device)
+        )
         self.stream = io.StringIO()
         self.console = Console(self.stream)
         self.device_kind = device.partition(":")[0]

@@ -35,11 +35,11 @@ TINY_CONFIG = {
 def check_parts(check: CrossCheck) -> None:
     assert check.status == "ok"
     assert check.difference == check.figure - check.ours
-    assert sum(part["macs"] for part in check.parts) == check.difference
-    assert all(part["operator"] and part["why"] and part["macs"] for part in check.parts)
+    assert sum(part.macs for part in check.parts) == check.difference
+    assert all(part.operator and part.why and part.macs for part in check.parts)
     if check.figure_parameters is not None:
         assert check.parameters_difference == check.figure_parameters - check.ours_parameters
-        assert sum(part["parameters"] for part in check.parameter_parts) == check.parameters_difference
+        assert sum(part.parameters for part in check.parameter_parts) == check.parameters_difference
     json.dumps(check.to_json(), allow_nan=False)
 
 
@@ -65,12 +65,12 @@ def test_thop_on_published_swinmr_is_explained():
     # Windows have a fixed size, so that everything is linear in pixels: 16 x 16 is 256 x 256 divided by 256.
     check = cross_check_module(*published_swinmr(16), "thop")
     check_parts(check)
-    attention = sum(part["macs"] for part in check.parts if part["operator"].startswith("attention products"))
+    attention = sum(part.macs for part in check.parts if part.operator.startswith("attention products"))
     others = check.difference - attention
     assert attention * 256 == -54_358_179_840
     assert 256 * others / 1e9 == pytest.approx(6.20, abs=0.01)
     assert check.parameters_difference == -48_600
-    assert [part["parameter"] for part in check.parameter_parts] == [
+    assert [part.parameter for part in check.parameter_parts] == [
         "WindowAttention.relative_position_bias_table"
     ]
     assert check.inexact
@@ -82,7 +82,7 @@ def test_fvcore_on_resnet50_is_norms_and_pooling():
     # 4.11 G as fvcore prints it, against 4.09.
     check = cross_check_module(torchvision.models.resnet50(), (torch.zeros(1, 3, 64, 64),), "fvcore")
     check_parts(check)
-    assert {part["operator"] for part in check.parts} == {"aten::batch_norm", "aten::adaptive_avg_pool2d"}
+    assert {part.operator for part in check.parts} == {"aten::batch_norm", "aten::adaptive_avg_pool2d"}
     assert (
         check.exact_macs
         == check.ours
@@ -203,7 +203,16 @@ def test_a_killed_process_is_a_record(monkeypatch):
 
 
 def test_what_a_network_prints_does_not_spoil_the_answer(monkeypatch):
-    record = CrossCheck("fvcore", "ok", "small", "", False, figure=5, ours=5, difference=0).to_json()
+    record = CrossCheck.told(
+        counter="fvcore",
+        status="ok",
+        size="small",
+        convention="",
+        inexact=False,
+        figure=5,
+        ours=5,
+        difference=0,
+    ).to_json()
 
     def chatty(*args, **kwargs):
         return subprocess.CompletedProcess(args, 0, stdout=f"hello\n{json.dumps(record)}\n", stderr="")

@@ -6,7 +6,7 @@ from fractions import Fraction
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.reports.console.terminal import Console
-from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
+from swinmr_profiling.profiler.reports.console.training import interval_lines, print_training_recommendation
 from tests.training_profiles import FP32, MIB, measured, memory_model, setting, typed_model, typed_training
 
 
@@ -36,7 +36,31 @@ def test_one_card():
     assert "Prediction for torch 2.14.1 and adam: predicted, not yet verified on a GPU." in text
     assert "Intervals of the prediction: live bytes -1 % to +1 %, reserved bytes -2 % to +3 %." in words
     assert "Assumes: every truth value asked of the data was true." in text
-    assert "Untested rules: workspaces of cuBLAS." in text
+    # The long list is for --verbose and the JSON.
+    assert "workspaces of cuBLAS" not in text
+
+
+def test_the_interval_of_a_network_says_what_it_rests_on():
+    basis = {
+        "precision": "fp16",
+        "layers": "workspace",
+        "operator": "cudnn.forward",
+        "workspace_share": 0.4,
+        "cudnn_benchmark": False,
+        "shares": {"allocated": [-0.4, 0.006], "reserved": [-0.42, 0.056]},
+        "coverage": 0.95,
+        "untested": ["cuFFT's plans (not in the prediction)"],
+    }
+    model = memory_model()
+    model["settings"][0]["rests_on"] = basis
+    interval, untested = interval_lines(typed_model(model))
+    assert interval == (
+        "Interval, from what the peak rests on (a convolution's workspace): allocated bytes -40 % to +0.6 %, "
+        "reserved bytes -42 % to +5.6 %; 95 % of public GPU records of other networks lie inside theirs."
+    )
+    assert untested == "Untested on a GPU at this peak: cuFFT's plans (not in the prediction)."
+    basis["untested"] = []
+    assert len(interval_lines(typed_model(model))) == 1
 
 
 def test_the_table_of_levers():

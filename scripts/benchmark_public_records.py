@@ -1,0 +1,121 @@
+"""Holds the memory prediction against public measurements of GPUs: one line per record, one table.
+
+    python scripts/benchmark_public_records.py --sample 40             # minutes, the same 40 for the same --seed
+    python scripts/benchmark_public_records.py --only inference/NCHW
+    python scripts/benchmark_public_records.py --resume                # all, in hours; goes on where it stopped
+
+The records and where they are from: results/reference/public_records/. A network counts only where a package makes it
+with the record's number of parameters. Nothing is asserted; `--resume` keeps the rows of earlier runs of this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "src"))
+
+import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+
+sys.path.append(str(Path(__file__).resolve().parent))
+from record_table import predict, read_records, table  # noqa: E402
+
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters  # noqa: E402
+
+DEFAULT_OUTPUT = "results/public_records.jsonl"
+DEFAULT_SEED = 0
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--only", metavar="TEXT", help="records whose key contains this: training/NCHW, swinir"
+    )
+    parser.add_argument("--sample", type=int, metavar="N", help="N records drawn by chance")
+    parser.add_argument(
+        "--seed", type=int, default=DEFAULT_SEED, help=f"of the sample (default {DEFAULT_SEED})"
+    )
+    parser.add_argument("--resume", action="store_true", help="leave out what the output file holds already")
+    parser.add_argument(
+        "--time-budget", type=float, metavar="S", help="begin no record after this many seconds"
+    )
+    parser.add_argument("--records", type=Path, metavar="FOLDER", help="other files of the same form")
+    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, metavar="FILE", help="JSON lines")
+    return parser.parse_args(arguments)
+
+
+def earlier_rows(file: Path) -> dict[str, dict]:
+    """Rows of an earlier run by key; a last line that was cut short is left out."""
+    rows = {}
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        rows[row["key"]] = row
+    return rows
+
+
+def chosen(options: argparse.Namespace) -> list:
+    records = read_records(options.records) if options.records else read_records()
+    if options.only is not None:
+        records = [record for record in records if options.only in record.key]
+    random.Random(options.seed).shuffle(records)
+    return records[: options.sample]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    replace_unknown_characters()
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    # timm's networks of 2022 had attention without fused kernels; read when timm is imported.
+    os.environ["TIMM_FUSED_ATTN"] = "0"
+    records = chosen(options)
+    if not records:
+        print(f"error: no record of {options.only!r}", file=sys.stderr)
+        return 2
+    output = Path(options.output)
+    rows = earlier_rows(output) if options.resume else {}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    with output.open("w", encoding="utf-8") as stream:
+        # Written anew, so that nothing is appended to a line that was cut short.
+        stream.writelines(json.dumps(row) + "\n" for row in rows.values())
+        stream.flush()
+        for record in records:
+            if record.key in rows:
+                continue
+            if options.time_budget is not None and time.monotonic() - started > options.time_budget:
+                break
+            row = rows[record.key] = predict(record)
+            stream.write(json.dumps(row) + "\n")
+            stream.flush()
+            print(line_of(row), flush=True)
+    keys = {record.key for record in records}
+    print("\n" + table(row for key, row in rows.items() if key in keys))
+    return 0
+
+
+def line_of(row: dict) -> str:
+    """What a terminal shows of a record."""
+    if row["status"] != "predicted":
+        said = f"{row['status']}: {row['reason'][:90]}"
+    elif row["kind"] == "training":
+        said = f"{row['published']} ran: {row['ran']}; above: {row['above']}: {row['verdict']}"
+    else:
+        low, high = (f"{size / 2**20:,.1f}" for size in row["interval"])
+        inside = "inside" if row["inside"] else f"OUTSIDE, {row['operator']}"
+        said = (
+            f"{row['published'] / 2**20:,.1f} MiB published, {row['predicted'] / 2**20:,.1f} predicted "
+            f"({row['deviation']:+.2%}), {low} to {high}: {inside}"
+        )
+    return f"{row['key']:60} {said} [{row['cpu_s']:.1f} s]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

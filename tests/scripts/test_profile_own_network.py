@@ -152,7 +152,7 @@ def test_a_prediction_imports_the_users_packages_too(profile_model, own_reposito
         ),
         (
             ("path/to/file.py:Clas", "--inputs", "1x3x8x8"),
-            "file has no attribute 'Clas': did you mean Class?",
+            "module 'file' has no attribute 'Clas': did you mean Class?",
         ),
         (("path/to/file.py:Class",), "--module: what does it take? For example --inputs 1x3x256x256"),
         (("path/to/file.py:Class", "--inputs", "2x3x8x8"), "the first number is the batch, give 1 here"),

@@ -170,7 +170,8 @@ def main() -> int:
                 continue
         with parsed.rows.open("a") as stream:
             stream.write(json.dumps(rows[name]) + "\n")
-    TABLE.write_text(table([rows[name] for name in sorted(rows, key=str.lower)]))
+        # After each row: whatever ends the command, the page has what was made.
+        TABLE.write_text(table([rows[name] for name in sorted(rows, key=str.lower)]))
     return 0
 
 

@@ -146,7 +146,10 @@ def train(config, parsed: argparse.Namespace) -> int:
                 f"batch {sizes['batch_size_per_device']} per device x {sizes['accumulate']} accumulated x "
                 f"{sizes['devices']} devices = {sizes['global_batch_size']} per step; {run.total_steps} steps"
             )
-            print(f"data: {run.train_loader.dataset.describe()['kspace']}")
+            data = run.train_loader.dataset.describe()
+            print(f"data: {data['kspace']}")
+            if data["mask_note"] is not None:
+                print(data["mask_note"])
         result = run.run()
     if not world.is_first:
         return EXIT_DONE if result.stopped_by in (None, "early stopping") else EXIT_PARTIAL

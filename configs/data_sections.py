@@ -11,11 +11,13 @@ from swinmr_profiling.configs.field_types import (
     AccelerationOrNull,
     BatchSize,
     Count,
+    Counts,
     Expected,
     FilePath,
     FilePathOrNull,
     Flag,
     FractionOrNull,
+    Fractions,
     ImageSizeOrNull,
     NotNegative,
     Probability,
@@ -26,8 +28,11 @@ from swinmr_profiling.configs.field_types import (
 
 Source = Literal["auto", "phantom", "packaged", "fastmri", "npy", "nifti", "dicom", "png"]
 Mask = Literal[
-    "gaussian1d", "gaussian2d", "random1d", "equispaced1d", "radial", "spiral", "poisson2d", "file"
-]
+    "gaussian1d", "gaussian2d", "random1d", "equispaced1d", "radial", "spiral", "poisson2d", "file",
+    "fastmri_random", "fastmri_equispaced", "fastmri_equispaced_fraction", "fastmri_magic",
+]  # fmt: skip
+# How the axes of a .npy file are read. `kspace` and `coil_kspace` are measured k-space, all else is images.
+Layout = Literal["auto", "slices_first", "slices_last", "kspace", "coil_kspace"]
 Normalisation = Literal["min_max", "max", "percentile", "none"]
 # Sampled share of k-space where neither the share nor the acceleration is given: the published 30 %.
 DEFAULT_SAMPLED_FRACTION = 0.3
@@ -85,6 +90,15 @@ class DegradationSection(Section):
     center_fraction: Probability = Field(
         0.08, description="Fully sampled central share of the lines, for the masks of lines (`...1d`)."
     )
+    accelerations: Counts = Field(
+        [4],
+        description="For the masks of fastMRI (`fastmri_...`): of these one is drawn for each mask, with the "
+        "`center_fractions` at its place.",
+    )
+    center_fractions: Fractions = Field(
+        [0.08],
+        description="For the masks of fastMRI: fully sampled central share, one for each acceleration.",
+    )
     noise_std: NotNegative = Field(
         0.0,
         description="Deviation of complex Gaussian noise in k-space, in units of the image's maximum.",
@@ -99,8 +113,15 @@ class DegradationSection(Section):
     seed: Seed = Field(0, description="Seed of masks and noise. Validation repeats them every epoch.")
 
     @property
+    def is_fastmri(self) -> bool:
+        """Whether masks are drawn as the package fastmri draws them."""
+        return self.mask.startswith("fastmri_")
+
+    @property
     def nominal_fraction(self) -> float:
         """Sampled share of k-space that was asked for, 0 to 1 (a mask file may hold another)."""
+        if self.is_fastmri:
+            return sum(1 / acceleration for acceleration in self.accelerations) / len(self.accelerations)
         if self.sampled_fraction is not None:
             return self.sampled_fraction
         return DEFAULT_SAMPLED_FRACTION if self.acceleration is None else 1 / self.acceleration
@@ -116,6 +137,7 @@ class DegradationSection(Section):
         if self.mask != "file" and self.mask_file is not None:
             text = f'is read only with mask "file", but mask is "{self.mask}": change mask, or drop mask_file'
             problems.append(("mask_file", text))
+        problems += self._problems_of_fastmri()
         if self.mask.endswith("1d") and self.center_fraction > self.nominal_fraction:
             share = f"{self.nominal_fraction:.3g}"
             text = f"{self.center_fraction:g} alone is more than the sampled share {share}: at most {share}"
@@ -123,6 +145,24 @@ class DegradationSection(Section):
         if problems:
             raise CrossFieldError(problems)
         return self
+
+    def _problems_of_fastmri(self) -> list[tuple[str, str]]:
+        if not self.is_fastmri:
+            return []
+        shares, counts = self.center_fractions, self.accelerations
+        if len(shares) != len(counts) or not counts:
+            text = f"{len(counts)} accelerations, but {len(shares)} center_fractions: one of each per kind of mask"
+            return [("accelerations", text)]
+        problems = [
+            (key, f'mask "{self.mask}" takes accelerations and center_fractions: drop it')
+            for key in ("sampled_fraction", "acceleration")
+            if getattr(self, key) is not None
+        ]
+        for share, count in zip(shares, counts, strict=True):
+            if share * count >= 1 and (count > 1 or share == 1):
+                text = f"{share:g} alone is all of 1 / {count} or more: at most {0.9 / count:.2g} at {count}-fold"
+                problems.append(("center_fractions", text))
+        return problems
 
 
 class DataSection(Section):
@@ -135,6 +175,11 @@ class DataSection(Section):
     source: Annotated[Source, _one_of(Source)] = Field(
         "auto",
         description="Kind of data. `auto`: by the files in the folder, or `phantom` where none is set.",
+    )
+    layout: Annotated[Layout, _one_of(Layout)] = Field(
+        "auto",
+        description="Axes of `.npy`: images (slices, H, W) or (H, W, slices), centred k-space (slices, H, W) or "
+        "(slices, coils, H, W). `auto`: images, if one reading alone makes them square or one slice; else an error.",
     )
     train_dir: FilePathOrNull = Field(None, description="Folder of training data.")
     val_dir: FilePathOrNull = Field(None, description="Folder of validation data.")
@@ -163,6 +208,9 @@ class DataSection(Section):
     @model_validator(mode="after")
     def _folders_match_the_source(self) -> DataSection:
         problems = []
+        if self.layout != "auto" and self.source not in ("auto", "npy"):
+            text = f'is of .npy files, but source is "{self.source}": drop it, or set source to "npy"'
+            problems.append(("layout", text))
         if self.source in SOURCES_WITHOUT_FOLDER:
             for key in ("train_dir", "val_dir", "test_dir"):
                 if getattr(self, key) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from swinmr_profiling.configs.declared_inputs import InputsError, read_inputs
 from swinmr_profiling.configs.swinir_limits import Problems, nearest_divisors, nearest_multiples
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ def dit_problems(model: DiTDenoiserModelConfig) -> Problems:
 def diffusers_problems(model: Any) -> Problems:
     """What contradicts itself in the inputs of a diffusers class."""
     problems: Problems = []
+    try:
+        read_inputs(model.inputs)
+    except InputsError as error:
+        problems.append((f"inputs.{error.path}", error.text))
     for name in model.int64_inputs:
         if name not in model.inputs:
             known = ", ".join(model.inputs) or "none"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
@@ -16,7 +16,6 @@ from swinmr_profiling.configs.field_types import (
     ImageNetworkSection,
     ImageSize,
     ImageSizeOrNull,
-    InputShape,
     Kwargs,
     Positive,
     Rate,
@@ -162,11 +161,16 @@ class DiffusersModelConfig(_DiffusersClass):
         description="As for the others: half of `in_channels` is then the zero-filled image.",
     )
     inputs: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=100)], InputShape],
-        Expected('object of shapes without the batch, such as {"encoder_hidden_states": [77, 1024]}'),
-    ] = Field({}, description="Further inputs of `forward` by name, behind the image and the time step.")
+        dict[str, Any],
+        Expected('object of inputs by name, such as {"encoder_hidden_states": [77, 1024]}'),
+    ] = Field(
+        {},
+        description="Further inputs of `forward` by name, behind the image and the time step, or these themselves: "
+        "shapes without the batch, or of any kind.",
+    )
     int64_inputs: Annotated[list[str], Expected("list of names")] = Field(
-        [], description="Those of `inputs` that are whole numbers, such as `class_labels`. Others: float."
+        [],
+        description="Those shapes of `inputs` that are of whole numbers, such as `class_labels`. Others: float.",
     )
 
     @property

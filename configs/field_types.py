@@ -74,6 +74,7 @@ Betas = Annotated[
     Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)],
     Expected("list of two numbers, each 0 to below 1"),
 ]
+Fractions = Annotated[list[Annotated[float, Field(ge=0, le=1)]], Expected("list of numbers, each 0 to 1")]
 NotNegativeList = Annotated[list[Annotated[float, Field(ge=0)]], Expected("list of numbers, each 0 or more")]
 
 Text = Annotated[Annotated[str, Field(min_length=1, max_length=500)], Expected("text, 1 to 500 characters")]

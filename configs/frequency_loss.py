@@ -1,7 +1,7 @@
-"""What a foreign file means by its loss on k-space, and what it is here: another transform with the same weight.
+"""What the loss on k-space with SwinMR's transform amounts to: how much stronger it is, and what it depends on.
 
-SwinMR transforms all axes of the batch's tensor (N, C, H, W) without normalisation; here the last two axes are
-transformed, orthonormally.
+SwinMR transforms all axes of the batch's tensor (N, C, H, W) without normalisation; our own configs transform the last
+two axes, orthonormally.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from swinmr_profiling.configs.schema import ExperimentConfig
 
 
-def times_weaker(kind: str, shape: tuple[int, int, int, int]) -> float:
-    """How many times SwinMR's loss on k-space is ours, for errors of samples that have nothing to do with each other.
+def times_stronger(kind: str, shape: tuple[int, int, int, int]) -> float:
+    """How many times the orthonormal loss SwinMR's is, for errors of samples that have nothing to do with each other.
 
     An unnormalised transform of N x C x H x W numbers makes independent errors sqrt(N C H W) times as large, an
     orthonormal one leaves them as large as they are. "charbonnier" and "l1" grow with the error, "mse" with its square
@@ -27,43 +27,40 @@ def times_weaker(kind: str, shape: tuple[int, int, int, int]) -> float:
 
 
 def frequency_loss_note(raw: dict[str, Any], config: ExperimentConfig) -> str | None:
-    """One line on what the loss on k-space of a foreign file would be there, None where there is nothing to say.
+    """One line on what SwinMR's transform does to the loss of this config, None where the config has another.
 
-    raw: the file as it was read. config: what became of it.
+    raw: the file as it was read.
     """
     frequency = config.training.loss.components.frequency
     if config.training.loss.type not in ("auto", "multi_component") or not frequency.weight:
         return None
-    if is_option_file(raw):
-        if _value(raw, "train", "beta") is None:
-            return None
-        return (
-            "train.beta weighs another loss here: SwinMR transforms all axes of the batch without normalisation, here "
-            f"the last two are, orthonormally; {_comparison(frequency.type, _loss_shape(config, _samples(raw)))}"
-        )
-    if _value(raw, "training", "loss", "components", "frequency", "type") != "fft_mse":
+    if frequency.transform != "swinmr" or config.is_denoiser:
         return None
-    shape = _loss_shape(config, config.data.batch_size)
-    return (
-        "training.loss.components.frequency.type fft_mse is read as mse of an orthonormal transform of the last two "
-        "axes; swinmr-mriwizard's training does not look at the key and takes Charbonnier of all axes of the batch "
-        f"without normalisation: {_comparison('charbonnier', shape)} than Charbonnier is here"
-    )
-
-
-def _comparison(kind: str, shape: tuple[int, int, int, int] | None) -> str:
-    growth = "N x C x H x W" if kind == "mse" else "sqrt(N x C x H x W)"
+    batch_size = config.data.batch_size
+    growth = "N x C x H x W" if frequency.type == "mse" else "sqrt(N x C x H x W)"
+    shape = _loss_shape(config, batch_size)
     if shape is None:
-        return f"theirs is about {growth} times stronger"
-    sizes = " x ".join(map(str, shape))
-    return f"theirs is about {times_weaker(kind, shape):,.0f} times stronger ({growth} of {sizes})"
+        strength = growth
+    else:
+        sizes = " x ".join(map(str, shape))
+        strength = f"{times_stronger(frequency.type, shape):,.0f} ({growth} of {sizes})"
+    note = (
+        'loss on k-space with transform "swinmr": all axes of the batch, unnormalised, so samples mix and it is about '
+        f"{strength} times an orthonormal one: another batch per device or patch is another loss"
+    )
+    whole = _batch_of_one_process(raw)
+    if type(batch_size) is int and whole not in (None, batch_size):
+        note += (
+            f"; SwinMR compares the {whole} samples of all gpu_ids at once, here each device its {batch_size}"
+        )
+    return note
 
 
-def _samples(raw: dict[str, Any]) -> Any:
-    """Samples that one loss of an option file sees: the whole batch, or a device's share where each has a process."""
-    batch, gpu_ids = _value(raw, "datasets", "train", "dataloader_batch_size"), raw.get("gpu_ids")
-    devices = len(gpu_ids) if raw.get("dist") and isinstance(gpu_ids, list) and gpu_ids else 1
-    return max(batch // devices, 1) if type(batch) is int else None
+def _batch_of_one_process(raw: dict[str, Any]) -> Any:
+    """Samples that one loss of an option file without `dist` sees: those of all its GPUs, gathered."""
+    if not is_option_file(raw) or raw.get("dist"):
+        return None
+    return _value(raw, "datasets", "train", "dataloader_batch_size")
 
 
 def _loss_shape(config: ExperimentConfig, samples: Any) -> tuple[int, int, int, int] | None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from swinmr_profiling.configs.declared_inputs import InputsError, read_inputs
 from swinmr_profiling.configs.denoiser_sections import (
     DiffusersModelConfig,
     DiTDenoiserModelConfig,
@@ -35,6 +36,11 @@ from swinmr_profiling.configs.library_sections import (
 )
 from swinmr_profiling.configs.swinir_limits import swinir_problems
 
+# Checked by `read_inputs`, whose words name the input.
+InputsText = (
+    'object of inputs by name, or list of them, such as [{"shape": ["B", 1, 256, 256], "dtype": "complex64"}]'
+)
+Inputs = Annotated[dict[str, Any] | list[Any] | None, Expected(f"{InputsText}, or null")]
 Shapes = Annotated[list[InputShape], Field(min_length=1)]
 ShapesText = "list of shapes without the batch, such as [[1, 256, 256]]"
 
@@ -50,6 +56,21 @@ InitType = Literal[
     "kaiming_uniform",
     "orthogonal",
 ]
+
+
+def inputs_problems(section: Section, *keys: str) -> list[tuple[str, str]]:
+    """What is no declaration of inputs in these keys."""
+    problems = []
+    for key in keys:
+        value = getattr(section, key)
+        if value is not None:
+            try:
+                if not value:
+                    raise InputsError("", "expected at least one input")
+                read_inputs(value)
+            except InputsError as error:
+                problems.append((f"{key}.{error.path}" if error.path else key, error.text))
+    return problems
 
 
 def _no_upsampler_is_none(value: Any) -> Any:
@@ -126,6 +147,9 @@ class TimmModelConfig(Section):
         Annotated[int, Field(ge=0, le=10**6)] | None, Expected("whole number, 0 to 10^6, or null")
     ] = Field(None, description="Classes of the head, 0 for none. null: the model's own.")
     kwargs: Kwargs = Field({}, description="Further arguments of `timm.create_model`.")
+    inputs: Inputs = Field(
+        None, description="What `forward` takes, of any kind. null: one image of `img_size`."
+    )
 
     @model_validator(mode="after")
     def _download_nothing(self) -> TimmModelConfig:
@@ -135,6 +159,9 @@ class TimmModelConfig(Section):
         if fetching:
             text = f"{fetching[0]} would load weights, and nothing is downloaded here: leave it out"
             raise CrossFieldError([(f"kwargs.{fetching[0]}", text)])
+        problems = inputs_problems(self, "inputs")
+        if problems:
+            raise CrossFieldError(problems)
         return self
 
 
@@ -159,8 +186,18 @@ class CustomModelConfig(Section):
         description="Where its module is looked for, before the working directory. `.`: the config's folder.",
     )
     kwargs: Kwargs = Field({}, description="Arguments the class is called with.")
-    input_shapes: Annotated[Shapes, Expected(ShapesText)] = Field(
-        description="Shape of each input of `forward`, without the batch: `[[channels, height, width]]`."
+    input_shapes: Annotated[Shapes | None, Expected(f"{ShapesText}, or null")] = Field(
+        None,
+        description="Shape of each input of `forward`, without the batch: `[[channels, height, width]]`. The short "
+        "form of `inputs`; one of the two is needed.",
+    )
+    inputs: Inputs = Field(
+        None,
+        description="What `forward` takes, of any kind: dtypes, keywords, lists, objects. null: `input_shapes`.",
+    )
+    training_inputs: Inputs = Field(None, description="The same for a training patch. null: `inputs`.")
+    cross_check_inputs: Inputs = Field(
+        None, description="The same, small, for the comparison of operation counters. null: `inputs`."
     )
     training_input_shapes: Annotated[Shapes | None, Expected(f"{ShapesText}, or null")] = Field(
         None, description="The same for a training patch. null: `input_shapes`."
@@ -175,10 +212,24 @@ class CustomModelConfig(Section):
 
     @model_validator(mode="after")
     def _one_entry_per_input(self) -> CustomModelConfig:
-        problems = []
-        for key in ("training_input_shapes", "cross_check_input_shapes", "input_dtypes"):
+        problems = inputs_problems(self, "inputs", "training_inputs", "cross_check_inputs")
+        if (self.input_shapes is None) == (self.inputs is None):
+            text = (
+                "input_shapes or inputs is needed"
+                if self.inputs is None
+                else "input_shapes beside inputs: give one"
+            )
+            problems.append(("input_shapes", text))
+        short = ("training_input_shapes", "cross_check_input_shapes", "input_dtypes")
+        long = ("training_inputs", "cross_check_inputs")
+        for key in short if self.input_shapes is None else long:
+            if getattr(self, key) is not None:
+                problems.append(
+                    (key, f"belongs to {'input_shapes' if key in short else 'inputs'}, which is not there")
+                )
+        for key in short:
             value = getattr(self, key)
-            if value is not None and len(value) != len(self.input_shapes):
+            if value is not None and self.input_shapes is not None and len(value) != len(self.input_shapes):
                 counts = f"{len(value)} entries, but input_shapes has {len(self.input_shapes)}"
                 problems.append((key, f"{counts}: one per input in each"))
         if problems:

@@ -25,6 +25,9 @@ DROPPED = {
     "training.early_stopping.mode": "the direction follows from the metric",
 }
 
+# `spatial.eps` where a file of swinmr-mriwizard has none.
+MRIWIZARD_EPS = 1e-3
+
 
 def adopt_spellings(raw: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Move or drop foreign keys.
@@ -54,11 +57,32 @@ def adopt_spellings(raw: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         )
         _put(raw, "training.gradient.clip_norm", value if enabled else None)
         messages.append("training.gradient.clip_value is read as training.gradient.clip_norm")
+    _adopt_fft_mse(raw, messages)
     for path, instead in DROPPED.items():
         if _has(raw, path):
             _take(raw, path)
             messages.append(f"{path} is not used here: {instead}")
     return raw, messages
+
+
+def _adopt_fft_mse(raw: dict[str, Any], messages: list[str]) -> None:
+    """`fft_mse` by the code that has the name: swinmr-mriwizard's training reads of both losses the weights and
+    `spatial.eps`, and takes SwinMR's Charbonnier losses whatever `type` says."""
+    parts = "training.loss.components"
+    frequency, spatial = f"{parts}.frequency", f"{parts}.spatial"
+    if not _has(raw, f"{frequency}.type") or _parent(raw, f"{frequency}.type")[0]["type"] != "fft_mse":
+        return
+    if not _has(raw, f"{spatial}.eps"):
+        _put(raw, f"{spatial}.eps", MRIWIZARD_EPS)
+    eps = _parent(raw, f"{spatial}.eps")[0]["eps"] if _has(raw, f"{spatial}.eps") else MRIWIZARD_EPS
+    _put(raw, f"{frequency}.type", "charbonnier")
+    for key, value in (("transform", "swinmr"), ("eps", eps)):
+        if not _has(raw, f"{frequency}.{key}"):
+            _put(raw, f"{frequency}.{key}", value)
+    messages.append(
+        f"{frequency}.type fft_mse is read as what swinmr-mriwizard's training computes: charbonnier with the eps of "
+        f'spatial ({eps}) and transform "swinmr"'
+    )
 
 
 def _copy(value: Any) -> Any:

@@ -1,13 +1,13 @@
 """The `training` section: losses, optimizer, schedule, loop.
 
-The defaults are the published SwinMR recipe, but for the transform of the frequency loss (configs/frequency_loss.py).
+The defaults are the published SwinMR recipe, but for the transform of the frequency loss (its `transform`).
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from swinmr_profiling.configs.diffusion_sections import DiffusionSection
 from swinmr_profiling.configs.errors import CrossFieldError
@@ -46,14 +46,17 @@ class SpatialLossSection(Section):
 class FrequencyLossSection(Section):
     """The loss on k-space: mean of the losses on its real and its imaginary part.
 
-    The FFT is each image's, orthonormal; SwinMR's is the whole batch's, unnormalised.
+    `swinmr` grows with the root of the numbers in a batch and mixes its samples, so that the same weight means another
+    loss with another batch per device, patch or number of accumulated batches.
     """
 
-    type: Annotated[
-        Literal["charbonnier", "l1", "mse", "fft_mse"],
-        AfterValidator(lambda kind: "mse" if kind == "fft_mse" else kind),
-        Expected('"charbonnier", "l1" or "mse" (also "fft_mse")'),
-    ] = Field("charbonnier", description="As in `spatial`. `fft_mse` is read as `mse`.")
+    type: Annotated[Literal["charbonnier", "l1", "mse"], Expected('"charbonnier", "l1" or "mse"')] = Field(
+        "charbonnier", description="As in `spatial`."
+    )
+    transform: Annotated[Literal["orthonormal", "swinmr"], Expected('"orthonormal" or "swinmr"')] = Field(
+        "orthonormal",
+        description="FFT of each image, orthonormal; or SwinMR's, of all axes of the batch (N, C, H, W), unnormalised.",
+    )
     weight: NotNegative = Field(0.1, description="Weight in the total. 0 leaves the loss out.")
     eps: Positive = Field(1e-9, description="As in `spatial`.")
 

@@ -15,8 +15,9 @@ from types import ModuleType
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.model_sections import CustomModelConfig
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.inputs import BuiltModel, CallsWithInputs, InputSpec, Purpose, declared_call
 
 # What holds this project's rooms: the top of a checkout, or the installed package.
 OURS = Path(__file__).resolve().parent.parent
@@ -74,6 +75,9 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
     if not isinstance(module, nn.Module):
         raise ModelError(f"model.target: {options.target} made a {type(module).__name__}, no torch.nn.Module")
 
+    if options.inputs is not None:
+        return _with_declared_inputs(module, options)
+
     def specs(shapes: list[list[int]]) -> tuple[InputSpec, ...]:
         kinds = options.input_dtypes or ["float"] * len(shapes)
         return tuple(InputSpec(tuple(shape), kind) for shape, kind in zip(shapes, kinds, strict=True))
@@ -120,6 +124,27 @@ def _import_file(file: Path, module_name: str) -> ModuleType:
 
 def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+def _with_declared_inputs(module: nn.Module, options: CustomModelConfig) -> BuiltModel:
+    """The network with what `inputs`, `training_inputs` and `cross_check_inputs` declare.
+
+    Raises ModelError where these do not hold the same tensors in the same places.
+    """
+    inference, arguments = declared_call(options.inputs)
+    inputs: dict[Purpose, tuple[InputSpec, ...]] = dict.fromkeys(
+        ("inference", "training", "cross_check"), inference
+    )
+    for purpose, key in (("training", "training_inputs"), ("cross_check", "cross_check_inputs")):
+        value = getattr(options, key)
+        if value is not None:
+            inputs[purpose], own = declared_call(value)
+            if own != arguments or len(inputs[purpose]) != len(inference):
+                raise ModelError(
+                    f"model.{key}: other names or places than inputs has: the same, in other shapes"
+                )
+    called = module if arguments is None else CallsWithInputs(module, arguments)
+    return BuiltModel("custom", called, inputs)
 
 
 def _look_in(folders: list[Path], module_name: str) -> None:

@@ -1,13 +1,15 @@
 """Any model class of the diffusers package, with random weights: nothing is downloaded.
 
 What a class takes is read from its `forward`: the first argument is the image, `timestep` the time step, and
-everything else that it cannot do without must be described in `model.inputs`.
+everything else that it cannot do without must be described in `model.inputs`; so can these two, where the first is no
+image (tokens) or a time step is of another kind.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -15,28 +17,32 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.declared_inputs import Declared, DeclaredTensor, read_inputs
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose, placed, specs_of
 
 TIMESTEP = "timestep"
 MAX_TEXT = 200
 
 
 class DiffusersDenoiser(nn.Module):
-    """Calls a diffusers model with positional inputs and returns its first tensor.
+    """Calls a diffusers model with its tensors one behind the other and returns its first tensor.
 
-    takes_timestep: whether the second input is the time step. names: of the inputs behind it.
+    arguments: (positional, keyword) inputs of the model, with the number of a tensor in the place of each.
     """
 
-    def __init__(self, model: nn.Module, takes_timestep: bool, names: list[str]) -> None:
+    def __init__(self, model: nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
         super().__init__()
-        self.model, self.takes_timestep, self.names = model, takes_timestep, names
+        self.model, self.arguments = model, arguments
+        accepted = inspect.signature(type(model).forward).parameters
+        self.options = {"return_dict": False} if "return_dict" in accepted else {}
 
-    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
-        """x (B, C, H, W), the time steps (B,) if it takes them, then what `names` says."""
-        names = [TIMESTEP, *self.names] if self.takes_timestep else self.names
-        return self.model(x, **dict(zip(names, others, strict=True)), return_dict=False)[0]
+    def forward(self, *tensors: Tensor) -> Tensor:
+        """The image (B, C, H, W), the time steps (B,) if it takes them, then what the config describes."""
+        args, kwargs = placed(self.arguments, tensors)
+        result = self.model(*args, **kwargs, **self.options)
+        return result if isinstance(result, Tensor) else result[0]
 
 
 def build_diffusers(config: ExperimentConfig) -> BuiltModel:
@@ -47,36 +53,42 @@ def build_diffusers(config: ExperimentConfig) -> BuiltModel:
     """
     options = config.model
     network_class = _class_named(getattr(options, "class"))
-    takes_timestep = _check_inputs(network_class, options.inputs)
-    names = list(options.inputs)
-    arguments = inspect.signature(network_class.__init__).parameters
-    channels = options.config.get("in_channels", _default(arguments, "in_channels"))
-    size = options.img_size or options.config.get("sample_size", _default(arguments, "sample_size"))
-    if not isinstance(channels, int) or size is None:
-        key = "config.in_channels" if size is not None else "img_size"
-        raise ModelError(f"model.{key}: {network_class.__name__} has none of its own: give it")
-    image_hw = (size, size) if isinstance(size, int) else tuple(size)
+    image_name, takes_timestep = _check_inputs(network_class, options.inputs)
+    described = read_inputs(options.inputs).kwargs
+    words = {image_name: "an image", TIMESTEP: "a time step"}
+    channels, image_hw = (None, None) if image_name in described else _image_of(network_class, options)
 
-    def specs(hw: tuple[int, ...]) -> tuple[InputSpec, ...]:
-        further = [
-            InputSpec(tuple(shape), "int64" if name in options.int64_inputs else "float")
-            for name, shape in options.inputs.items()
-        ]
-        time = [InputSpec((), "int64")] if takes_timestep else []
-        return (InputSpec((channels, *hw)), *time, *further)
+    def inputs_for(hw: tuple[int, ...] | None) -> tuple[tuple[InputSpec, ...], Any]:
+        inputs: dict[str, Declared] = {}
+        if hw is not None:
+            inputs[image_name] = DeclaredTensor((channels, *hw))
+        else:
+            inputs[image_name] = described[image_name]
+        if takes_timestep:
+            inputs[TIMESTEP] = described.get(TIMESTEP, DeclaredTensor((), dtype="int64"))
+        for name, declared in described.items():
+            if name in options.int64_inputs and isinstance(declared, DeclaredTensor):
+                declared = replace(declared, dtype="int64")
+            inputs[name] = declared
+        tensors: list[InputSpec] = []
+        arguments = specs_of(inputs, tensors)
+        return tuple(tensors), ((arguments.pop(image_name),), arguments)
 
     trial = _without_data(network_class, options.config)
-    wrapped = None if trial is None else DiffusersDenoiser(trial, takes_timestep, names)
-    patch_hw = config.training_patch_hw or image_hw
+    patch_hw = image_hw and (config.training_patch_hw or image_hw)
+    _, arguments = inputs_for(image_hw)
+    wrapped = None if trial is None else DiffusersDenoiser(trial, arguments)
     for hw in dict.fromkeys((image_hw, patch_hw)):
-        problem = _refusal(wrapped, specs(hw))
+        specs = inputs_for(hw)[0]
+        problem = _refusal(wrapped, specs)
         if problem is not None:
-            what = _described(specs(hw), takes_timestep, names)
+            undeclared = {name: text for name, text in words.items() if name not in described}
+            what = _described(specs, {image_name: arguments[0][0], **arguments[1]}, undeclared)
             raise ModelError(
                 f"model: {network_class.__name__} does not take {what}: {problem}; change config, inputs or sizes"
             )
-    small_hw = tuple(min(side, CROSS_CHECK_SIDE) for side in image_hw)
-    if small_hw != image_hw and _refusal(wrapped, specs(small_hw)) is not None:
+    small_hw = image_hw and tuple(min(side, CROSS_CHECK_SIDE) for side in image_hw)
+    if small_hw != image_hw and _refusal(wrapped, inputs_for(small_hw)[0]) is not None:
         small_hw = image_hw
     module = _create(network_class, options.config)
     if config.training.gradient_checkpointing != "none":
@@ -85,12 +97,27 @@ def build_diffusers(config: ExperimentConfig) -> BuiltModel:
         except ValueError as error:
             text = f"{network_class.__name__} cannot: {_one_line(error)}"
             raise ModelError(f'training.gradient_checkpointing: {text}; set "none"') from error
-    sizes = {"inference": image_hw, "training": patch_hw, "cross_check": small_hw}
+    sizes: dict[Purpose, tuple[int, ...] | None] = {
+        "inference": image_hw,
+        "training": patch_hw,
+        "cross_check": small_hw,
+    }
     return BuiltModel(
         "diffusers",
-        DiffusersDenoiser(module, takes_timestep, names),
-        {purpose: specs(hw) for purpose, hw in sizes.items()},
+        DiffusersDenoiser(module, arguments),
+        {purpose: inputs_for(hw)[0] for purpose, hw in sizes.items()},
     )
+
+
+def _image_of(network_class: type[nn.Module], options: Any) -> tuple[int, tuple[int, ...]]:
+    """Channels and sides of a whole image. Raises ModelError where neither the config nor the class has them."""
+    arguments = inspect.signature(network_class.__init__).parameters
+    channels = options.config.get("in_channels", _default(arguments, "in_channels"))
+    size = options.img_size or options.config.get("sample_size", _default(arguments, "sample_size"))
+    if not isinstance(channels, int) or size is None:
+        key = "config.in_channels" if size is not None else "img_size"
+        raise ModelError(f"model.{key}: {network_class.__name__} has none of its own: give it")
+    return channels, (size, size) if isinstance(size, int) else tuple(size)
 
 
 def _package() -> ModuleType:
@@ -123,13 +150,13 @@ def _class_named(name: str) -> type[nn.Module]:
     return found
 
 
-def _check_inputs(network_class: type[nn.Module], described: dict[str, Any]) -> bool:
-    """Whether forward takes a time step. Raises ModelError for inputs that are missing or not there."""
+def _check_inputs(network_class: type[nn.Module], described: dict[str, Any]) -> tuple[str, bool]:
+    """Name of the first input, and whether there is a time step. Raises ModelError for what is missing or unknown."""
     name = network_class.__name__
     image, *others = list(inspect.signature(network_class.forward).parameters.values())[1:]
     accepted = {parameter.name for parameter in others}
     for given in described:
-        if given not in accepted or given in (TIMESTEP, "return_dict"):
+        if given not in accepted | {image.name} or given == "return_dict":
             known = ", ".join(sorted(accepted - {TIMESTEP, "return_dict"}))
             raise ModelError(
                 f"model.inputs: {name}.forward takes no further input {given!r}; it takes {known}"
@@ -143,11 +170,12 @@ def _check_inputs(network_class: type[nn.Module], described: dict[str, Any]) -> 
     ]
     if missing:
         shapes = ", ".join(f'"{one}": [...]' for one in missing)
+        beside = f"{image.name} and {TIMESTEP}" if TIMESTEP in accepted else image.name
         raise ModelError(
-            f"model.inputs: {name}.forward needs {', '.join(missing)} beside {image.name} and {TIMESTEP}: describe "
+            f"model.inputs: {name}.forward needs {', '.join(missing)} beside {beside}: describe "
             f"the shape without the batch, {{{shapes}}}"
         )
-    return TIMESTEP in accepted
+    return image.name, TIMESTEP in accepted
 
 
 def _default(arguments: Any, name: str) -> Any:
@@ -190,9 +218,13 @@ def _refusal(network: nn.Module | None, inputs: tuple[InputSpec, ...]) -> str | 
     return None
 
 
-def _described(specs: tuple[InputSpec, ...], takes_timestep: bool, names: list[str]) -> str:
-    words = ["an image", *(["a time step"] if takes_timestep else []), *names]
-    return ", ".join(f"{word} {list(spec.shape)}" for word, spec in zip(words, specs, strict=True))
+def _described(specs: tuple[InputSpec, ...], named: dict[str, Any], words: dict[str, str]) -> str:
+    """The inputs, in words or by name, each with its shape without the batch."""
+    return ", ".join(
+        f"{words.get(name, name)} {list(specs[number].shape)}"
+        for name, numbers in named.items()
+        for number in torch.utils._pytree.tree_leaves(numbers)
+    )
 
 
 def _one_line(error: Exception) -> str:

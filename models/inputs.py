@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+
+from swinmr_profiling.configs.declared_inputs import DeclaredTensor, read_inputs
 
 # inference: the whole image; training: the training patch; cross_check: a small size of the same network at
 # which the counters that need a real forward are compared with ours.
@@ -18,26 +21,87 @@ INDEX_RANGE = 2
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One positional input of forward. `kind` "float" takes the dtype of the run, the others keep theirs."""
+    """One positional input of forward.
+
+    shape: without the batch, which stands at `batch_axis`; None for an input that does not grow with the batch.
+    kind: "float" takes the dtype of the run, "complex" the complex one of its width; others are torch's names.
+    value_range: see configs/declared_inputs.py.
+    """
 
     shape: tuple[int, ...]
-    kind: Literal["float", "int64", "bool"] = "float"
+    kind: str = "float"
+    batch_axis: int | None = 0
+    value_range: tuple[float, float] | None = None
+
+    def full_shape(self, batch_size: int) -> tuple[int, ...]:
+        if self.batch_axis is None:
+            return self.shape
+        return (*self.shape[: self.batch_axis], batch_size, *self.shape[self.batch_axis :])
 
     def example(
         self, batch_size: int, device: torch.device | str, dtype: torch.dtype, generator: torch.Generator
     ) -> Tensor:
-        """A random tensor (batch_size, *shape): uniform in [0, 1) as images are, small integers, or bools.
+        """A random tensor of the full shape: uniform in [0, 1) as images are, small integers, or bools.
 
         Drawn on the CPU, so that every device sees the same values.
         """
-        full_shape = (batch_size, *self.shape)
+        full_shape = self.full_shape(batch_size)
+        own = {"float": dtype, "complex": dtype.to_complex()}.get(self.kind) or getattr(torch, self.kind)
         if torch.device(device).type == "meta":
-            kinds = {"float": dtype, "int64": torch.int64, "bool": torch.bool}
-            return torch.empty(full_shape, dtype=kinds[self.kind], device="meta")
-        if self.kind == "float":
-            return torch.rand(full_shape, generator=generator).to(device=device, dtype=dtype)
-        values = torch.randint(0, INDEX_RANGE, full_shape, generator=generator)
-        return values.to(device=device, dtype=torch.bool if self.kind == "bool" else torch.int64)
+            return torch.empty(full_shape, dtype=own, device="meta")
+        if own.is_floating_point or own.is_complex:
+            # A complex number is drawn as two real ones.
+            low, high = self.value_range or (0.0, 1.0)
+            drawn = own.to_real() if own.is_complex else torch.float32
+            shape = (*full_shape, 2) if own.is_complex else full_shape
+            values = torch.rand(shape, generator=generator, dtype=drawn) * (high - low) + low
+            return (torch.view_as_complex(values) if own.is_complex else values).to(device=device, dtype=own)
+        lowest, highest = (0, INDEX_RANGE - 1) if self.value_range is None else map(int, self.value_range)
+        values = torch.randint(lowest, highest + 1, full_shape, generator=generator)
+        return values.to(device=device, dtype=own)
+
+
+class CallsWithInputs(nn.Module):
+    """A network whose forward takes keywords, lists or dicts, called with its tensors one behind the other.
+
+    arguments: (positional, keyword) inputs of the network, with the number of a tensor in the place of each.
+    """
+
+    def __init__(self, model: nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        super().__init__()
+        self.model, self.arguments = model, arguments
+
+    def forward(self, *tensors: Tensor) -> Any:
+        args, kwargs = placed(self.arguments, tensors)
+        return self.model(*args, **kwargs)
+
+
+def placed(structure: Any, tensors: Sequence[Tensor]) -> Any:
+    """The nest of containers with each number replaced by the tensor of that number."""
+    if isinstance(structure, dict):
+        return {name: placed(item, tensors) for name, item in structure.items()}
+    if isinstance(structure, (list, tuple)):
+        return type(structure)(placed(item, tensors) for item in structure)
+    return tensors[structure]
+
+
+def specs_of(declared: Any, specs: list[InputSpec]) -> Any:
+    """Appends the tensors of a declaration to `specs`; returns its containers with their numbers."""
+    if isinstance(declared, DeclaredTensor):
+        specs.append(InputSpec(declared.shape, declared.dtype, declared.batch_axis, declared.value_range))
+        return len(specs) - 1
+    if isinstance(declared, dict):
+        return {name: specs_of(item, specs) for name, item in declared.items()}
+    return type(declared)(specs_of(item, specs) for item in declared)
+
+
+def declared_call(value: dict[str, Any] | list[Any]) -> tuple[tuple[InputSpec, ...], Any]:
+    """The tensors of a config's `inputs`, and the arguments made of them; None where they are the arguments."""
+    declared = read_inputs(value)
+    specs: list[InputSpec] = []
+    arguments = (specs_of(declared.args, specs), specs_of(declared.kwargs, specs))
+    plain = arguments == (tuple(range(len(specs))), {})
+    return tuple(specs), None if plain else arguments
 
 
 @dataclass(frozen=True)
@@ -56,10 +120,10 @@ class BuiltModel:
         which: Purpose = "inference",
         seed: int = 0,
     ) -> tuple[Tensor, ...]:
-        """Positional inputs of one forward, each (batch_size, *shape); the global RNG is left alone."""
+        """Positional inputs of one forward, for a batch of that size; the global RNG is left alone."""
         generator = torch.Generator().manual_seed(seed)
         return tuple(spec.example(batch_size, device, dtype, generator) for spec in self.inputs[which])
 
     def input_shape(self, batch_size: int, which: Purpose = "inference") -> list[int]:
         """Shape of the first input, the one reports name."""
-        return [batch_size, *self.inputs[which][0].shape]
+        return list(self.inputs[which][0].full_shape(batch_size))

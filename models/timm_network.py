@@ -9,11 +9,12 @@ from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.inputs import BuiltModel, CallsWithInputs, InputSpec, declared_call
 
 
 def build_timm(config: ExperimentConfig) -> BuiltModel:
-    """The timm network `model.name`; its input is its own default size unless `model.img_size` is set.
+    """The timm network `model.name`; its input is its own default size unless `model.img_size` or
+    `model.inputs` is set.
 
     Raises ModelError for an unknown name (with the nearest ones) and for options timm refuses.
     """
@@ -31,6 +32,10 @@ def build_timm(config: ExperimentConfig) -> BuiltModel:
     size = options.img_size
     image_hw = (size, size) if isinstance(size, int) else size
     module = _create(options.name, kwargs, image_hw)
+    if options.inputs is not None:
+        specs, arguments = declared_call(options.inputs)
+        called = module if arguments is None else CallsWithInputs(module, arguments)
+        return BuiltModel("timm", called, dict.fromkeys(("inference", "training", "cross_check"), specs))
     if image_hw is None:
         image_hw = timm.data.resolve_model_data_config(module)["input_size"][1:]
     spec = (InputSpec((kwargs["in_chans"], *image_hw)),)

@@ -32,6 +32,7 @@ import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.scripts.counter_cases import CASES
+from swinmr_profiling.scripts.counter_foreign_cases import FOREIGN
 from swinmr_profiling.scripts.counter_modules import Case
 
 CLOSE = 0.05  # as far off as a reader of a rounded figure would not notice
@@ -178,7 +179,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def run_cases(counters: list[str], listing: bool) -> None:
     print(f"{len(CASES)} operator cases, MACs derived by hand\n")
     columns = []
-    wrong = []
+    wrong: list[list[str]] = []
     for counter in counters:
         groups: Counter[str] = Counter()
         seconds = 0.0
@@ -191,8 +192,24 @@ def run_cases(counters: list[str], listing: bool) -> None:
                 wrong.append([counter, case.name, group, f"{case.macs:,}", shown])
         columns.append([*(str(groups[group]) for group in GROUPS), f"{seconds:.1f}"])
     print(table(["", *counters], [[n, *v] for n, *v in zip((*GROUPS, "seconds"), *columns, strict=True)]))
+    print("\nComplex, integer, threaded and scripted work: exact of all, and zero without a word\n")
+    rows = [[name, *(_foreign(counter, name, wrong) for counter in counters)] for name in FOREIGN]
+    print(table(["", *counters], rows))
     if listing:
         print("\n" + table(["counter", "case", "", "MACs", "its figure"], wrong))
+
+
+def _foreign(counter: str, name: str, wrong: list[list[str]]) -> str:
+    """A counter's row of one kind of foreign work; adds what it gets wrong to the list."""
+    groups: Counter[str] = Counter()
+    for case in FOREIGN[name]:
+        group, figure, _, message = ask(counter, case)
+        groups[group] += 1
+        if group != "exact":
+            shown = message if figure is None else f"{figure:,.0f}"
+            wrong.append([counter, case.name, group, f"{case.macs:,}", shown])
+    zero = f", {groups['silently zero']} zero" if groups["silently zero"] else ""
+    return f"{groups['exact']} of {len(FOREIGN[name])}{zero}"
 
 
 def run_networks(counters: list[str]) -> None:

@@ -46,6 +46,17 @@ class World:
         dist.all_reduce(counted)
         return bool(counted.item())
 
+    def means(self, values: dict[str, float]) -> dict[str, float]:
+        """The mean over processes of each value, in every process; all give the same names."""
+        if self.size == 1:
+            return values
+        summed = torch.tensor(
+            list(values.values()), dtype=torch.float64 if self.device.type == "cpu" else None
+        )
+        summed = summed.to(self.device)
+        dist.all_reduce(summed)
+        return dict(zip(values, (summed / self.size).tolist(), strict=True))
+
     def gather(self, value: Any) -> list[Any]:
         """The value of every process, by rank, in every process."""
         if self.size == 1:

@@ -80,6 +80,8 @@ def import_options(raw: dict[str, Any], file: str | None = None) -> ImportedOpti
                 continue
             if origin == "train.checkpoint_test" and is_number(value) and value > MAX_COUNT:
                 continue  # some files write "never" as 50000000000
+            if origin == "train.G_scheduler_milestones":
+                value = _completed_steps(value, result)
             if origin.endswith("dataroot_H") and isinstance(value, str) and re.fullmatch(r"\[.*\]", value):
                 result.messages.append(f'{origin} "{value}" is a placeholder, not a folder: left out')
                 continue
@@ -89,6 +91,18 @@ def import_options(raw: dict[str, Any], file: str | None = None) -> ImportedOpti
     if options:
         result.messages.append(f"no counterpart here, not used: {', '.join(options)}")
     return result
+
+
+def _completed_steps(milestones: Any, result: ImportedOptions) -> Any:
+    """Milestones of KAIR's trainers, which set the rate before a step and count it already, in completed steps."""
+    if not isinstance(milestones, list) or not all(type(step) is int and step > 1 for step in milestones):
+        return milestones
+    if milestones:
+        result.messages.append(
+            f"train.G_scheduler_milestones: step {milestones[0]} is the first at the new rate, so "
+            f"{milestones[0] - 1} steps are at the one before: each is one less here"
+        )
+    return [step - 1 for step in milestones]
 
 
 def _refuse_other_shapes(raw: dict[str, Any], file: str | None) -> None:
@@ -241,8 +255,10 @@ def _map_mask(options: dict[str, Any], result: ImportedOptions) -> None:
     kind, percent = _MASKS[found[1]], int(found[2])
     result.put("data.degradation.mask", kind, "datasets.train.mask")
     result.put("data.degradation.sampled_fraction", percent / 100, "datasets.train.mask")
+    result.put("data.degradation.fixed", True)
     result.messages.append(
-        f'mask "{name}" is drawn as {kind}, {percent} %: for the official file, set mask "file" and mask_file'
+        f'mask "{name}" is drawn as {kind}, {percent} %, once for all slices, not SwinMR\'s mask file: figures are not '
+        'comparable; for the file set mask "file" and mask_file'
     )
 
 
@@ -283,6 +299,8 @@ def _map_losses(options: dict[str, Any], result: ImportedOptions) -> None:
         result.messages.append(
             f"train.G_lossfn_type {json.dumps(kind)} has no counterpart: charbonnier is used"
         )
+    if weights["beta"] is not None:
+        result.put(f"{loss}.frequency.transform", "swinmr")
     if eps is not None:
         result.put(f"{loss}.spatial.eps", eps, "train.G_charbonnier_eps")
         result.put(f"{loss}.frequency.eps", eps, "train.G_charbonnier_eps")

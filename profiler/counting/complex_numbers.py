@@ -11,7 +11,8 @@ So a mode sees three real convolutions where four are to be counted. The third i
 import re
 import sys
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
+from typing import Any
 
 import torch
 
@@ -32,7 +33,7 @@ _COMPOSED = re.compile(r"(?P<parts>[VS]+)(?P<first_two>C[CA]*C)A+C+$")
 _LONGEST = 48
 
 
-def has_complex(values) -> bool:
+def has_complex(values: Any) -> bool:
     """Whether one of an operator's arguments is a complex tensor, or a list with one."""
     return any(
         value.is_complex()
@@ -55,7 +56,7 @@ class ComposedConvolutions:
     or scripted network is one call from Python as a whole: there the order of operators decides alone.)
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._call: tuple[CodeType, int] | None = None
         self._trail = ""
         # Autograd's numbers of the nodes of third convolutions, and the next number at the operator before.
@@ -70,7 +71,7 @@ class ComposedConvolutions:
         if not (letter == "V" or self._trail or self._third_nodes):
             # The usual case: no complex number anywhere so far.
             return False
-        call = _call_from_python()
+        call = call_from_python()
         third = self._is_of_third_node() if call is None else self._ends_composition(call, letter)
         number = torch._C._autograd._get_sequence_nr()
         if third:
@@ -97,9 +98,9 @@ class ComposedConvolutions:
         return found["first_two"].count("C") == 2 * each
 
 
-def _call_from_python() -> tuple[CodeType, int] | None:
+def call_from_python() -> tuple[CodeType, int] | None:
     """The place in Python code from which the running operator was called; None if autograd's engine called it."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if code.co_name == "_engine_run_backward":

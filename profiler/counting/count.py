@@ -4,50 +4,94 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from swinmr_profiling.profiler.counting.complex_numbers import complex_as_one
 from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.extensions import watch
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept, restored
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.profiler.counting.nested import part_shapes
 from swinmr_profiling.profiler.counting.operator_table import KINDS
 from swinmr_profiling.profiler.counting.report import CountReport
 from swinmr_profiling.profiler.counting.script_modules import frozen_numbers
+from swinmr_profiling.profiler.counting.threads import mode_of_this_thread
+
+# Characters of an error that a note quotes.
+LONGEST_REASON = 160
 
 
-def count_forward(module: nn.Module, inputs: tuple, kwargs: dict | None = None) -> CountReport:
+class NeedsGradientsError(RuntimeError):
+    """A forward takes gradients itself (energy and score networks) and was run without."""
+
+
+def wants_gradients(error: BaseException) -> bool:
+    """Whether a forward that takes gradients itself failed for being run without them."""
+    return isinstance(error, RuntimeError) and any(
+        text in str(error)
+        for text in (
+            "does not require grad",
+            "Setting requires_grad=True on inference tensor",
+            "Inference tensors",
+        )
+    )
+
+
+def count_forward(
+    module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+) -> CountReport:
     """Counts ``module(*inputs, **kwargs)``, exactly.
 
     The call runs without gradients on a copy on the meta device, in the module's own train or eval mode; the
-    module itself is left as it is. A model that cannot run on meta (its code reads values) runs once for real
+    module itself is left as it is. A forward that takes gradients itself is run with them, and its MACs include those
+    of its own backward. A model that cannot run on meta (its code reads values) runs once for real
     on a copy, on its own device, and the report's ``counted_on`` and ``note`` say so.
 
     Raises:
         Whatever the model's forward raises in the real run.
     """
 
-    def forward(copied: nn.Module, args: tuple, keywords: dict) -> None:
+    def forward(copied: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> object:
         with torch.no_grad():
-            copied(*args, **keywords)
+            try:
+                return copied(*args, **keywords)
+            except RuntimeError as error:
+                if wants_gradients(error):
+                    raise NeedsGradientsError from error
+                raise
 
-    mode, counted_on, note = count_call(module, inputs, kwargs or {}, forward)
-    return CountReport(**report_fields(mode, inputs, kwargs or {}, counted_on, note))
+    def forward_with_gradients(copied: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> object:
+        with torch.enable_grad():
+            return copied(*args, **keywords)
+
+    keywords = kwargs or {}
+    try:
+        mode, counted_on, note = count_call(module, inputs, keywords, forward)
+    except NeedsGradientsError:
+        with torch.inference_mode(False):
+            mode, counted_on, note = count_call(module, inputs, keywords, forward_with_gradients)
+        mode.remarks.add("its forward takes gradients itself: the MACs include those of that backward")
+    return CountReport(**report_fields(mode, inputs, keywords, counted_on, note))
 
 
 def count_call(
     module: nn.Module,
-    inputs: tuple,
-    kwargs: dict,
-    call: Callable[[nn.Module, tuple, dict], None],
+    inputs: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    call: Callable[[nn.Module, tuple, dict], object],
     *,
     trains: bool = False,
-    **mode_options,
+    only_without_data: bool = False,
+    **mode_options: Any,
 ) -> tuple[CountingMode, str, str | None]:
     """Runs ``call(copy, inputs, kwargs)`` under the counter: on meta, or for real where that raises.
 
     A module that cannot be copied runs itself, and is put back as it was, unless ``call`` trains it.
+    only_without_data: raise what the call raises on meta, rather than run it for real.
 
     Returns:
         the mode with its tallies, the device it ran on, and why it did not run on meta (None if it did).
@@ -59,9 +103,11 @@ def count_call(
             # What failed in another thread may have failed for want of data, too, and may have been heard by nobody.
             mode.raise_from_threads()
             return mode, "meta", None
+        except NeedsGradientsError:
+            raise
         except Exception as error:
             device = _device_of(module)
-            if device == "meta":
+            if device == "meta" or only_without_data:
                 raise
             reason = _in_one_line(error)
         note = f"counted in a real run on {device}: the model does not run on the meta device ({reason})"
@@ -76,18 +122,35 @@ def count_call(
             keep = restored(module)
             note += f"; on the module itself, which cannot be copied ({_in_one_line(error)})"
         with keep:
-            return _run(copied, args, keywords, call, mode_options), device, note
+            return _run(copied, args, keywords, call, {**mode_options, "follow_inputs": True}), device, note
 
 
-def _run(copied, args, keywords, call, mode_options) -> CountingMode:
+def _run(copied: Any, args: Any, keywords: Any, call: Any, mode_options: Any) -> CountingMode:
     tracker = ModuleTracker(copied)
-    mode = CountingMode(tracker, **mode_options)
-    with tracker, mode:
-        call(copied, args, keywords)
+    mode = CountingMode(tracker, inputs=(args, keywords), **mode_options)
+    with tracker, mode, watch.watched_by(mode_of_this_thread), optimizer_steps_told(mode):
+        mode.returned(call(copied, args, keywords))
     return mode
 
 
-def report_fields(mode: CountingMode, inputs, kwargs, counted_on: str, note: str | None) -> dict:
+@contextmanager
+def optimizer_steps_told(mode: CountingMode) -> Iterator[None]:
+    """Tells the mode when an optimizer's step begins and ends."""
+
+    def tell(optimizing: bool) -> Callable[..., None]:
+        return lambda *_: setattr(mode, "optimizing", optimizing)
+
+    handles = (register_optimizer_step_pre_hook(tell(True)), register_optimizer_step_post_hook(tell(False)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def report_fields(
+    mode: CountingMode, inputs: Any, kwargs: Any, counted_on: str, note: str | None
+) -> dict[str, Any]:
     """CountReport's fields from a mode's tallies."""
     macs = sum(mode.by_kind.values())
     as_one = complex_as_one(macs, mode.complex_by_operator.total())
@@ -112,7 +175,7 @@ def report_fields(mode: CountingMode, inputs, kwargs, counted_on: str, note: str
         "uncounted_operators": dict(uncounted.most_common()),
         "elementwise_flops": mode.apart["elementwise_flops"],
         "softmax_macs": mode.apart["softmax_macs"],
-        "input_shapes": [list(t.shape) for t in tensors],
+        "input_shapes": [shape for t in tensors for shape in part_shapes(t)],
         "counted_on": counted_on,
         "note": "; ".join(remarks) or None,
     }
@@ -121,6 +184,11 @@ def report_fields(mode: CountingMode, inputs, kwargs, counted_on: str, note: str
 def _remarks(mode: CountingMode, as_one: int) -> list[str]:
     """What a reader of the figures should know, from the tallies of a finished count."""
     remarks = sorted(mode.remarks)
+    if mode.storages.decided_by_values:
+        names = ", ".join(sorted(mode.storages.decided_by_values))
+        remarks.append(
+            f"values of the input decide what is computed ({names}): another input can give another count"
+        )
     if mode.complex_by_operator:
         remarks.append(
             "a complex multiply-add counts as four real ones, also in convolutions, of which PyTorch computes one by "
@@ -162,4 +230,8 @@ def _device_of(module: nn.Module) -> str:
 
 
 def _in_one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    """PyTorch's first sentence: behind it come advice and lists of backends."""
+    line = (str(error).splitlines() or [""])[0]
+    sentence = line.split(". ")[0]
+    text = sentence if len(line) > LONGEST_REASON else line
+    return f"{type(error).__name__}: {text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 3] + '...'}"

@@ -12,15 +12,18 @@ attention agree.
 
 from collections.abc import Callable
 from math import log2, prod
+from typing import Any
 
 import torch
 
 from swinmr_profiling.profiler.counting import attention_formulas as attention
+from swinmr_profiling.profiler.counting.formulas import Work
+from swinmr_profiling.profiler.counting.nested import is_nested, nested_numel, sum_of_parts
 
 SOFTMAX_MACS_PER_ELEMENT = 2
 
 
-def _first_tensor(value) -> torch.Tensor | None:
+def _first_tensor(value: Any) -> torch.Tensor | None:
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, (tuple, list)):
@@ -28,12 +31,22 @@ def _first_tensor(value) -> torch.Tensor | None:
     return None
 
 
-def _numel(value) -> int:
+def _numel(value: Any) -> int:
     tensor = value if isinstance(value, torch.Tensor) else _first_tensor(value)
-    return 0 if tensor is None else tensor.numel()
+    return 0 if tensor is None else nested_numel(tensor)
 
 
-def _window_flops(out, args) -> int:
+def _last_tensor_numel(args: Any) -> int:
+    return next((t.numel() for t in reversed(args) if isinstance(t, torch.Tensor)), 0)
+
+
+def _bag_flops(args: Any) -> int:
+    """Rows taken of a table times their width: (table, indices, ...); backwards (gradient of bags, indices, ...)."""
+    rows = next(t for t in args[1:] if not t.is_floating_point())
+    return rows.numel() * args[0].shape[-1]
+
+
+def _window_flops(out: Any, args: Any) -> int:
     kernel = args[1] if len(args) > 1 else 1
     kernel = (kernel,) if isinstance(kernel, int) else tuple(kernel)
     tensor = _first_tensor(out)
@@ -42,7 +55,7 @@ def _window_flops(out, args) -> int:
     return tensor.numel() * prod(kernel) ** sides
 
 
-def _fft_flops(factor: int, out, args) -> int:
+def _fft_flops(factor: int, out: Any, args: Any) -> int:
     """5 N log2 N real operations per transform of N complex points; half of that where one side is real."""
     x, axes = args[0], args[1]
     full = x if x.numel() >= _numel(out) else _first_tensor(out)
@@ -51,7 +64,7 @@ def _fft_flops(factor: int, out, args) -> int:
     return round(factor * full.numel() * log2(max(points, 2)) / (2 if real_side else 1))
 
 
-def elementwise_flops(rule: str, factor: int, out, args) -> int:
+def elementwise_flops(rule: str, factor: int, out: Any, args: Any) -> int:
     """FLOPs of one call of a free operator, estimated by its group's rule."""
     if rule == "output":
         return factor * _numel(out)
@@ -62,27 +75,39 @@ def elementwise_flops(rule: str, factor: int, out, args) -> int:
     if rule == "lists":
         tensors = args[0] if args and isinstance(args[0], (tuple, list)) else ()
         return factor * sum(t.numel() for t in tensors if isinstance(t, torch.Tensor))
+    if rule == "source":
+        return factor * _last_tensor_numel(args)
+    if rule == "bag":
+        return factor * _bag_flops(args)
     if rule == "fft":
         return _fft_flops(factor, out, args)
     return 0
 
 
-def softmax_macs(out) -> int:
+def softmax_macs(out: Any) -> int:
     """Multiply-adds of a softmax over the elements of ``out``, estimated."""
     return SOFTMAX_MACS_PER_ELEMENT * _numel(out)
 
 
 # Fused operators that contain a softmax -> its number of elements, from the operator's arguments.
-SOFTMAX_INSIDE = {
-    attention.attention: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-2],
-    attention.attention_bnhd: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-3],
-    attention.efficient_attention_bnhd: lambda args: prod(args[0].shape[:-1]) * args[1].shape[-3],
-    attention.multi_head_attention: lambda args: args[4] * args[0].numel() // args[3] * args[1].shape[1],
-    attention.transformer_encoder_layer: lambda args: args[2] * args[0].numel() // args[1] * args[0].shape[1],
+SOFTMAX_INSIDE: dict[Callable[..., Work], Callable[..., int]] = {
+    attention.attention: lambda out, q, k, *_, **__: prod(q.shape[:-1]) * k.shape[-2],
+    attention.attention_bnhd: lambda out, q, k, *_, **__: prod(q.shape[:-1]) * k.shape[-3],
+    attention.efficient_attention_bnhd: lambda out, q, k, *_, **__: prod(q.shape[:-1]) * k.shape[-3],
+    attention.multi_head_attention: (
+        lambda out, q, k, v, width, heads, *_, **__: heads * q.numel() // width * k.shape[1]
+    ),
+    attention.transformer_encoder_layer: (
+        lambda out, x, width, heads, *_, **__: heads * x.numel() // width * x.shape[1]
+    ),
 }
 
 
-def softmax_macs_inside(formula: Callable, args) -> int:
+def softmax_macs_inside(formula: Callable[..., Work], out: Any, args: Any, kwargs: Any) -> int:
     """Multiply-adds of the softmax within a fused attention operator; 0 for operators without one."""
-    score_count = SOFTMAX_INSIDE.get(formula)
-    return SOFTMAX_MACS_PER_ELEMENT * score_count(args) if score_count else 0
+    scores = SOFTMAX_INSIDE.get(formula)
+    if scores is None:
+        return 0
+    if any(map(is_nested, args)):
+        return SOFTMAX_MACS_PER_ELEMENT * sum_of_parts(scores, out, args, kwargs)
+    return SOFTMAX_MACS_PER_ELEMENT * scores(out, *args, **kwargs)

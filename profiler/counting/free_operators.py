@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 
 class FreeGroup(NamedTuple):
-    """rule: "none", "output", "input", "window", "fft", "softmax" or "lists"; factor: FLOPs per element of
-    that rule."""
+    """rule: "none", "output", "input", "source", "bag", "window", "fft", "softmax" or "lists"; factor: FLOPs per
+    element of that rule."""
 
     rule: str
     factor: int
@@ -51,7 +51,6 @@ FREE_GROUPS = (
         _nested_get_max_seqlen _nested_get_jagged_dummy _nested_compute_contiguous_strides_offsets
         segment_lengths _validate_compressed_sparse_indices""",
     ),
-    FreeGroup("none", 0, "device layout", namespace="prim"),
     # Creation and random numbers.
     FreeGroup(
         "none",
@@ -93,7 +92,9 @@ FREE_GROUPS = (
         reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward reflection_pad3d
         reflection_pad3d_backward replication_pad1d replication_pad1d_backward replication_pad2d
         replication_pad2d_backward replication_pad3d replication_pad3d_backward mkldnn_reorder_conv2d_weight
-        mkldnn_reorder_conv3d_weight _cudnn_rnn_flatten_weight sparse_mask sparse_resize
+        mkldnn_reorder_conv3d_weight
+        _convert_weight_to_int4pack _convert_weight_to_int4pack_for_cpu _dyn_quant_pack_4bit_weight
+        _cudnn_rnn_flatten_weight sparse_mask sparse_resize
         sparse_resize_and_clear resize_as_sparse _sparse_broadcast_to _sparse_broadcast_to_copy _spdiags
         _unsafe_index _unsafe_masked_index embedding embedding_renorm gather index index_copy index_fill
         index_select masked_fill masked_scatter masked_scatter_backward masked_select nonzero nonzero_static
@@ -125,11 +126,25 @@ FREE_GROUPS = (
         special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 special_xlog1py special_zeta sqrt
         square sub tan threshold threshold_backward trunc xlogy __and__ __or__ __xor__ __lshift__ __rshift__
         __ilshift__ __irshift__ _add_relu dropout native_dropout native_dropout_backward _fused_dropout
-        feature_dropout index_add index_put index_reduce _index_put_impl scatter_add scatter_reduce
-        _unsafe_index_put _unsafe_masked_index_put_accumulate glu_jvp quantize_per_tensor quantize_per_channel
+        feature_dropout glu_jvp quantize_per_tensor quantize_per_channel
         quantize_per_tensor_dynamic dequantize int_repr _make_per_channel_quantized_tensor
         _make_per_tensor_quantized_tensor _transform_bias_rescale_qkv _amp_update_scale""",
         with_inplace=True,
+    ),
+    # One operation per element that is added to places of the result.
+    FreeGroup(
+        "source",
+        1,
+        """index_add index_put index_reduce _index_put_impl scatter_add scatter_reduce _unsafe_index_put
+        _unsafe_masked_index_put_accumulate""",
+        with_inplace=True,
+    ),
+    # Bags of rows out of a table: one operation per element of the rows taken.
+    FreeGroup(
+        "bag",
+        1,
+        """_embedding_bag _embedding_bag_forward_only _embedding_bag_backward _embedding_bag_dense_backward
+        _embedding_bag_per_sample_weights_backward""",
     ),
     # Two to ten operations per element of the result, counted as they are usually written out.
     FreeGroup(
@@ -195,8 +210,7 @@ FREE_GROUPS = (
         """_aminmax _cummax_helper _cummin_helper _logcumsumexp all amax amin aminmax any cummax cummin
         cumprod cumsum logcumsumexp max mean min nansum norm native_norm prod sum trace _sparse_sum
         _sparse_sum_backward _sparse_csr_sum _sparse_csr_prod _nested_sum_backward segment_reduce
-        _segment_reduce_backward _embedding_bag _embedding_bag_forward_only _embedding_bag_backward
-        _embedding_bag_dense_backward _embedding_bag_per_sample_weights_backward embedding_dense_backward""",
+        _segment_reduce_backward embedding_dense_backward""",
         with_inplace=True,
     ),
     FreeGroup(

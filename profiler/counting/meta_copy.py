@@ -11,6 +11,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,11 +26,11 @@ class _CopyTensorsTo(TorchFunctionMode):
     old-style weight_norm leaves one behind), which torch refuses to copy, is copied by value.
     """
 
-    def __init__(self, device: str | None):
+    def __init__(self, device: str | None) -> None:
         super().__init__()
         self.device = device
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.__deepcopy__ or func is torch.Tensor.clone:
             tensor = args[0]
             if nn.parameter.is_lazy(tensor):
@@ -61,7 +62,7 @@ def _lazy_on(tensor: torch.Tensor, device: str | None) -> torch.Tensor:
     return type(tensor)(tensor.requires_grad, device=device or tensor.device, dtype=tensor.dtype)
 
 
-def copy_to(module: nn.Module, inputs, device: str | None = "meta") -> tuple[nn.Module, object]:
+def copy_to(module: nn.Module, inputs: Any, device: str | None = "meta") -> tuple[nn.Module, object]:
     """Copies of a model and its inputs (any nest of containers), which share what the originals share.
 
     Args:

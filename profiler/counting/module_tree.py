@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -43,7 +44,7 @@ class ModuleTracker:
         ValueError: a module is a script whose operators do not pass the dispatcher (see script_modules.py).
     """
 
-    def __init__(self, root: nn.Module):
+    def __init__(self, root: nn.Module) -> None:
         self.root = root
         self.own_macs: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.own_complex_macs: Counter[str] = Counter()
@@ -62,18 +63,21 @@ class ModuleTracker:
         """The modules that are running in this thread, innermost last, above whom its work is credited to at first."""
         if not hasattr(self._of_thread, "stack"):
             self._of_thread.stack = [(None, ROOT)]
+            # Beside each module the backward within which it was entered, -1 outside of any.
+            self._of_thread.entered_in = [-1]
         return self._of_thread.stack
 
     @contextmanager
     def credited_to(self, owner: tuple[nn.Module | None, str]) -> Iterator[None]:
         """Credits what this thread does to ``owner`` (a ``current()`` of the thread that handed it over)."""
-        before = self._stack
+        before, entered_in = self._stack, self._of_thread.entered_in
         self.in_other_threads = True
         self._of_thread.stack, self._of_thread.is_followed = [before[0], owner], True
+        self._of_thread.entered_in = [-1, torch._C._current_graph_task_id()]
         try:
             yield
         finally:
-            self._of_thread.stack = before
+            self._of_thread.stack, self._of_thread.entered_in = before, entered_in
 
     def _index(self, module: nn.Module, path: str, ancestors: tuple[nn.Module, ...]) -> None:
         if not any(isinstance(ancestor, torch.jit.ScriptModule) for ancestor in ancestors):
@@ -86,6 +90,13 @@ class ModuleTracker:
 
     def in_module(self) -> bool:
         return self._stack[-1][0] is not None
+
+    def in_module_of_this_backward(self) -> bool:
+        """Whether a module's forward is running that was called from the backward that is under way.
+
+        Not so where a forward computes gradients itself: there the module called the backward.
+        """
+        return self.in_module() and self._of_thread.entered_in[-1] == torch._C._current_graph_task_id()
 
     def _path_of(self, module: nn.Module) -> str:
         """The module's path: of several, one under the innermost caller; of a stranger, the caller's."""
@@ -112,22 +123,23 @@ class ModuleTracker:
             self._sequence_starts.append(number)
             self._sequence_owners.append(self._stack[-1])
 
-    def _enter_module(self, module: nn.Module, args) -> None:
+    def _enter_module(self, module: nn.Module, args: Any) -> None:
         if module not in self._paths:
             # One that is no submodule: in a list, or of somebody else.
             check_script(module, type(module).__name__)
         elif not self._is_followed() and not self.in_module():
             self.unseen_modules[type(module).__name__] += 1
         self._stack.append((module, self._path_of(module)))
+        self._of_thread.entered_in.append(torch._C._current_graph_task_id())
         if torch.is_grad_enabled():
             self._mark_sequence()
 
-    def _leave_module(self, module: nn.Module, args, output) -> None:
+    def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
         # A module whose forward raised is left too (always_call), but one that another hook kept from
         # starting was never entered: leave down to this module, and only if it is there.
         for depth in range(len(self._stack) - 1, 0, -1):
             if self._stack[depth][0] is module:
-                del self._stack[depth:]
+                del self._stack[depth:], self._of_thread.entered_in[depth:]
                 break
         if torch.is_grad_enabled():
             self._mark_sequence()
@@ -138,11 +150,13 @@ class ModuleTracker:
 
     def current(self) -> tuple[nn.Module | None, str]:
         """Whom to credit: the running module and its path, or in a backward those that made the node."""
-        if not self.in_module() and torch._C._current_graph_task_id() != -1:
-            node = torch._C._current_autograd_node()
-            number = node._sequence_nr() if hasattr(node, "_sequence_nr") else 0
-            return self._sequence_owners[bisect_right(self._sequence_starts, number) - 1]
-        return self._stack[-1]
+        if torch._C._current_graph_task_id() == -1 or self.in_module_of_this_backward():
+            return self._stack[-1]
+        node = torch._C._current_autograd_node()
+        if self.in_module() and not hasattr(node, "_sequence_nr"):
+            return self._stack[-1]
+        number = node._sequence_nr() if hasattr(node, "_sequence_nr") else 0
+        return self._sequence_owners[bisect_right(self._sequence_starts, number) - 1]
 
     def __enter__(self) -> "ModuleTracker":
         self._thread = threading.get_ident()
@@ -153,11 +167,11 @@ class ModuleTracker:
         )
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: Any) -> None:
         for handle in self._handles:
             handle.remove()
 
-    def tree(self) -> dict:
+    def tree(self) -> dict[str, Any]:
         """The report's ``by_module``: name, path, class, macs (with children), own, parameters, children.
 
         ``own`` has the MACs by kind of the module's forward outside its children; ``macs_complex_as_one`` is
@@ -166,7 +180,9 @@ class ModuleTracker:
         """
         return self._node(self.root, "", ROOT, ())[0]
 
-    def _node(self, module: nn.Module, name: str, path: str, ancestors: tuple) -> tuple[dict, dict[int, int]]:
+    def _node(
+        self, module: nn.Module, name: str, path: str, ancestors: tuple[Any, ...]
+    ) -> tuple[dict, dict[int, int]]:
         own = dict(self.own_macs.get(path, {}))
         sizes = {id(p): _numel(p) for p in module._parameters.values() if p is not None}
         children = []

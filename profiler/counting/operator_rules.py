@@ -6,12 +6,13 @@ whatever is not counted under its own name is decomposed here, and what cannot b
 unknown, by exact name.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from swinmr_profiling.profiler.counting.formulas import mm
 from swinmr_profiling.profiler.counting.free_operators import FREE
-from swinmr_profiling.profiler.counting.operator_table import COUNTED, CountedOperator
+from swinmr_profiling.profiler.counting.operator_table import COUNTED, PRODUCT, CountedOperator
 
 # Operators by which tensor subclasses answer for their shape: nothing is executed, the subclass must reply
 # itself.
@@ -30,6 +31,7 @@ SHAPE_QUERIES = frozenset(
         "aten::sym_size",
         "aten::sym_storage_offset",
         "aten::sym_stride",
+        "prim::device",
         "prim::layout",
     }
 )
@@ -44,7 +46,7 @@ class Rule(NamedTuple):
     estimate: tuple[str, int] = ("none", 0)
 
 
-def operator_name(func) -> str:
+def operator_name(func: Any) -> str:
     """The dispatcher's name without the overload; "higher_order::name" for operators that take functions."""
     if isinstance(func, torch._ops.HigherOrderOperator):
         return f"higher_order::{func.name()}"
@@ -54,24 +56,60 @@ def operator_name(func) -> str:
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
-def runs_as_others(func) -> bool:
+def runs_as_others(func: Any) -> bool:
     """Whether an operator is defined by others that run in its place, on every device and with gradients."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE)
+    # Operators of the script interpreter (prim::) are none of the dispatcher's, and it raises for them.
+    name = func.name()
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(
+        name, COMPOSITE
+    )
 
 
-def has_python_decomposition(func) -> bool:
+def has_python_decomposition(func: Any) -> bool:
     """Whether torch has others for it that a compiler may run in its place; by itself it runs a kernel of its own."""
     return COMPOSITE in func.py_kernels
 
 
-def decompose(func, args, kwargs):
+NESTED_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutogradNestedTensor
+# What is made of others for plain tensors and has a kernel of its own for nested ones.
+NESTED_PRODUCTS = frozenset({"aten::matmul"})
+NESTED_FREE = frozenset(
+    {"aten::reshape", "aten::chunk", "aten::contiguous", "aten::narrow", "aten::unflatten"}
+)
+
+
+def nested_rule_for(rule: Rule, func: Any) -> Rule:
+    """The rule of an operator that is taken apart for plain tensors, where it gets nested ones."""
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), NESTED_COMPOSITE):
+        return rule
+    if rule.name in NESTED_PRODUCTS:
+        return Rule(rule.name, "count", counted=CountedOperator(PRODUCT, mm))
+    if rule.name in NESTED_FREE:
+        return Rule(rule.name, "free")
+    if any(
+        torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+        for key in (torch._C.DispatchKey.NestedTensorCPU, torch._C.DispatchKey.NestedTensorCUDA)
+    ):
+        return Rule(rule.name, "unknown")
+    return rule
+
+
+def first_written(func: Any, args: Any) -> Any:
+    """The argument that an operator without a result writes."""
+    written = (a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
+    return next((value for value, is_written in zip(args, written, strict=False) if is_written), None)
+
+
+def decompose(func: Any, args: Any, kwargs: dict[str, Any], *, nested: bool = False) -> Any:
     """Runs an operator as others. Those of the dispatcher come first: they are the ones that a device runs."""
+    if nested and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), NESTED_COMPOSITE):
+        return func._op_dk(NESTED_COMPOSITE, *args, **kwargs)
     if runs_as_others(func):
         return func._op_dk(COMPOSITE, *args, **kwargs)
     return func.decompose(*args, **kwargs)
 
 
-def rule_for(func) -> Rule:
+def rule_for(func: Any) -> Rule:
     name = operator_name(func)
     if name in SHAPE_QUERIES:
         return Rule(name, "shape")
@@ -87,7 +125,7 @@ def rule_for(func) -> Rule:
     return Rule(name, "unknown")
 
 
-def run_beside_meta(func, args, kwargs):
+def run_beside_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Runs an operator; where meta and other tensors meet, the others are taken to meta for it.
 
     Models make small constants on the CPU in their forward. An operator that would write into the CPU tensor

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from swinmr_profiling.profiler.counting import attention_formulas as a
+from swinmr_profiling.profiler.counting import extensions as e
 from swinmr_profiling.profiler.counting import formulas as f
 
 KINDS = ("convolution", "linear", "attention", "recurrent", "other")
@@ -59,6 +60,28 @@ COUNTED: dict[str, CountedOperator] = {
         quantized::linear_leaky_relu quantized::linear_dynamic quantized::linear_relu_dynamic
         quantized::linear_dynamic_fp16 quantized::linear_relu_dynamic_fp16""",
     ),
+    # torchao and bitsandbytes, whose weights are (out, in), packed, or of the shape that the operator is told
+    **_table("linear", f.mm, "torchao::int_matmul torchao::int_scaled_matmul"),
+    **_table(
+        "linear",
+        f.linear,
+        """torchao::da8w4_linear_cpu torchao::float8_linear_cpu torchao::rowwise_scaled_linear_cutlass_s8s4
+        torchao::rowwise_scaled_linear_cutlass_s4s4 torchao::rowwise_scaled_linear_sparse_cutlass_f8f8
+        torchao::_linear_8bit_act_1bit_weight torchao::_linear_8bit_act_2bit_weight
+        torchao::_linear_8bit_act_3bit_weight torchao::_linear_8bit_act_4bit_weight
+        torchao::_linear_8bit_act_5bit_weight torchao::_linear_8bit_act_6bit_weight
+        torchao::_linear_8bit_act_7bit_weight torchao::_linear_8bit_act_8bit_weight torchao::marlin_24_gemm
+        bitsandbytes::int8_linear_matmul bitsandbytes::int8_scaled_mm bitsandbytes::int8_mixed_scaled_mm
+        bitsandbytes::gemv_4bit bitsandbytes::gemm_4bit""",
+    ),
+    **_table(
+        "linear",
+        f.linear_cross_entropy,
+        """torch_nn::_linear_cross_entropy_batch_chunked
+        torch_nn::_linear_cross_entropy_batch_chunked_no_reduction""",
+    ),
+    **_table("linear", f.third_is_input, "torchao::quant_llm_linear"),
+    **_table("attention", a.attention, "torchao::qscaled_dot_product"),
     **_table("linear", f.linear_backward, "aten::linear_backward aten::mkldnn_linear_backward"),
     **_table("linear", f.linear_backward_input, "aten::mkldnn_linear_backward_input"),
     **_table("linear", f.linear_backward_weights, "aten::mkldnn_linear_backward_weights"),
@@ -132,6 +155,18 @@ COUNTED: dict[str, CountedOperator] = {
         "aten::_native_multi_head_attention aten::_triton_multi_head_attention",
     ),
     **_table("attention", a.transformer_encoder_layer, "aten::_transformer_encoder_layer_fwd"),
+    # flash-attn, xformers, causal-conv1d, where their kernels are operators (see extensions.py for the others)
+    **_table("attention", e.fused_attention, "flash_attn::_flash_attn_forward"),
+    **_table(
+        "attention", a.attention_bnhd, "flash_attn::_flash_attn_varlen_forward xformers_flash::flash_fwd"
+    ),
+    **_table("attention", a.flash_attention_3, "flash_attn_3::fwd"),
+    **_table("attention", a.dense_bnhd_backward, "flash_attn::_flash_attn_backward"),
+    **_table("attention", a.varlen_bnhd_backward, "flash_attn::_flash_attn_varlen_backward"),
+    **_table("attention", a.attention_bnhd_backward, "xformers_flash::flash_bwd"),
+    **_table("attention", a.efficient_attention_bnhd, "xformers::efficient_attention_forward_cutlass"),
+    **_table("attention", a.cutlass_backward, "xformers::efficient_attention_backward_cutlass"),
+    **_table("convolution", e.causal_conv1d, "DaoAILab::_causal_conv1d_fwd_cpp"),
     # Recurrent layers
     **_table("recurrent", f.rnn_flat_weights, "aten::_cudnn_rnn aten::miopen_rnn"),
     **_table("recurrent", f.rnn_flat_weights_backward, "aten::_cudnn_rnn_backward aten::miopen_rnn_backward"),
@@ -153,7 +188,9 @@ def register_formula(operator: str, formula: Callable[..., f.Work], kind: str = 
 
     Args:
         operator: the dispatcher's name without the overload, such as "mylib::my_op" for an operator made by
-            ``torch.library.custom_op("mylib::my_op", ...)``.
+            ``torch.library.custom_op("mylib::my_op", ...)``; or "function::MyFunction" for a
+            ``torch.autograd.Function`` of that name whose kernels are no operators (listed as
+            "unseen::MyFunction"). Its formula gets None and the arguments of ``apply``; its backward counts twice.
         formula: ``formula(out, *args, **kwargs) -> int``, the MACs (one multiply-add each, not FLOPs) of one
             call, from the shapes of its result and arguments. It must not read values: they may be meta
             tensors. Return 0 for an operator without matrix products, a dict from kind to MACs for one with
@@ -174,4 +211,7 @@ def register_formula(operator: str, formula: Callable[..., f.Work], kind: str = 
         )
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r} of {operator}: expected one of {', '.join(KINDS)}")
-    COUNTED[operator] = CountedOperator(kind, formula)
+    if namespace == "function":
+        e.FUNCTIONS[name] = e.HiddenFunction(kind, formula)
+    else:
+        COUNTED[operator] = CountedOperator(kind, formula)

@@ -1,6 +1,7 @@
 """What a count returns: plain integers, frozen, written to JSON as they are."""
 
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,21 @@ class CountReport:
     counted_on: str
     note: str | None = None
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class TrainingCountReport(CountReport):
-    """MACs of forward and backward.
+    """MACs of a training step.
 
-    ``macs`` (also as ``training_macs``) are the model's: 3 x forward where every input needs a gradient, less
-    for first layers and frozen parts. What checkpointing or a fused attention backward computes again is
-    ``recomputed_macs``, apart; the hardware executes the sum.
+    ``macs`` (also as ``training_macs``) are the model's: forward, backward and what an optimizer multiplies, each of
+    which stands in ``macs_by_phase``. What checkpointing or a fused attention backward computes again is
+    ``recomputed_macs``, apart; the hardware executes the sum. ``elementwise_flops_by_phase`` is the estimate of the
+    other work; what the optimizer does to parameters is nearly all of that kind.
     """
 
     training_macs: int = 0
     recomputed_macs: int = field(default=0)
+    macs_by_phase: dict[str, int] = field(default_factory=dict)
+    elementwise_flops_by_phase: dict[str, int] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Scripts (torch.jit) of which a count by the dispatcher sees only a part."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -56,7 +57,7 @@ def _nodes(script: torch.jit.ScriptModule) -> Iterator[torch._C.Node]:
         yield from _nodes_of_block(script.inlined_graph)
 
 
-def _nodes_of_block(block) -> Iterator[torch._C.Node]:
+def _nodes_of_block(block: Any) -> Iterator[torch._C.Node]:
     for node in block.nodes():
         yield node
         for inner in node.blocks():

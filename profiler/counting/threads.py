@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from multiprocessing.pool import ThreadPool
+from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
@@ -39,7 +40,7 @@ class ThreadFollowingMode(TorchDispatchMode):
         thread_errors: what functions raised in other threads, where nobody may be listening.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.thread_errors: list[BaseException] = []
         self._followed_depth = 0
@@ -77,11 +78,11 @@ class ThreadFollowingMode(TorchDispatchMode):
         ]
         return [f"thread {thread.name}" for thread in threads] + ["task of a thread pool" for _ in tasks]
 
-    def carried(self, function: Callable) -> Callable:
+    def carried(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, to be run in another thread under this mode."""
         context = self.handed_over()
 
-        def run(*args, **kwargs):
+        def run(*args: Any, **kwargs: Any) -> Any:
             # One method of a pool may call another: entered twice, the mode would count twice.
             entered = mode_of_this_thread() is not None
             try:
@@ -94,14 +95,14 @@ class ThreadFollowingMode(TorchDispatchMode):
 
         return run
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         # A mode is entered within itself, too.
         if not self._followed_depth:
             _wrapping.start()
         self._followed_depth += 1
         return super().__enter__()
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: Any) -> None:
         super().__exit__(*exception)
         self._followed_depth -= 1
         if not self._followed_depth:
@@ -114,7 +115,7 @@ def mode_of_this_thread() -> ThreadFollowingMode | None:
     return next((mode for mode in reversed(stack) if isinstance(mode, ThreadFollowingMode)), None)
 
 
-def _is_done(task) -> bool:
+def _is_done(task: Any) -> bool:
     # A Future, or an AsyncResult; an iterator over results is not asked.
     is_done = getattr(task, "done", None) or getattr(task, "ready", None)
     return is_done is None or is_done()
@@ -123,7 +124,7 @@ def _is_done(task) -> bool:
 class _Wrapping:
     """The wrapped methods, as long as any mode is entered in any thread."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
         self._replaced: list[tuple[type, str, object]] = []
@@ -158,7 +159,7 @@ class _Wrapping:
         method = getattr(owner, name)
         setattr(owner, name, functools.wraps(method)(wrap(method)))
 
-    def _thread_start(self, method: Callable) -> Callable:
+    def _thread_start(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def start(thread: threading.Thread) -> None:
             mode = None if getattr(self._starts_workers, "now", False) else mode_of_this_thread()
             if mode is not None:
@@ -175,8 +176,8 @@ class _Wrapping:
 
         return start
 
-    def _task(self, method: Callable) -> Callable:
-        def give(pool, function, *args, **kwargs):
+    def _task(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def give(pool: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
             mode = mode_of_this_thread()
             if mode is None:
                 return method(pool, function, *args, **kwargs)
@@ -187,8 +188,8 @@ class _Wrapping:
 
         return give
 
-    def _worker_start(self, method: Callable) -> Callable:
-        def start(*args, **kwargs):
+    def _worker_start(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def start(*args: Any, **kwargs: Any) -> Any:
             with self._starting_workers():
                 return method(*args, **kwargs)
 

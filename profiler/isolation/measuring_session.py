@@ -11,7 +11,12 @@ from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError, WorkerProcess
 from swinmr_profiling.profiler.measure.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, MetricMeasurement
-from swinmr_profiling.profiler.record.blocks.architecture import Architecture, CrossCheck
+from swinmr_profiling.profiler.record.blocks.architecture import (
+    Architecture,
+    CrossCheck,
+    ModuleCosts,
+    TrainingMacs,
+)
 
 # A size that takes ten times what its smaller neighbour promised hangs; half an hour is for the first size,
 # of which nothing is known, and for slow machines.
@@ -69,6 +74,10 @@ class MeasuringSession:
         """The network's architecture with the multiply-adds of one image."""
         return self._require().ask("count", Architecture, timeout_s=self.timeout_s(None))
 
+    def count_training(self) -> TrainingMacs:
+        """Counts the training step."""
+        return self._require().ask("count_training", TrainingMacs, timeout_s=self.timeout_s(None))
+
     def cross_check(self, size: str, counters: list[str]) -> list[CrossCheck]:
         """What other counters say, each asked in a process of its own."""
         return self._require().ask("cross_check", list[CrossCheck], size=size, counters=counters)
@@ -82,13 +91,7 @@ class MeasuringSession:
     ) -> BatchMeasurement:
         """Measures one batch size, in a new process if the last one is gone. Raises WorkerError."""
         try:
-            self._revive()
-            if not self._placed:
-                options = self.options
-                self._require().ask(
-                    "place", NoneType, channels_last=options.channels_last, compile=options.compile
-                )
-                self._placed = True
+            self._place()
             return self._require().ask(
                 "measure",
                 BatchMeasurement,
@@ -102,6 +105,23 @@ class MeasuringSession:
             if failed.failure.needs_new_process:
                 self.close()
             raise
+
+    def measure_modules(self, macs_by_path: dict[str, int]) -> ModuleCosts:
+        """Measures each module of the network. Raises WorkerError."""
+        self._place()
+        return self._require().ask(
+            "measure_modules", ModuleCosts, timeout_s=self.timeout_s(None), macs_by_path=macs_by_path
+        )
+
+    def _place(self) -> None:
+        """The network on the device, in a process that is there."""
+        self._revive()
+        if not self._placed:
+            options = self.options
+            self._require().ask(
+                "place", NoneType, channels_last=options.channels_last, compile=options.compile
+            )
+            self._placed = True
 
     def lpips(self, image_hw: list[int], policy: LatencyPolicy) -> MetricMeasurement:
         """Measures one LPIPS comparison of two images."""

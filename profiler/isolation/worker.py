@@ -28,7 +28,12 @@ from swinmr_profiling.profiler.measure.measurement import (
     MetricMeasurement,
     TrainingMeasurement,
 )
-from swinmr_profiling.profiler.record.blocks.architecture import Architecture, CrossCheck
+from swinmr_profiling.profiler.record.blocks.architecture import (
+    Architecture,
+    CrossCheck,
+    ModuleCosts,
+    TrainingMacs,
+)
 from swinmr_profiling.profiler.record.blocks.figures import Block
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.failures import classify_exception, first_lines
@@ -114,6 +119,12 @@ class Worker:
 
         return with_counts(self.architecture, count_forward(self.built.module, self.built.example_inputs(1)))
 
+    def do_count_training(self) -> TrainingMacs:
+        """Counts the training step, without data."""
+        from swinmr_profiling.profiler.measure.counted_training import count_training
+
+        return count_training(self.built, self.config)
+
     def do_cross_check(self, size: str, counters: list[str]) -> list[CrossCheck]:
         """Asks fvcore and thop, each in a process of its own (of this process's group: it dies with it)."""
         from swinmr_profiling.profiler.counting import cross_check
@@ -147,6 +158,18 @@ class Worker:
             expected_ms=expected_ms,
             channels_last=self.channels_last,
             on_run=self.report_run,
+        )
+
+    def do_measure_modules(self, macs_by_path: dict[str, int]) -> ModuleCosts:
+        """Measures each module of the network, by hooks."""
+        from swinmr_profiling.profiler.measure.module_costs import measure_modules
+
+        return measure_modules(
+            self.built,
+            self.torch_device,
+            self.dtype,
+            channels_last=self.channels_last,
+            macs_by_path=macs_by_path,
         )
 
     def do_device_memory(self) -> DeviceMemory:

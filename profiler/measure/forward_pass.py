@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.profiler.counting import wants_gradients
 from swinmr_profiling.profiler.measure.devices import MeasuredDevice
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy, measure_latency
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
@@ -119,6 +121,11 @@ def first_nonfinite_module(module: nn.Module, run: Callable[[], Any]) -> str | N
     return found[0] if found else None
 
 
+def gradient_mode(gradients: bool) -> AbstractContextManager[Any]:
+    """How a forward is measured: as inference runs it, or with the gradients that it takes itself."""
+    return torch.enable_grad() if gradients else torch.inference_mode()
+
+
 def measure_forward(
     built: BuiltModel,
     forward: Callable[..., Any],
@@ -134,10 +141,47 @@ def measure_forward(
 ) -> BatchMeasurement:
     """Measures forward passes of one batch size in evaluation mode under inference_mode.
 
+    A network whose forward takes gradients itself cannot run so, and is measured with gradients enabled.
+
     forward: what is called with the inputs, `built.module` itself or its compiled form.
     dtype: fp32 runs as it is; bf16 and fp16 run under autocast, as training does: weights stay fp32.
     Raises whatever the network raises.
     """
+    measure = partial(
+        _measured,
+        built,
+        forward,
+        device,
+        torch_device,
+        dtype,
+        batch_size,
+        policy,
+        expected_ms=expected_ms,
+        channels_last=channels_last,
+        on_run=on_run,
+    )
+    try:
+        return measure(gradients=False)
+    except RuntimeError as error:
+        if not wants_gradients(error):
+            raise
+    return measure(gradients=True)
+
+
+def _measured(
+    built: BuiltModel,
+    forward: Callable[..., Any],
+    device: MeasuredDevice,
+    torch_device: torch.device,
+    dtype: torch.dtype,
+    batch_size: int,
+    policy: LatencyPolicy,
+    *,
+    expected_ms: float | None,
+    channels_last: bool,
+    on_run: Callable[[], None],
+    gradients: bool,
+) -> BatchMeasurement:
     # Under autocast the inputs arrive in fp32 and the operators choose.
     inputs = built.example_inputs(batch_size, torch_device, torch.float32)
     if channels_last:
@@ -165,7 +209,7 @@ def measure_forward(
         device.reset_peak()
 
     autocast = torch.autocast(torch_device.type, dtype, enabled=dtype != torch.float32)
-    with state_preserved(built.module), torch.inference_mode(), autocast:
+    with state_preserved(built.module), gradient_mode(gradients), autocast:
         built.module.eval()
         # SwinIR says which way its attention goes here (models/swin/attention.py): figures depend on it.
         policy_of = getattr(built.module, "attention_policy", None)

@@ -10,6 +10,8 @@ from swinmr_profiling.configs import ExperimentConfig
 
 # How weights are drawn and where a network's file lies is no matter of memory.
 NOT_MEMORY = ("init_type", "init_bn_type", "init_gain", "target_folder")
+# Keys of the model section that came later: where they are not used, what a profile was named by stays as it was.
+LATER_KEYS = ("inputs", "training_inputs", "cross_check_inputs")
 # Of sampling in validation. Beside the noisy image the first step holds nothing, the second the estimate and the noise
 # of the first, and the third, which is not the last either, draws noise beside noise: all further ones are like it.
 SAMPLING_STEPS_THAT_DIFFER = 3
@@ -23,7 +25,11 @@ def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
     Not in it: the batch size, paths, learning rates, seeds, lengths of schedules.
     """
     training, raw = config.training, config.model_dump(mode="json")
-    model = {key: value for key, value in raw["model"].items() if key not in NOT_MEMORY}
+    model = {
+        key: value
+        for key, value in raw["model"].items()
+        if key not in NOT_MEMORY and not (key in LATER_KEYS and value is None)
+    }
     optimizer = training.optimizer
     settings = {
         "model": model,
@@ -41,6 +47,9 @@ def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
         "channels_last": config.system.channels_last,
     }
     # Keys that are there only where they matter: what all other profiles were named by stays as it was.
+    frequency = settings["loss"]["components"]["frequency"]
+    if frequency["transform"] == "orthonormal" or not frequency["is_on"]:
+        del frequency["transform"]
     if optimizer.type != "adamw" and optimizer.weight_decay:
         settings["decays_in_gradients"] = True  # in a copy of them
     if (training.zero_grad, training.set_to_none) != ("after_step", True):

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
-from swinmr_profiling.profiler.record.blocks.architecture import Architecture, CrossCheck
+from swinmr_profiling.profiler.record.blocks.architecture import (
+    Architecture,
+    CrossCheck,
+    ModuleCount,
+    TrainingMacs,
+)
 from swinmr_profiling.profiler.record.reconstruction_cost import reconstruction_cost
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
+from swinmr_profiling.profiler.reports.console.counted import (
+    print_counts,
+    print_module_costs,
+    print_module_tree,
+    print_training_macs,
+)
 from swinmr_profiling.profiler.reports.console.terminal import (
     print_counters,
-    print_counts,
-    print_module_tree,
     print_parameters,
     print_reconstruction,
 )
@@ -31,6 +40,7 @@ def analyse_architecture(context: RunContext) -> None:
         print_parameters(console, architecture)
         console.step(3, "Measuring FLOPs...")
         print_counts(console, architecture)
+        print_training_macs(console, architecture.training_macs)
         print_reconstruction(console, architecture)
         print_counters(console, architecture.counters)
         return
@@ -39,6 +49,9 @@ def analyse_architecture(context: RunContext) -> None:
     context.save()
     console.step(3, "Measuring FLOPs...")
     profile.architecture = _counted(context, built.architecture)
+    if context.options.training.enabled and profile.architecture.count_error is None:
+        profile.architecture.training_macs = _counted_training(context)
+        print_training_macs(console, profile.architecture.training_macs)
     config = config_from_dict(profile.config.resolved)
     profile.architecture.reconstruction = reconstruction_cost(config, profile.architecture.macs)
     print_reconstruction(console, profile.architecture)
@@ -64,6 +77,18 @@ def _counted(context: RunContext, architecture: Architecture) -> Architecture:
     return counted
 
 
+def _counted_training(context: RunContext) -> TrainingMacs:
+    try:
+        return context.session.count_training()
+    except WorkerError as error:
+        return TrainingMacs(
+            source="counted",
+            input_shape=context.training_input_shape,
+            num_runs=0,
+            error=f"the training step does not run without data: {error.failure.detail}",
+        )
+
+
 def _ask_other_counters(context: RunContext, architecture: Architecture) -> None:
     options = context.options
     if options.flops_counter is not None:
@@ -80,6 +105,33 @@ def _ask_other_counters(context: RunContext, architecture: Architecture) -> None
         if check.agrees is False:
             text = f"{check.counter} and our count differ by MACs that nothing explains: see `counters`"
             context.warn(ProfileWarning("counters_disagree", text))
+
+
+# Levels below the network that are printed where --depth names none.
+DEFAULT_DEPTH = 2
+
+
+def measure_module_costs(context: RunContext) -> None:
+    """Fills `module_costs` of the architecture, for --by-module."""
+    architecture = context.profile.architecture
+    if not context.options.by_module or architecture is None:
+        return
+    tree = architecture.by_module
+    try:
+        costs = context.session.measure_modules({} if tree is None else _macs_by_path(tree))
+    except WorkerError as error:
+        context.console.bad(f"no latency by module: {error.failure.detail}")
+        return
+    architecture.module_costs = costs
+    print_module_costs(context.console, costs, context.options.depth or DEFAULT_DEPTH)
+    context.save()
+
+
+def _macs_by_path(tree: ModuleCount) -> dict[str, int]:
+    found = {tree.path: tree.macs}
+    for child in tree.children:
+        found |= _macs_by_path(child)
+    return found
 
 
 def _cross_check(context: RunContext, size: str, counters: list[str]) -> list[CrossCheck]:

@@ -101,6 +101,7 @@ class ProfileArguments(argparse.Namespace):
             cross_check=self.cross_check,
             flops_counter=self.flops_counter,
             depth=self.depth,
+            by_module=self.by_module,
             strict_flops=self.strict_flops,
             resume=self.resume,
             with_lpips=self.with_lpips,
@@ -170,6 +171,9 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
     )
     add("--strict-flops", action="store_true", help="exit 5 if an operator has no formula")
     add("--depth", type=non_negative_int, default=0, metavar="N", help="print the module tree, N levels deep")
+    add("--by-module", action="store_true", help=(
+        "measure latency and memory of each module too, by hooks in runs of their own; --depth says how deep to print"
+    ))  # fmt: skip
     add("--channels-last", action="store_true", help="channels-last memory format")
     add("--compile", action="store_true", help="torch.compile the network before it is timed")
     add(

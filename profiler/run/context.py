@@ -54,7 +54,7 @@ class RunOptions:
 
     cross_check: "off", "small" or "full", the input size at which other counters are asked.
     flops_counter: "fvcore" or "thop", whose own figure is to be quoted, or None.
-    depth: levels of the module tree to print, 0 for none.
+    depth: levels of the module tree to print, 0 for none. by_module: measure latency and memory of each module, too.
     """
 
     measure: MeasureOptions
@@ -62,6 +62,7 @@ class RunOptions:
     cross_check: str = "small"
     flops_counter: str | None = None
     depth: int = 0
+    by_module: bool = False
     strict_flops: bool = False
     resume: bool = False
     with_lpips: bool = False

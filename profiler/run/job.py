@@ -24,7 +24,11 @@ from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.terminal import Console, print_configuration, print_summary
-from swinmr_profiling.profiler.run.architecture_steps import analyse_architecture, counting_gate_failed
+from swinmr_profiling.profiler.run.architecture_steps import (
+    analyse_architecture,
+    counting_gate_failed,
+    measure_module_costs,
+)
 from swinmr_profiling.profiler.run.batch_steps import (
     failed_sizes,
     measure_batches,
@@ -88,6 +92,7 @@ def run_profile(
                         predict_training(context, prediction, sizes)
                 if not options.training.predict_only:
                     measure_batches(context, sizes)
+                    measure_module_costs(context)
                     if wants_training(context):
                         measure_training(context, sizes)
                         if context.device_kind == "cuda":

@@ -131,12 +131,16 @@ def dicom(folder):
     write_dicom(folder / "a.dcm", np.random.default_rng(0).integers(0, 900, (2, 32, 32)), generate_uid(), 1)
 
 
-def fastmri(folder):
+def fastmri(folder, **more):
+    """Coils with their sensitivities; `more` replaces or adds datasets, None leaves one out."""
     rng = np.random.default_rng(0)
     for number in range(2):
         kspace = rng.standard_normal((2, 3, 40, 36)) + 1j * rng.standard_normal((2, 3, 40, 36))
         target = rng.random((2, 32, 32)).astype(np.float32)
-        write_fastmri(folder / f"{number}.h5", kspace.astype(np.complex64), reconstruction_rss=target)
+        maps = rng.standard_normal(kspace.shape) + 1j * rng.standard_normal(kspace.shape)
+        datasets = {"reconstruction_rss": target, "sensitivity_maps": maps.astype(np.complex64), **more}
+        kept = {name: value for name, value in datasets.items() if value is not None}
+        write_fastmri(folder / f"{number}.h5", kspace.astype(np.complex64), **kept)
 
 
 @pytest.mark.parametrize("write", [npy, nifti, png, dicom, fastmri])
@@ -159,6 +163,33 @@ def test_every_format_with_data_consistency(write_config, run_test, tmp_path, wr
     if write is npy:
         low, high = summary["metrics"]["volume"]["psnr_db"]["reconstruction"]["interval_95"]
         assert low <= summary["metrics"]["volume"]["psnr_db"]["reconstruction"]["mean"] <= high
+
+
+def test_data_consistency_of_coils_without_sensitivities_is_refused(write_config, run_test, tmp_path):
+    """Guessed from the zero-filled image, the coils' shares make a perfect image worse (38.8 dB)."""
+    (tmp_path / "data").mkdir()
+    fastmri(tmp_path / "data", sensitivity_maps=None)
+    config = write_config({"data.source": "fastmri", "data.test_dir": "data"})
+    status, _, err = run_test("--config", config, "--data-consistency", "--output", "there")
+    assert status == 2
+    assert "error: 0.h5 has several coils without sensitivities, which --data-consistency needs" in err
+    assert not (tmp_path / "there/summary.json").exists()
+    status, _, err = run_test("--config", config, "--output", "there")
+    assert status == 0, err
+
+
+def test_drawn_masks_are_not_swinmrs(write_config, run_test, tmp_path):
+    note = "mask gaussian1d is drawn, not SwinMR's mask file: figures are not comparable"
+    status, out, err = run_test("--config", write_config(), "--limit", 1)
+    assert status == 0, err
+    assert note in out
+    assert read_summary(tmp_path / "runs/tiny/evaluation")["data"]["mask_note"] == note
+    np.save(tmp_path / "mask.npy", np.ones((32, 32)))
+    named = {"data.degradation": {"mask": "file", "mask_file": "mask.npy"}}
+    status, out, err = run_test("--config", write_config(named), "--limit", 1)
+    assert status == 0, err
+    assert "not comparable" not in out
+    assert read_summary(tmp_path / "runs/tiny/evaluation")["data"]["mask_note"] is None
 
 
 def test_published_weights_another_split_and_a_limit(write_config, run_test, tmp_path):

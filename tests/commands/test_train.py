@@ -143,7 +143,7 @@ def test_empty_and_missing_folders(write_config, tmp_path):
 def test_volume_smaller_than_the_patch(write_config, tmp_path):
     (tmp_path / "data").mkdir()
     np.save(tmp_path / "data/small.npy", np.ones((3, 12, 40), np.float32))
-    config = write_config({"data.source": "npy", "data.train_dir": "data"})
+    config = write_config({"data.source": "npy", "data.train_dir": "data", "data.layout": "slices_first"})
     refused(train("--config", config, cwd=tmp_path), "small.npy", "12 x 40", "16")
 
 

@@ -132,7 +132,7 @@ def empty_folder(folder):
 
 def small_volume(folder):
     (folder / "data").mkdir()
-    np.save(folder / "data/small.npy", np.ones((2, 12, 40), np.float32))
+    np.save(folder / "data/small.npy", np.ones((1, 12, 40), np.float32))
 
 
 def other_mask(folder):

@@ -6,7 +6,10 @@ import os
 import stat
 
 import pytest
+import torch
 
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.registry import build_model
 from tests.commands.test_test import command_of
 from tests.conftest import TINY_SWINIR
 from tests.made_profiles import profile as made_profile
@@ -54,6 +57,10 @@ RECOMMEND = (
 )
 GPU = ("swinmr_profiling.scripts.check_on_gpu", "swinmr_profiling.scripts.check_on_gpu.GpuCheck")
 SWINMR = ("swinmr_profiling.scripts.benchmark_swinmr", "swinmr_profiling.scripts.benchmark_swinmr.rows")
+EXPORT = (
+    "swinmr_profiling.scripts.export_checkpoint",
+    "swinmr_profiling.training.run.checkpoint_export.export_checkpoint",
+)
 TRAIN = ("train", "swinmr_profiling.training.run.loop.training_step")
 TEST = ("test", "swinmr_profiling.training.evaluation.evaluation_run.evaluate")
 CASES = {
@@ -72,6 +79,7 @@ CASES = {
     "list of images": (*IMAGES, (*IMAGE, "--output-dir", "out"), "out/generation_config.json"),
     "recommend --write": (*RECOMMEND, ("t.json", "--gpu", "RTX 3090", "--write", "{}"), "out/c.json"),
     "check_on_gpu --output": (*GPU, ("--dry-run", "--output", "{}"), "out/check.json"),
+    "export": (*EXPORT, ("weights.pth", "{}", "--config", "tiny.json"), "out/w.pth"),
     "benchmark_swinmr --output": (*SWINMR, ("--quick", "--output", "{}"), "out/rows.json"),
     **{
         f"train {name}": (*TRAIN, ("--config", "run.json", "--device", "cpu"), f"runs/tiny/{name}")
@@ -100,6 +108,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "t.json").write_text(json.dumps(training_profile(model=memory_model())))
     raw = merged({**TINY_RUN, "paths": {"root": "runs"}}, {"training.total_steps": 1})
     (tmp_path / "run.json").write_text(json.dumps(raw))
+    network = build_model(config_from_dict({"model": TINY_SWINIR})).module
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
     (tmp_path / "unet").mkdir()
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -108,9 +108,23 @@ def test_the_published_file_is_our_large_config(tmp_path):
     assert loaded.config.model.img_size == 256
     assert loaded.config.training_patch_hw == ours.training_patch_hw == (96, 96)
     assert loaded.config.data.batch_size == ours.data.batch_size == 8
-    for section in ("loss", "optimizer", "scheduler", "gradient", "ema_decay"):
+    for section in ("optimizer", "gradient", "ema_decay"):
         assert getattr(loaded.config.training, section) == getattr(ours.training, section)
-    assert loaded.config.data.degradation == ours.data.degradation
+    # Ours has the orthonormal transform, and a schedule in completed steps.
+    parts, own_parts = (c.training.loss.components.model_dump() for c in (loaded.config, ours))
+    assert parts["frequency"].pop("transform") == "swinmr"
+    assert own_parts["frequency"].pop("transform") == "orthonormal"
+    assert parts == own_parts
+    schedule = loaded.config.training.scheduler
+    assert schedule.milestones == [step - 1 for step in ours.training.scheduler.milestones]
+    assert (
+        schedule.model_copy(update={"milestones": ours.training.scheduler.milestones})
+        == ours.training.scheduler
+    )
+    # SwinMR has one mask for all slices.
+    degradation = loaded.config.data.degradation
+    assert degradation.fixed
+    assert degradation.model_copy(update={"fixed": False}) == ours.data.degradation
 
 
 def test_the_rest_of_the_published_file_has_its_counterparts(tmp_path):
@@ -131,12 +145,16 @@ def test_the_rest_of_the_published_file_has_its_counterparts(tmp_path):
 def test_messages_say_what_was_done(tmp_path):
     assert load(tmp_path).messages == (
         "recognised as a SwinMR/KAIR option file: mapped to this project's sections",
-        'mask "G1D30" is drawn as gaussian1d, 30 %: for the official file, set mask "file" and mask_file',
+        'mask "G1D30" is drawn as gaussian1d, 30 %, once for all slices, not SwinMR\'s mask file: figures are not '
+        'comparable; for the file set mask "file" and mask_file',
         'datasets.train.dataroot_H "[datapath]" is a placeholder, not a folder: left out',
+        "train.G_scheduler_milestones: step 50000 is the first at the new rate, so 49999 steps are at the one before: "
+        "each is one less here",
         "no counterpart here, not used: model, datasets.train.name, datasets.train.is_noise, "
         "datasets.train.dataloader_shuffle, datasets.test.name, train.G_optimizer_reuse",
-        "train.beta weighs another loss here: SwinMR transforms all axes of the batch without normalisation, here the "
-        "last two are, orthonormally; theirs is about 272 times stronger (sqrt(N x C x H x W) of 8 x 1 x 96 x 96)",
+        'loss on k-space with transform "swinmr": all axes of the batch, unnormalised, so samples mix and it is about '
+        "272 (sqrt(N x C x H x W) of 8 x 1 x 96 x 96) times an orthonormal one: another batch per device or patch is "
+        "another loss",
     )
 
 

@@ -42,17 +42,20 @@ def test_keys_of_similar_projects_are_moved_and_said(tmp_path):
     assert training.validate_every_epochs == 2
     assert (training.scheduler.milestones, training.scheduler.gamma) == ([5], 0.1)
     assert training.gradient.clip_norm == 1.0
-    assert training.loss.components.frequency.type == "mse"
+    frequency = training.loss.components.frequency
+    assert (frequency.type, frequency.transform, frequency.eps) == ("charbonnier", "swinmr", 1e-3)
+    assert training.loss.components.spatial.eps == 1e-3
     assert [line.split(" is ")[0] for line in loaded.messages] == [
         "training.optimizer.scheduler",
         "training.print_freq",
         "training.save_freq",
         "training.val_freq",
         "training.gradient.clip_value",
+        "training.loss.components.frequency.type fft_mse",
         "data.degradation_config",
         "system.gpu_ids",
         "training.early_stopping.mode",
-        "training.loss.components.frequency.type fft_mse",
+        'loss on k-space with transform "swinmr": all axes of the batch, unnormalised, so samples mix and it',
     ]
 
 

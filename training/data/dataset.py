@@ -16,8 +16,9 @@ from swinmr_profiling.configs.data_sections import AugmentationSection, Degradat
 from swinmr_profiling.configs.field_types import image_hw
 from swinmr_profiling.training.data.sources import Split, open_split
 from swinmr_profiling.training.degradation.acquisition import DegradedSlice, check_slice, degrade, to_channels
+from swinmr_profiling.training.degradation.fastmri_masks import fastmri_mask, seed_of
 from swinmr_profiling.training.degradation.mask_files import read_mask
-from swinmr_profiling.training.degradation.masks import draw_mask
+from swinmr_profiling.training.degradation.masks import NOT_SWINMRS, SWINMR_KINDS, draw_mask
 from swinmr_profiling.training.degradation.random_choice import name_seed
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.threads import one_thread
@@ -104,7 +105,7 @@ class ReconstructionDataset(Dataset):
         raw = volume.read(slice_index)
         check_slice(raw, self.name(index), self.normalisation)
         rng = self._mask_rng(epoch, index, repeat)
-        mask = self._mask(volume.kspace_hw, rng)
+        mask = self._mask(volume, rng)
         noise_std = self.degradation.noise_std
         wants_phase = self.channels == 2
         return degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=wants_phase), mask
@@ -164,6 +165,20 @@ class ReconstructionDataset(Dataset):
         }
         return "; ".join(text for text, holds in statements.items() if holds)
 
+    @property
+    def without_sensitivities(self) -> str | None:
+        """Name of the first volume of several coils whose sensitivities are unknown; None where there is none."""
+        for volume in self.volumes:
+            if getattr(volume, "coils", 1) > 1 and not getattr(volume, "has_coil_maps", True):
+                return volume.name
+        return None
+
+    @property
+    def mask_note(self) -> str | None:
+        """What figures with this mask are not: None for a mask file, and for patterns that SwinMR has no files of."""
+        kind = self.degradation.mask
+        return f"mask {kind} is drawn, {NOT_SWINMRS}" if kind in SWINMR_KINDS else None
+
     def describe(self) -> dict[str, Any]:
         """What results record of the data (the share really sampled is in every sample, and averaged by whom it
         concerns)."""
@@ -175,6 +190,7 @@ class ReconstructionDataset(Dataset):
             "kspace_simulated": any(volume.kspace_simulated for volume in self.volumes),
             "mask": self.degradation.mask,
             "mask_file": self.degradation.mask_file,
+            "mask_note": self.mask_note,
             "nominal_fraction": None if self._fixed_mask is not None else self.degradation.nominal_fraction,
             "noise_std": self.degradation.noise_std,
             "normalisation": self.normalisation,
@@ -202,13 +218,21 @@ class ReconstructionDataset(Dataset):
             seed = [VALIDATION_STREAM, self.degradation.seed, name_seed(self.name(index))]
         return np.random.default_rng(seed)
 
-    def _mask(self, kspace_hw: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    def _mask(self, volume: Volume, rng: np.random.Generator) -> np.ndarray:
         if self._fixed_mask is not None:
             return self._fixed_mask
-        options = self.degradation
+        options, kspace_hw = self.degradation, volume.kspace_hw
         if options.fixed:
             # Of this size of k-space, the same in every split and process; noise is still drawn anew.
             rng = np.random.default_rng([FIXED_MASK_STREAM, options.seed, *kspace_hw])
+        if options.is_fastmri:
+            # As fastMRI: in validation the file's name decides, for all its slices.
+            seeded = self.training or options.fixed
+            seed = rng.integers(2**32, size=4) if seeded else seed_of(volume.name)
+            state = np.random.RandomState(seed)
+            return fastmri_mask(
+                options.mask, kspace_hw, options.accelerations, options.center_fractions, state
+            )
         return draw_mask(options.mask, kspace_hw, options.nominal_fraction, rng, options.center_fraction)
 
     def _cut_and_turn(self, pair: Tensor, rng: np.random.Generator) -> Tensor:

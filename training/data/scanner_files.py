@@ -99,7 +99,7 @@ class DicomVolume:
         return self.image_hw
 
     def read(self, index: int) -> RawSlice:
-        """The image (H, W), float32, with the rescale slope and intercept applied."""
+        """The image (H, W), float32, bright is high, with the rescale slope and intercept applied."""
         file, frame = self.frames[index]
         dataset = _read_dicom(file, header_only=False)
         try:
@@ -107,8 +107,18 @@ class DicomVolume:
         except Exception as error:  # a decoder may raise anything, or be missing
             raise DataError(f"{file}: its pixels cannot be decoded: {first_line(error)}") from error
         image = pixels[frame] if pixels.ndim == 3 else pixels
+        if getattr(dataset, "PhotometricInterpretation", "") == "MONOCHROME1":
+            image = _white_to_black(image, dataset)
         slope, intercept = getattr(dataset, "RescaleSlope", 1), getattr(dataset, "RescaleIntercept", 0)
         return RawSlice(image * np.float32(slope) + np.float32(intercept))
+
+
+def _white_to_black(image: np.ndarray, dataset: Any) -> np.ndarray:
+    """MONOCHROME1 shows the lowest stored value as white (DICOM PS3.3, C.7.6.3.1.2): here bright is high."""
+    bits = int(getattr(dataset, "BitsStored", None) or dataset.BitsAllocated)
+    signed = int(getattr(dataset, "PixelRepresentation", 0) or 0)
+    lowest_and_highest = np.float32(-1 if signed else 2**bits - 1)  # their sum
+    return lowest_and_highest - image
 
 
 def _read_dicom(file: Path, header_only: bool) -> Any:

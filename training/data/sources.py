@@ -10,9 +10,10 @@ from typing import Literal
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.field_types import image_hw
 from swinmr_profiling.training.data.fastmri_files import open_fastmri
-from swinmr_profiling.training.data.image_files import open_npy, open_png
+from swinmr_profiling.training.data.npy_files import open_npy
 from swinmr_profiling.training.data.packaged import open_packaged
 from swinmr_profiling.training.data.phantom import PhantomVolume
+from swinmr_profiling.training.data.png_files import open_png
 from swinmr_profiling.training.data.scanner_files import open_dicom, open_nifti
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.volumes import Volume
@@ -27,12 +28,13 @@ ENDINGS: dict[str, tuple[str, ...]] = {
 }
 OPENERS: dict[str, Callable[[Path, str], list]] = {
     "fastmri": open_fastmri,
-    "npy": open_npy,
     "nifti": open_nifti,
     "png": open_png,
 }
 # DICOM files often have no ending; they have these letters after 128 bytes.
 DICOM_MAGIC, DICOM_MAGIC_AT = b"DICM", 128
+# What lies beside images and is none: SwinMR's sensitivities beside its imgGT_*.npy, which hold other units.
+COMPANIONS = {"npy": ("SensitivityMaps",)}
 # Phantoms are the same in every run, and other ones in every split.
 PHANTOM_SEEDS: dict[str, int] = {"train": 1, "val": 2, "test": 3}
 # Phantom size for networks whose config names no image size.
@@ -78,16 +80,17 @@ def open_split(config: ExperimentConfig, split: Split) -> list[Volume]:
     folder = split_folder(config, split)
     if folder is None:
         raise DataError(f"data.{split}_dir is not set: name the folder of the {split} data")
-    return open_folder(folder, source, f"data.{split}_dir")
+    return open_folder(folder, source, f"data.{split}_dir", data.layout)
 
 
-def open_folder(folder: Path, source: str, key: str) -> list[Volume]:
-    """The volumes in a folder and its subfolders.
+def open_folder(folder: Path, source: str, key: str, layout: str = "auto") -> list[Volume]:
+    """The volumes in a folder and its subfolders; companions of images (`COMPANIONS`) are left out.
 
     Args:
         folder: where to look.
         source: "fastmri", "npy", "nifti", "dicom", "png", or "auto" for the one kind that is there.
         key: the config key that names the folder, for messages.
+        layout: `data.layout`, of .npy files.
     """
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "no such folder"
@@ -101,12 +104,15 @@ def open_folder(folder: Path, source: str, key: str) -> list[Volume]:
             counts = " and ".join(f"{len(found)} {kind}" for kind, found in files.items())
             raise DataError(f"{folder}: holds {counts} files ({key}): set data.source to one of them")
         source = next(iter(files))
-    found = files.get(source)
+    companions = COMPANIONS.get(source, ())
+    found = [file for file in files.get(source, ()) if not (companions and file.name.startswith(companions))]
     if not found:
         raise DataError(f"{folder}: holds no {' or '.join(ENDINGS[source])} file ({key}, source {source})")
     named = [(file, file.relative_to(folder).as_posix()) for file in found]
     if source == "dicom":
         return list(open_dicom(named))
+    if source == "npy":
+        return [volume for file, name in named for volume in open_npy(file, name, layout)]
     return [volume for file, name in named for volume in OPENERS[source](file, name)]
 
 

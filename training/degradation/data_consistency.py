@@ -86,11 +86,13 @@ def _coil_images(output: Tensor, degraded: DegradedSlice, magnitude_only: bool) 
     measured = degraded.measured
     zero_filled = ifft2c(measured)
     image = torch.complex(output[0], output[1]) if len(output) == 2 else output.mean(0)
-    if degraded.coil_maps is not None:
+    maps = degraded.coil_maps
+    if maps is not None:
+        # Where k-space is larger than the image, the zero-filled image is kept outside of it.
+        combined = combine_coils(zero_filled, maps)
         if len(output) != 2:
-            combined = combine_coils(zero_filled, degraded.coil_maps)
-            image = image * torch.exp(1j * combined.angle())
-        return degraded.coil_maps * image
+            image = image * centre_crop(torch.exp(1j * combined.angle()), tuple(image.shape))
+        return maps * _placed(image[None].to(combined.dtype), combined[None])
     if len(output) == 2 or magnitude_only:
         return _placed(image[None].to(measured.dtype), zero_filled)
     total = root_sum_of_squares(zero_filled)

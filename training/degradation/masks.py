@@ -13,11 +13,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from swinmr_profiling.training.degradation.plane_masks import gaussian2d, poisson2d, radial, spiral
+from swinmr_profiling.training.degradation import gaussian_masks
+from swinmr_profiling.training.degradation.plane_masks import poisson2d, radial, spiral
 from swinmr_profiling.training.degradation.random_choice import round_at_random, weighted_choice
 
-# Deviation of the Gaussian line density over the number of lines: the outermost lines are 3 deviations out.
-GAUSSIAN_WIDTH = 1 / 6
+# Masks that SwinMR has files of. Until a file is given, every output of a drawn one says so.
+SWINMR_KINDS = ("gaussian1d", "gaussian2d", "radial", "spiral", "poisson2d")
+NOT_SWINMRS = "not SwinMR's mask file: figures are not comparable"
 
 
 def central_lines(lines: int, center_fraction: float, fraction: float) -> slice:
@@ -33,14 +35,20 @@ def random1d(lines: int, fraction: float, center_fraction: float, rng: np.random
     Each outer line is sampled with p = (N / R - Nc) / (N - Nc), fastMRI's probability (Zbontar et al. 2018).
     fastMRI draws the lines one by one, so that its share varies by draw; here the count is held.
     """
-    weights = np.ones(lines)
-    return _lines_around_centre(weights, fraction, center_fraction, rng)
+    centre = central_lines(lines, center_fraction, fraction)
+    outer = np.ones(lines)
+    outer[centre] = 0
+    count = round_at_random(lines * fraction - (centre.stop - centre.start), rng)
+    sampled = np.zeros(lines, dtype=bool)
+    sampled[weighted_choice(outer, count, rng)] = True
+    sampled[centre] = True
+    return sampled
 
 
 def gaussian1d(lines: int, fraction: float, center_fraction: float, rng: np.random.Generator) -> np.ndarray:
-    """Lines drawn with a Gaussian density around a dense centre, as a boolean (lines,)."""
-    distance = (np.arange(lines) - lines // 2) / (lines * GAUSSIAN_WIDTH)
-    return _lines_around_centre(np.exp(-0.5 * distance**2), fraction, center_fraction, rng)
+    """Lines distributed as in SwinMR's files, at least the central ones sampled, as a boolean (lines,)."""
+    centre = central_lines(lines, center_fraction, fraction)
+    return gaussian_masks.gaussian1d(lines, fraction, centre, rng)
 
 
 def equispaced1d(lines: int, fraction: float, center_fraction: float, rng: np.random.Generator) -> np.ndarray:
@@ -62,27 +70,13 @@ def equispaced1d(lines: int, fraction: float, center_fraction: float, rng: np.ra
     return sampled
 
 
-def _lines_around_centre(
-    weights: np.ndarray, fraction: float, center_fraction: float, rng: np.random.Generator
-) -> np.ndarray:
-    lines = len(weights)
-    centre = central_lines(lines, center_fraction, fraction)
-    outer = weights.copy()
-    outer[centre] = 0
-    count = round_at_random(lines * fraction - (centre.stop - centre.start), rng)
-    sampled = np.zeros(lines, dtype=bool)
-    sampled[weighted_choice(outer, count, rng)] = True
-    sampled[centre] = True
-    return sampled
-
-
 LINE_MASKS: dict[str, Callable[[int, float, float, np.random.Generator], np.ndarray]] = {
     "random1d": random1d,
     "equispaced1d": equispaced1d,
     "gaussian1d": gaussian1d,
 }
 PLANE_MASKS: dict[str, Callable[[tuple[int, int], float, np.random.Generator], np.ndarray]] = {
-    "gaussian2d": gaussian2d,
+    "gaussian2d": gaussian_masks.gaussian2d,
     "radial": radial,
     "spiral": spiral,
     "poisson2d": poisson2d,

@@ -1,4 +1,4 @@
-"""Sampling masks that vary along both axes: Gaussian, radial, spiral, variable-density Poisson disc.
+"""Sampling masks that vary along both axes: radial, spiral, variable-density Poisson disc.
 
 A mask is a boolean array (H, W), the zero frequency at [H // 2, W // 2], always sampled.
 """
@@ -10,13 +10,8 @@ from math import isqrt
 
 import numpy as np
 
-from swinmr_profiling.training.degradation.random_choice import round_at_random, weighted_choice
+from swinmr_profiling.training.degradation.random_choice import round_at_random
 
-# Deviation of the Gaussian density over the side, as in the Gaussian line masks.
-GAUSSIAN_WIDTH = 1 / 6
-# Diameter of the fully sampled central disc of the Gaussian pattern over the side: 0.3 % of k-space, without
-# which sparse draws lose the mean of the image.
-CENTRE_DIAMETER = 1 / 16
 GOLDEN_ANGLE = np.pi * (np.sqrt(5) - 1) / 2
 # Calibrations (of a spiral's turns, of a disc's growth) end when the interval is this narrow, relative.
 CALIBRATION_TOLERANCE = 1e-3
@@ -28,21 +23,6 @@ def relative_radius(shape_hw: tuple[int, int]) -> np.ndarray:
     y = (np.arange(height) - height // 2) / (height / 2)
     x = (np.arange(width) - width // 2) / (width / 2)
     return np.hypot(y[:, None], x[None, :])
-
-
-def gaussian2d(shape_hw: tuple[int, int], fraction: float, rng: np.random.Generator) -> np.ndarray:
-    """Points drawn with a Gaussian density around a small fully sampled disc."""
-    radius = relative_radius(shape_hw)
-    weights = np.exp(-0.5 * (radius / (2 * GAUSSIAN_WIDTH)) ** 2)
-    count = round_at_random(radius.size * fraction, rng)
-    centre = np.flatnonzero(radius <= CENTRE_DIAMETER)
-    if len(centre) > count:
-        centre = np.array([np.ravel_multi_index((shape_hw[0] // 2, shape_hw[1] // 2), shape_hw)])
-    weights.reshape(-1)[centre] = 0
-    mask = np.zeros(shape_hw, dtype=bool)
-    mask.reshape(-1)[weighted_choice(weights, count - len(centre), rng)] = True
-    mask.reshape(-1)[centre] = True
-    return mask
 
 
 def _first_points(rows: np.ndarray, columns: np.ndarray, shape_hw: tuple[int, int]) -> np.ndarray:

@@ -13,6 +13,7 @@ from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.degradation.random_choice import name_seed
 from swinmr_profiling.training.denoising.denoising_step import build_denoising
 from swinmr_profiling.training.denoising.diffusion_reconstruction import build_sampler
+from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.step.training_step import StepSettings
 from swinmr_profiling.training.validation.validation import (
     BatchResult,
@@ -41,7 +42,8 @@ def build_batch_result(
 ) -> BatchResult:
     """How a config's validation makes a loss and images of a batch.
 
-    dataset: of the validation split, for what was measured. Raises LossError as `build_denoising`.
+    dataset: of the validation split, for what was measured. Raises LossError as `build_denoising`, DataError for data
+    consistency with coils of unknown sensitivities.
     """
     if not config.is_denoiser:
         return direct_result(loss, settings, device)
@@ -64,11 +66,19 @@ def denoising_result(
 ) -> BatchResult:
     """The mean loss over `fixed_timesteps`, and one sample a slice of `evaluation.sampling.validation_steps`.
 
-    dataset: of the validation split, for what was measured. Raises LossError as `build_denoising`.
+    dataset: of the validation split, for what was measured.
+    Raises LossError as `build_denoising`, DataError for data consistency with coils of unknown sensitivities.
     """
     denoising = build_denoising(config)
     steps = config.evaluation.sampling.validation_steps
     sampler = build_sampler(config, settings.autocast_dtype, steps=steps, samples=1) if steps else None
+    # What stands for a dataset where only sizes matter has no files.
+    unknown = getattr(dataset, "without_sensitivities", None)
+    if sampler is not None and sampler.data_consistency and unknown is not None:
+        raise DataError(
+            f"{unknown} has several coils without sensitivities, which data consistency needs: set "
+            "evaluation.sampling.data_consistency to false"
+        )
 
     def loss_at(timestep: int, network: nn.Module, batch: dict[str, Any]) -> float:
         shape = tuple(batch["target"].shape[1:])

@@ -26,7 +26,7 @@ from swinmr_profiling.training.denoising.denoising_step import (
     with_condition,
 )
 from swinmr_profiling.training.denoising.noise_schedule import predicted_image
-from swinmr_profiling.training.denoising.sampling import guided, sample
+from swinmr_profiling.training.denoising.sampling import guided, sample, spacing
 from swinmr_profiling.training.errors import LossError
 from swinmr_profiling.training.step.losses import first_tensor
 from swinmr_profiling.training.validation.validation import on_host
@@ -84,6 +84,7 @@ class DiffusionSampler:
         return {
             "sampler": self.sampler,
             "sampling_steps": self.steps,
+            "spacing": spacing(self.denoising.schedule.timesteps, self.steps),
             "guidance": self.guidance,
             "denoiser_calls_per_sample": self.calls,
             "samples_per_slice": self.samples,

@@ -26,7 +26,23 @@ def sampling_timesteps(timesteps: int, steps: int) -> list[int]:
     """
     if not 1 <= steps <= timesteps:
         raise ValueError(f"{steps} sampling steps of {timesteps}")
-    return [int(t) - 1 for t in np.round(timesteps - np.arange(steps) * (timesteps / steps))]
+    # The very expression of diffusers: written otherwise, ties (48 steps of 1000: 937.5) round to the other side.
+    return [int(t) - 1 for t in np.round(np.arange(timesteps, 0, -timesteps / steps))[:steps]]
+
+
+def spacing(timesteps: int, steps: int) -> str:
+    """The time steps that are taken, in words, beside those of diffusers' `DDIMScheduler`."""
+    own = sampling_timesteps(timesteps, steps)
+    leading = [index * (timesteps // steps) for index in reversed(range(steps))]
+    return (
+        f'trailing, {_ends(own)} of {timesteps}: as diffusers\' timestep_spacing "trailing"; its default "leading" '
+        f"takes {_ends(leading)}"
+    )
+
+
+def _ends(timesteps: list[int]) -> str:
+    shown = timesteps if len(timesteps) <= 4 else [*timesteps[:2], "...", timesteps[-1]]
+    return ", ".join(map(str, shown))
 
 
 def step_back(

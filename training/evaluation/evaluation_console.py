@@ -23,6 +23,8 @@ def summary_lines(summary: dict[str, Any], shown: list[str]) -> Iterator[str]:
         f"{data['kspace']}; mask {data['mask']}"
         + ("" if fractions is None else f", sampled fraction {fractions['mean']:.3f}")
     )
+    if data.get("mask_note") is not None:
+        yield data["mask_note"]
     for line in summary["checkpoint"]["differences"]:
         yield f"note: {line}"
     for convention, words in (("volume", "fastMRI, by volume"), ("slice", "slice by slice")):
@@ -56,6 +58,8 @@ def _sampling_lines(sampling: dict[str, Any]) -> Iterator[str]:
         f"{sampling['samples_per_slice']} samples a slice of {sampling['denoiser_calls_per_sample']} calls each, "
         f"seed {sampling['seed']}; data consistency {'at every step' if sampling['data_consistency'] else 'off'}"
     )
+    if sampling.get("spacing") is not None:
+        yield f"  time steps {sampling['spacing']}"
     error = sampling["sampled_kspace_error"]
     means = [error[name]["mean"] for name in ("reconstruction", "zero_filled")]
     if None not in means:

@@ -25,7 +25,12 @@ from swinmr_profiling.training.denoising.diffusion_reconstruction import Diffusi
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.evaluation.bootstrap import describe
 from swinmr_profiling.training.evaluation.evaluated_checkpoint import default_checkpoint, load_evaluated
-from swinmr_profiling.training.evaluation.evaluation import Evaluation, EvaluationOptions, evaluate
+from swinmr_profiling.training.evaluation.evaluation import (
+    Evaluation,
+    EvaluationOptions,
+    ReconstructionError,
+    evaluate,
+)
 from swinmr_profiling.training.evaluation.evaluation_files import (
     PICTURES_NAME,
     SLICES_NAME,
@@ -114,6 +119,7 @@ def run_evaluation(
         pictures=config.evaluation.num_samples_to_save if config.evaluation.save_images else 0,
         sampler=_sampler(config, request, precision),
     )
+    _refuse_unknown_coils(dataset, options)
     total = len(dataset) if request.limit is None else min(request.limit, len(dataset))
     with tqdm(total=total, unit="slice", disable=None, file=sys.stderr) as bar:
         result = evaluate(network, loader, request.device, options, stop=stop, on_slices=bar.update)
@@ -163,6 +169,23 @@ def _whole_slices(config: ExperimentConfig, split: Split):
     if split == "train":
         dataset.training, dataset.patch_hw, dataset.augmentation = False, None, None
     return dataset
+
+
+def _refuse_unknown_coils(dataset, options: EvaluationOptions) -> None:
+    """Data consistency needs what each coil saw: guessed from the zero-filled image it makes a perfect image worse."""
+    sampler = options.sampler
+    key = (
+        "--data-consistency"
+        if options.data_consistency or sampler is None
+        else "data consistency of sampling"
+    )
+    applied = options.data_consistency if sampler is None else sampler.data_consistency
+    name = dataset.without_sensitivities if applied else None
+    if name is not None:
+        raise ReconstructionError(
+            f"{name} has several coils without sensitivities, which {key} needs: leave it out "
+            "(--data-consistency, evaluation.sampling.data_consistency), or put sensitivity_maps into the file"
+        )
 
 
 def _notes_on_volumes(config: ExperimentConfig) -> list[str]:

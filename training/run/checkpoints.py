@@ -1,7 +1,8 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped, written so that none is ever lost.
 
 The network's weights stand under `params` and their moving average under `params_ema`, where SwinIR's tools look
-for them. A file holds tensors and plain values alone and is read with `weights_only=True`: nothing in it runs.
+for them, and a SwinIR's with the masks and indices that those load strictly. A file holds tensors and plain values
+alone and is read with `weights_only=True`: nothing in it runs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 from torch import nn
 
 from swinmr_profiling.configs.atomic_files import check_writable, reason, replacing
+from swinmr_profiling.models.swin.official_state_dict import official_state_dict, without_computed
 from swinmr_profiling.training.errors import first_line
 from swinmr_profiling.training.step.training_step import TrainingState
 
@@ -63,8 +65,8 @@ def state_content(state: TrainingState) -> dict[str, Any]:
     ema = state.ema
     return {
         "step": state.step,
-        "params": state.module.state_dict(),
-        "params_ema": None if ema is None else ema.module.state_dict(),
+        "params": official_state_dict(state.module),
+        "params_ema": None if ema is None else official_state_dict(ema.module),
         "ema_updates": None if ema is None else ema.n_averaged,
         "optimizer": state.optimizer.state_dict(),
         "scheduler": state.scheduler.state_dict(),
@@ -121,7 +123,8 @@ def _restore_optimizer(state: TrainingState, content: dict[str, Any], file: Path
 
 def check_architecture(module: nn.Module, content: dict[str, Any], file: Path) -> None:
     """Raises CheckpointError, naming the first weights that differ, for a checkpoint of another architecture."""
-    ours, theirs = module.state_dict(), content["params"]
+    ours = module.state_dict()
+    theirs = without_computed(content["params"], ours)
     differs = [f"misses {key}" for key in ours if key not in theirs]
     differs += [f"has {key}" for key in theirs if key not in ours]
     differs += [

@@ -210,15 +210,17 @@ class TrainingRun:
                 waited_s = batches.waited_s
                 bar.update()
                 bar.set_postfix(loss=f"{float(outcome.loss):.4g}", refresh=False)
-                if log is not None and self._is_due(config.logging.log_interval):
-                    values = {name: float(value) for name, value in outcome.parts.items()}
+                means: dict[str, float] = {}
+                if self._is_due(config.logging.log_interval):
+                    values = {"loss": outcome.loss, **outcome.parts}
+                    means = self.world.means({name: float(value) for name, value in values.items()})
+                if log is not None and means:
                     norm = {} if outcome.grad_norm is None else {"grad_norm": float(outcome.grad_norm)}
                     speed = seen / (time.perf_counter() - started)
                     log.record(
                         "train",
                         state.step,
-                        loss=float(outcome.loss),
-                        **values,
+                        **means,
                         **norm,
                         learning_rate=outcome.learning_rate,
                         images_per_second=speed,

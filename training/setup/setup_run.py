@@ -17,14 +17,18 @@ HANDSHAKE_TIMEOUT_S = 120.0
 
 def checkpoint_bytes(context: SetupContext) -> int:
     """Size of one checkpoint: weights, moving average, optimizer states (an estimate: names and steps left out)."""
+    from swinmr_profiling.models.swin.official_state_dict import official_state_dict
     from swinmr_profiling.training.setup.step_memory import OPTIMIZER_STATES
 
     assert context.built is not None
     training, module = context.config.training, context.built.module
-    weights = sum(tensor.nbytes for tensor in module.state_dict().values())
+    own = module.state_dict()
+    weights = sum(tensor.nbytes for tensor in own.values())
+    # Masks and indices are shared by all blocks, and by the average: one of each is in the file.
+    computed = {id(t): t.nbytes for key, t in official_state_dict(module).items() if key not in own}
     trained = sum(parameter.nbytes for parameter in module.parameters() if parameter.requires_grad)
     averages = weights if training.ema_decay > 0 else 0
-    return weights + averages + OPTIMIZER_STATES[training.optimizer.type] * trained
+    return weights + averages + sum(computed.values()) + OPTIMIZER_STATES[training.optimizer.type] * trained
 
 
 def check_disk(context: SetupContext) -> list[Finding]:
@@ -56,7 +60,7 @@ def check_disk(context: SetupContext) -> list[Finding]:
 
 def check_run_folder(context: SetupContext) -> list[Finding]:
     """What training would resume from, and whether it fits the network."""
-    from swinmr_profiling.training.run.checkpoints import CheckpointError
+    from swinmr_profiling.training.run.checkpoints import CheckpointError, check_architecture
     from swinmr_profiling.training.run.resumption import compare_with_checkpoint
     from swinmr_profiling.training.run.run_folders import checkpoint_folder
 
@@ -71,11 +75,10 @@ def check_run_folder(context: SetupContext) -> list[Finding]:
     if found is None:
         return [ok(name, f"{checkpoints.folder} has no checkpoint: training starts anew")]
     content, file, complaints = found
-    ours = {key: tensor.shape for key, tensor in context.built.module.state_dict().items()}
-    theirs = {key: tensor.shape for key, tensor in content["params"].items()}
-    if ours != theirs:
-        differs = next(key for key in (*ours, *theirs) if ours.get(key) != theirs.get(key))
-        return [failed(name, f"{file} is of another architecture ({differs})", advice)]
+    try:
+        check_architecture(context.built.module, content, file)
+    except CheckpointError as error:
+        return [failed(name, str(error), advice)]
     damaged = [warning(name, line, "remove the damaged file") for line in complaints]
     detail = f"training resumes from {file}, step {content['step']}"
     try:

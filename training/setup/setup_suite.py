@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swinmr_profiling.training.setup.setup_checks import Check
-from swinmr_profiling.training.setup.setup_data import check_data, check_masks
+from swinmr_profiling.training.setup.setup_data import check_data, check_masks, check_overlap
 from swinmr_profiling.training.setup.setup_network import (
     check_loss,
     check_lpips,
@@ -31,6 +31,7 @@ CHECKS = (
     Check("more packages", check_optional_packages),
     Check("device", check_device, needs=("packages",)),
     Check("data", check_data, needs=("config",)),
+    Check("overlap", check_overlap, needs=("data",)),
     Check("masks", check_masks, needs=("config",)),
     Check("model", check_model, needs=("config",)),
     Check("loss", check_loss, needs=("config",)),

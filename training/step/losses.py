@@ -1,4 +1,4 @@
-"""What is minimised: SwinMR's loss in its parts (on k-space with another transform), plain losses, and a stand-in.
+"""What is minimised: SwinMR's loss in its parts, plain losses, and a stand-in.
 
 Every loss is a module called with (output, target) that returns a LossValue. Losses are computed in float32,
 whatever autocast gave: neither the FFT nor a mean over an image can bear 8 bits of mantissa.
@@ -55,16 +55,17 @@ def pixel_loss(kind: str, eps: float) -> PixelLoss:
 class FrequencyLoss(nn.Module):
     """Mean of the losses on the real and the imaginary part of k-space, of images (B, C, H, W).
 
-    The transform is orthonormal and over the last two axes; SwinMR's own transforms batch and channels too, without
-    normalisation, and is about sqrt(B C H W) times larger (configs/frequency_loss.py).
+    transform: "orthonormal" takes the last two axes. "swinmr" takes all four, unnormalised, as SwinMR's code does
+    (`torch.fft.fftn` of the batch): about sqrt(B C H W) times larger, and a coefficient is a sum over all samples.
     """
 
-    def __init__(self, kind: str, eps: float) -> None:
+    def __init__(self, kind: str, eps: float, transform: str = "orthonormal") -> None:
         super().__init__()
         self.loss = pixel_loss(kind, eps)
+        self.transform = {"orthonormal": fft2c, "swinmr": torch.fft.fftn}[transform]
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
-        x, y = fft2c(output), fft2c(target)
+        x, y = self.transform(output), self.transform(target)
         return (self.loss(x.real, y.real) + self.loss(x.imag, y.imag)) / 2
 
 
@@ -243,7 +244,10 @@ def _multi_component(components: LossComponentsSection, for_prediction: bool) ->
     if spatial.weight:
         parts["spatial"] = (spatial.weight, pixel_loss(spatial.type, spatial.eps))
     if frequency.weight:
-        parts["frequency"] = (frequency.weight, FrequencyLoss(frequency.type, frequency.eps))
+        parts["frequency"] = (
+            frequency.weight,
+            FrequencyLoss(frequency.type, frequency.eps, frequency.transform),
+        )
     if components.perceptual.weight:
         options = components.perceptual
         file = Path(options.weights_file) if options.weights_file else default_weights_file()
@@ -266,5 +270,7 @@ def _multi_component(components: LossComponentsSection, for_prediction: bool) ->
         parts["ssim"] = (components.ssim.weight, SsimLoss())
     if not parts:
         raise LossError(f"no loss is left: {'; '.join(skipped)}")
-    label = " + ".join(f"{weight:g} {name}" for name, (weight, _) in parts.items())
+    # As it was where the transform is our own: profiles are recognised by it.
+    names = {"frequency": "frequency (SwinMR's transform)"} if frequency.transform == "swinmr" else {}
+    label = " + ".join(f"{weight:g} {names.get(name, name)}" for name, (weight, _) in parts.items())
     return MultiComponentLoss(parts, label, tuple(skipped))

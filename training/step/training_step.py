@@ -124,6 +124,8 @@ def build_state(
     if config.training.ema_decay > 0:
         ema = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(config.training.ema_decay))
         ema.requires_grad_(False)
+        # It begins as the initial weights, as in SwinMR; of 0 updates torch would make the first step's weights.
+        ema.n_averaged.fill_(1)
     scaled = autocast_dtype(config, device_type) is torch.float16
     return TrainingState(
         network=wrap(module),

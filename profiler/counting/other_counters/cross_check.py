@@ -8,6 +8,7 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from swinmr_profiling.process import python_command
 from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck
@@ -96,7 +97,7 @@ def _in_its_own_process(
     return CrossCheck.told(**known, status="crashed", reason=f"exit code {child.returncode}: {last}")
 
 
-def _last_json_line(text: str) -> dict | None:
+def _last_json_line(text: str) -> dict[str, Any] | None:
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             try:

@@ -7,6 +7,7 @@ answer; whatever the model's code or a counter prints goes to standard error.
 import contextlib
 import json
 import sys
+from typing import Any
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
@@ -16,7 +17,7 @@ from swinmr_profiling.profiler.counting.other_counters.explain import cross_chec
 WHICH_INPUTS = {"small": "cross_check", "full": "inference"}
 
 
-def answer(request: dict) -> dict:
+def answer(request: dict[str, Any]) -> dict[str, Any]:
     """The CrossCheck, as a dict, for {"config", "counter", "size", "trust_config"}."""
     built = build_model(config_from_dict(request["config"]), trust_config=request["trust_config"])
     inputs = built.example_inputs(1, which=WHICH_INPUTS[request["size"]])

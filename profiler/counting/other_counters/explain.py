@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from torch import nn
 
@@ -20,7 +21,9 @@ COMPLEX_IN = "complex numbers in "
 KIND_IN_WORDS = {"attention": "attention products", "linear": "matrix products", "other": "other products"}
 
 
-def cross_check_module(module: nn.Module, inputs: tuple, counter: str, size: str = "small") -> CrossCheck:
+def cross_check_module(
+    module: nn.Module, inputs: tuple[Any, ...], counter: str, size: str = "small"
+) -> CrossCheck:
     """Runs ``counter`` ("fvcore" or "thop") on a copy of a module in this process.
 
     A counter that is missing or raises is a record with the reason; an error of our own count raises.
@@ -47,7 +50,7 @@ def cross_check_module(module: nn.Module, inputs: tuple, counter: str, size: str
         return CrossCheck.told(**known, status="raised", reason=_in_one_line(error))
 
 
-def _fvcore_opinion(module: nn.Module, inputs: tuple, ours) -> dict:
+def _fvcore_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> dict[str, Any]:
     figures = fvcore_count.count_with_fvcore(module, inputs)
     exact_macs = sum(figures.exact.values())
     if figures.failures:
@@ -88,7 +91,7 @@ def _fvcore_opinion(module: nn.Module, inputs: tuple, ours) -> dict:
     }
 
 
-def _thop_opinion(module: nn.Module, inputs: tuple, ours) -> dict:
+def _thop_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> dict[str, Any]:
     figure, figure_parameters, units = thop_count.count_with_thop(module, inputs)
     unit_paths = {unit.path: unit for unit in units}
     differences: Counter = Counter()
@@ -132,7 +135,7 @@ def _thop_opinion(module: nn.Module, inputs: tuple, ours) -> dict:
     }
 
 
-def _outermost_units(node: dict, unit_paths: dict) -> Iterator[dict]:
+def _outermost_units(node: dict[str, Any], unit_paths: dict[str, Any]) -> Iterator[dict]:
     """The tree's nodes down to the modules that thop takes as a whole."""
     yield node
     if node["path"] not in unit_paths:
@@ -154,7 +157,7 @@ def _why_thop(name: str, sides: dict[str, Counter]) -> str:
     return "unexplained"
 
 
-def _parameter_parts(module: nn.Module, unit_paths: dict) -> Iterator[dict]:
+def _parameter_parts(module: nn.Module, unit_paths: dict[str, Any]) -> Iterator[dict]:
     """Parameters outside thop's units, and those of units that never ran, by class and name."""
     missed: Counter = Counter()
     seen: set[int] = set()
@@ -181,7 +184,7 @@ def _version(counter: str) -> str | None:
         return None
 
 
-def _integer(number) -> int | float:
+def _integer(number: Any) -> int | float:
     return int(number) if float(number).is_integer() else float(number)
 
 

@@ -9,6 +9,7 @@ Both come from one trace, because a trace costs a real forward.
 from collections import Counter
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,60 +25,60 @@ CONVENTION = (
 PRINTED, EXACT, COMPLEX = "printed", "exact", "complex"
 
 
-def _shapes(values) -> list[list[int] | None]:
+def _shapes(values: Any) -> list[list[int] | None]:
     from fvcore.nn.jit_handles import get_shape
 
     return [get_shape(value) for value in values]
 
 
-def _matmul(inputs, outputs) -> int:
+def _matmul(inputs: Any, outputs: Any) -> int:
     """prod(out) k: also right for vectors and for broadcast batches."""
     a, out = _shapes((inputs[0], outputs[0]))
     return prod(out) * a[-1]
 
 
-def _first_matrix(inputs, outputs) -> int:
+def _first_matrix(inputs: Any, outputs: Any) -> int:
     """mv and dot: every element of the first factor is met once."""
     return prod(_shapes(inputs[:1])[0])
 
 
-def _second_matrix(inputs, outputs) -> int:
+def _second_matrix(inputs: Any, outputs: Any) -> int:
     """addmv: the first input is added."""
     return prod(_shapes(inputs[1:2])[0])
 
 
-def _added_product(inputs, outputs) -> int:
+def _added_product(inputs: Any, outputs: Any) -> int:
     """addmm, baddbmm and addbmm: the first input is added, the next two are multiplied."""
     a, b = _shapes(inputs[1:3])
     return prod(a) * b[-1]
 
 
-def _linear(inputs, outputs) -> int:
+def _linear(inputs: Any, outputs: Any) -> int:
     x, weight = _shapes(inputs[:2])
     return prod(x) * weight[0]
 
 
-def _convolution(inputs, outputs) -> int:
+def _convolution(inputs: Any, outputs: Any) -> int:
     x, weight, out = _shapes((*inputs[:2], outputs[0]))
     return formulas.convolution_macs(x, prod(weight), out, bool(inputs[6].toIValue()))
 
 
-def _plain_convolution(inputs, outputs) -> int:
+def _plain_convolution(inputs: Any, outputs: Any) -> int:
     """Convolutions without a transposed flag: padding given as a word, deformable."""
     x, weight, out = _shapes((*inputs[:2], outputs[0]))
     return formulas.convolution_macs(x, prod(weight), out, transposed=False)
 
 
-def _time_batch_channel_convolution(inputs, outputs) -> int:
+def _time_batch_channel_convolution(inputs: Any, outputs: Any) -> int:
     weight, out = _shapes((inputs[1], outputs[0]))
     return out[0] * out[1] * prod(weight)
 
 
-def _attention(inputs, outputs) -> int:
+def _attention(inputs: Any, outputs: Any) -> int:
     return attention_formulas.attention_macs(*_shapes(inputs[:3]))
 
 
-def _recurrent(inputs, outputs) -> int:
+def _recurrent(inputs: Any, outputs: Any) -> int:
     """lstm, gru, rnn: the weights are the longest list among the inputs."""
     lists = [list(v.node().inputs()) for v in inputs if v.node().kind() == "prim::ListConstruct"]
     weights = _shapes(max(lists, key=len))
@@ -85,32 +86,32 @@ def _recurrent(inputs, outputs) -> int:
     return formulas.rnn_macs(prod(_shapes(inputs[:1])[0][:-1]), matrix_numel)
 
 
-def _recurrent_cell(inputs, outputs) -> int:
+def _recurrent_cell(inputs: Any, outputs: Any) -> int:
     """lstm_cell and its like: input, hidden state(s), then W_ih and W_hh."""
     x = _shapes(inputs[:1])[0]
     weights = [s for s in _shapes(inputs[2:4]) if s is not None]
     return prod(x[:-1]) * sum(map(prod, weights))
 
 
-def _multi_head_attention(inputs, outputs) -> int:
+def _multi_head_attention(inputs: Any, outputs: Any) -> int:
     """MultiheadAttention's fast path: 2 (N_q + N_k) D^2 of projections and 2 N_q N_k D of products, per sample."""
     (batch, n_q, dim), (_, n_k, _) = _shapes(inputs[:2])
     return batch * (2 * (n_q + n_k) * dim**2 + 2 * n_q * n_k * dim)
 
 
-def _encoder_layer(inputs, outputs) -> int:
+def _encoder_layer(inputs: Any, outputs: Any) -> int:
     batch, tokens, dim = _shapes(inputs[:1])[0]
     matrices = sum(map(prod, _shapes(inputs[i] for i in (3, 5, 14, 16))))
     return batch * tokens * (matrices + 2 * tokens * dim)
 
 
-def _bilinear(inputs, outputs) -> int:
+def _bilinear(inputs: Any, outputs: Any) -> int:
     weight, out = _shapes((inputs[2], outputs[0]))
     rows = prod(out[:-1])
     return rows * prod(weight) + rows * weight[0] * weight[2]
 
 
-def _tensordot(inputs, outputs) -> int:
+def _tensordot(inputs: Any, outputs: Any) -> int:
     a, out = _shapes((inputs[0], outputs[0]))
     axes = (
         [value.toIValue() for value in inputs[2].node().inputs()]
@@ -120,7 +121,7 @@ def _tensordot(inputs, outputs) -> int:
     return prod(out) * prod(a[axis] for axis in axes)
 
 
-def _einsum(inputs, outputs) -> int:
+def _einsum(inputs: Any, outputs: Any) -> int:
     """Two operands: a batched product over every index that is kept or summed against the other; else elementwise.
 
     Raises:
@@ -144,13 +145,13 @@ def _einsum(inputs, outputs) -> int:
     return prod(size for index, size in sizes.items() if index in shared or index in kept)
 
 
-def _affine_grid(inputs, outputs) -> int:
+def _affine_grid(inputs: Any, outputs: Any) -> int:
     """Every point of the grid times the matrix."""
     out = _shapes(outputs)[0]
     return prod(out) * (out[-1] + 1)
 
 
-def _euclidean_distance(inputs, outputs) -> int:
+def _euclidean_distance(inputs: Any, outputs: Any) -> int:
     """cdist where torch takes the matrix product (see formulas.cdist)."""
     a, b, out = _shapes((*inputs[:2], outputs[0]))
     mode = inputs[3].toIValue()
@@ -191,19 +192,19 @@ EXACT_HANDLES: dict[str, Callable[[list, list], int]] = {
 }
 
 
-def _times(inputs) -> int:
+def _times(inputs: Any) -> int:
     """How often each product of a traced operator counts: by its numbers, as in our own count."""
     if any(value.isCompleteTensor() and value.type().dtype().is_complex for value in inputs):
         return REAL_PER_COMPLEX
     return THIRD_COUNTS if _is_third_convolution(inputs) else 1
 
 
-def _is_third_convolution(inputs) -> bool:
+def _is_third_convolution(inputs: Any) -> bool:
     """A trace has a complex convolution as its three real ones; the third is of sums of real and imaginary parts."""
     return len(inputs) > 1 and all(_is_sum_of_parts(value.node()) for value in inputs[:2])
 
 
-def _is_sum_of_parts(node) -> bool:
+def _is_sum_of_parts(node: Any) -> bool:
     if node.kind() != "aten::add":
         return False
     parts = [value.node() for value in list(node.inputs())[:2]]
@@ -225,13 +226,18 @@ class FvcoreFigures:
     """
 
     def __init__(
-        self, printed: dict, exact: dict, complex_extra: dict, unsupported: dict, failures: list[str]
-    ):
+        self,
+        printed: dict[str, Any],
+        exact: dict[str, Any],
+        complex_extra: dict[str, Any],
+        unsupported: dict[str, Any],
+        failures: list[str],
+    ) -> None:
         self.printed, self.exact, self.complex_extra = printed, exact, complex_extra
         self.unsupported, self.failures = unsupported, failures
 
 
-def count_with_fvcore(module: nn.Module, inputs: tuple) -> FvcoreFigures:
+def count_with_fvcore(module: nn.Module, inputs: tuple[Any, ...]) -> FvcoreFigures:
     """Traces ``module(*inputs)`` in evaluation mode without gradients. Pass a copy: tracing runs the real forward.
 
     Raises:
@@ -242,8 +248,8 @@ def count_with_fvcore(module: nn.Module, inputs: tuple) -> FvcoreFigures:
 
     failures: list[str] = []
 
-    def both(name: str, own: Callable | None, exact: Callable | None) -> Callable:
-        def handle(node_inputs, node_outputs) -> Counter:
+    def both(name: str, own: Callable | None, exact: Callable | None) -> Callable[..., Any]:
+        def handle(node_inputs: Any, node_outputs: Any) -> Counter[str]:
             counts: Counter = Counter()
             try:
                 printed = own(node_inputs, node_outputs) if own else 0
@@ -282,5 +288,5 @@ def count_with_fvcore(module: nn.Module, inputs: tuple) -> FvcoreFigures:
     )
 
 
-def _integer(number) -> int | float:
+def _integer(number: Any) -> int | float:
     return int(number) if float(number).is_integer() else float(number)

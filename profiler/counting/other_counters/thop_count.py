@@ -5,7 +5,7 @@ attention, no raw parameter. Its figure is inexact in both directions and bounds
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -24,7 +24,7 @@ class ThopUnit(NamedTuple):
     parameters: int
 
 
-def count_with_thop(module: nn.Module, inputs: tuple) -> tuple[float, int, list[ThopUnit]]:
+def count_with_thop(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[float, int, list[ThopUnit]]:
     """thop's MACs and parameters of ``module(*inputs)``, and its units. Pass a copy: thop leaves traces behind.
 
     Raises:
@@ -37,7 +37,7 @@ def count_with_thop(module: nn.Module, inputs: tuple) -> tuple[float, int, list[
     return macs, int(parameters), list(_units(module, layers, ""))
 
 
-def _units(module: nn.Module, layers: dict, prefix: str) -> Iterator[ThopUnit]:
+def _units(module: nn.Module, layers: dict[str, Any], prefix: str) -> Iterator[ThopUnit]:
     from thop.profile import register_hooks
 
     for name, (macs, parameters, inner) in layers.items():

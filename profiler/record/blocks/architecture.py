@@ -90,6 +90,68 @@ class CrossCheck(Block):
         return cls(**{**nothing, **known})
 
 
+class TrainingMacsPerSample(Block):
+    """Of one sample, in a step of the block's batch. Recomputed ones are not among `macs`."""
+
+    macs: float = Field(ge=0)
+    forward_macs: float = Field(ge=0)
+    backward_macs: float = Field(ge=0)
+    recomputed_macs: float = Field(ge=0)
+
+
+class TrainingMacsPerStep(Block):
+    """Of one optimizer step over `samples` of a device. The optimizer's elementwise work is an estimate."""
+
+    samples: PositiveCount
+    macs: Count
+    flops: Count
+    forward_macs: Count
+    backward_macs: Count
+    recomputed_macs: Count
+    optimizer_macs: Count
+    optimizer_elementwise_flops: Count
+
+
+class TrainingMacs(Block):
+    """Multiply-adds of the training step that `train.py` makes; `error` says why there are none."""
+
+    source: Literal["counted"]
+    input_shape: Shape
+    num_runs: Count
+    per_sample: TrainingMacsPerSample | None = None
+    per_step: TrainingMacsPerStep | None = None
+    uncounted_operators: dict[str, Count] | None = None
+    note: str | None = None
+    error: str | None = None
+
+
+class ModuleCost(Block):
+    """One module in the runs with hooks: time with and without the modules in it, bytes, multiply-adds of a second."""
+
+    path: str
+    class_name: str = Field(alias="class")
+    calls: PositiveCount
+    latency_ms: Milliseconds
+    own_ms: Milliseconds
+    share: float | None = Field(ge=0)
+    # Of the largest result; peak_bytes: above what there was when it began, where an allocator counts.
+    output_bytes: Count
+    peak_bytes: Count | None
+    macs_per_second: float | None = Field(ge=0)
+
+
+class ModuleCosts(Block):
+    """Latency and memory of each module, by hooks; `hook_share` of the time with them is theirs."""
+
+    source: Literal["measured"]
+    input_shape: Shape
+    num_runs: PositiveCount
+    plain_ms: Milliseconds
+    hooked_ms: Milliseconds
+    hook_share: float | None = Field(ge=0, le=1)
+    modules: list[ModuleCost]
+
+
 class Reconstruction(Block):
     """One sample of one image by a denoiser: calls x cost of one call."""
 
@@ -140,4 +202,6 @@ class Architecture(Block):
     counted_on: Literal["meta", "cpu", "cuda"] | None = None
     note: str | None = None
     count_error: str | None = None
+    training_macs: TrainingMacs | None = None
+    module_costs: ModuleCosts | None = None
     quoted_counter: CrossCheck | None = None

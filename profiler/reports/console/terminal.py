@@ -17,7 +17,6 @@ from typing import TextIO
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
     CrossCheck,
-    ModuleCount,
     Reconstruction,
 )
 from swinmr_profiling.profiler.record.blocks.batch import (
@@ -31,8 +30,9 @@ from swinmr_profiling.profiler.record.blocks.batch import (
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
-from swinmr_profiling.profiler.record.units import GIGA, MIB
+from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
+from swinmr_profiling.profiler.reports.views import words
 
 WIDTH = 80
 LEAST_WIDTH = 40
@@ -177,21 +177,6 @@ def print_parameters(console: Console, architecture: Architecture) -> None:
             console.line(f"      {name}: {count:,}")
 
 
-def print_counts(console: Console, architecture: Architecture) -> None:
-    shape = " x ".join(map(str, architecture.input_shape))
-    console.good(f"MACs: {architecture.macs:,} (multiply-adds, one forward of {shape})")
-    console.good(f"GMACs: {architecture.gmacs:,.2f}")
-    console.good(f"FLOPs: {architecture.flops:,} (= 2 x MACs)")
-    console.good(f"GFLOPs: {architecture.gflops:,.2f}")
-    if architecture.flops_per_parameter is not None:
-        console.good(f"FLOPs/param: {architecture.flops_per_parameter:,.2f}")
-    parts = [f"{kind} {macs / GIGA:,.2f}" for kind, macs in (architecture.by_kind or {}).items() if macs]
-    if parts:
-        console.good(f"Of these GMACs: {', '.join(parts)}")
-    if architecture.note:
-        console.note(architecture.note)
-
-
 def print_reconstruction(console: Console, architecture: Architecture) -> None:
     """What a denoiser's reconstruction is made of, beside the one call above; nothing for other networks."""
     block = architecture.reconstruction
@@ -222,16 +207,6 @@ def print_counters(console: Console, checks: Sequence[CrossCheck]) -> None:
             console.line(f"      {part.macs:+,.0f} {part.operator}: {part.why}")
         if check.agrees:
             console.line("      apart from that they agree to the unit")
-
-
-def print_module_tree(console: Console, tree: ModuleCount, depth: int, indent: int = 6) -> None:
-    """MACs and parameters by module, `depth` levels below the network."""
-    name = tree.name or "(the network)"
-    line = f"{' ' * indent}{name} ({tree.class_name}): {tree.macs:,} MACs, {tree.parameters:,} parameters"
-    console.line(line)
-    if depth:
-        for child in tree.children:
-            print_module_tree(console, child, depth - 1, indent + 2)
 
 
 def print_single_image(console: Console, block: Batch) -> None:
@@ -291,8 +266,9 @@ def print_summary(console: Console, profile: Profile) -> None:
         console.line("Model Architecture:")
         parameters, size = architecture.total_parameters, architecture.model_size_mb
         console.line(f"  - Parameters: {parameters:,} ({size:.2f} MB)")
-        if architecture.macs is not None:
-            console.line(f"  - GFLOPs: {architecture.gflops:,.2f} (GMACs: {architecture.gmacs:,.2f})")
+        if architecture.macs is not None and architecture.flops is not None:
+            macs = words.in_unit(architecture.macs, "MACs")
+            console.line(f"  - {words.in_unit(architecture.flops, 'FLOPs')} ({macs})")
         if architecture.reconstruction is not None:
             console.line(f"  - One reconstruction: {_reconstruction_line(architecture.reconstruction)}")
     if isinstance(single, MeasuredBatch):

@@ -44,6 +44,14 @@ def _architecture_cards(view: ProfileView) -> list[Card]:
         found.append(Card("MACs", words.giga(one.macs), words.count(one.macs), "imported", detail))
     if one.flops is not None:
         found.append(Card("FLOPs", words.giga(one.flops), words.count(one.flops), one.source, "2 x MACs"))
+    if one.training is not None:
+        step = one.training
+        again = f", {words.giga(step.recomputed_macs)} more recomputed" if step.recomputed_macs else ""
+        detail = (
+            f"forward {words.giga(step.forward_macs)}, backward {words.giga(step.backward_macs)}{again}; "
+            f"{words.giga(step.step_macs)} in an optimizer step of {words.count(step.samples)}"
+        )
+        found.append(Card("Training MACs per sample", words.giga(step.macs), "", step.source, detail))
     if one.reconstruction is not None:
         sample = one.reconstruction
         detail = (

@@ -58,6 +58,19 @@ class Reconstruction:
 
 
 @dataclass(frozen=True)
+class TrainingMacs:
+    """Multiply-adds of a training step: of one sample, and of an optimizer step of `samples`."""
+
+    source: str
+    macs: float | None
+    forward_macs: float | None
+    backward_macs: float | None
+    recomputed_macs: float | None
+    samples: int | None
+    step_macs: int | None
+
+
+@dataclass(frozen=True)
 class Architecture:
     """Counts of one forward pass of `input_shape`. operators: those with the most MACs, most first."""
 
@@ -75,6 +88,7 @@ class Architecture:
     tree: ModuleNode | None
     counters: tuple[CounterView, ...]
     reconstruction: Reconstruction | None
+    training: TrainingMacs | None = None
 
 
 @dataclass(frozen=True)
@@ -203,6 +217,21 @@ def _architecture(block: written.Architecture | None, imported: bool) -> Archite
         tree=read_tree(block.by_module),
         counters=tuple(map(_counter, block.counters)),
         reconstruction=_reconstruction(block.reconstruction),
+        training=_training_macs(block.training_macs),
+    )
+
+
+def _training_macs(block: written.TrainingMacs | None) -> TrainingMacs | None:
+    if block is None or block.per_sample is None or block.per_step is None:
+        return None
+    return TrainingMacs(
+        source=block.source,
+        macs=block.per_sample.macs,
+        forward_macs=block.per_sample.forward_macs,
+        backward_macs=block.per_sample.backward_macs,
+        recomputed_macs=block.per_sample.recomputed_macs,
+        samples=block.per_step.samples,
+        step_macs=block.per_step.macs,
     )
 
 

@@ -6,6 +6,20 @@ from collections.abc import Sequence
 
 MIB, GIB = 2**20, 2**30
 UNKNOWN = "not known"
+UNITS = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1))
+
+
+def unit_of(count: float) -> tuple[str, float]:
+    """The letter and size of the unit in which a count shows: giga, but for small networks."""
+    if not count:
+        return UNITS[0]
+    return next(((letter, size) for letter, size in UNITS if abs(count) >= size / 100), UNITS[-1])
+
+
+def in_unit(count: float, what: str) -> str:
+    """ "GMACs: 101.00", "MMACs: 4.26"."""
+    letter, size = unit_of(count)
+    return f"{letter}{what}: {count / size:,.2f}" if letter else f"{what}: {count:,}"
 
 
 def count(value: float | int | None) -> str:

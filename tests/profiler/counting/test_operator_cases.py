@@ -7,16 +7,19 @@ from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.counting.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 from swinmr_profiling.scripts.counter_cases import CASES
+from swinmr_profiling.scripts.counter_foreign_cases import FOREIGN
 
+ALL_CASES = (*CASES, *(case for cases in FOREIGN.values() for case in cases))
 MODES = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 
 
 def test_there_are_enough_cases_with_different_names():
     assert len(CASES) >= 90
-    assert len({case.name for case in CASES}) == len(CASES)
+    assert len({case.name for case in ALL_CASES}) == len(ALL_CASES)
+    assert FOREIGN.keys() == {"complex", "integer", "threaded", "scripted"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
 def test_the_count_is_exact_and_complete(case):
     module, inputs = case.build()
     report = count_forward(module, inputs)
@@ -28,7 +31,7 @@ def test_the_count_is_exact_and_complete(case):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
 def test_real_tensors_give_the_same_as_meta(case, mode):
     # The CPU takes other operators than meta: fused attention, mkldnn's recurrent layers, the encoder's fast path.
     module, inputs = case.build()

@@ -398,3 +398,20 @@ def test_every_run_is_reported_and_the_record_is_json():
     record = json.loads(json.dumps(asdict(got), allow_nan=False))
     assert TypeAdapter(BatchMeasurement).validate_python(record) == got
     assert (got.latency.samples_ms, got.latency.warmup_ms) == ([3.0, 4.0, 5.0], [1.0, 2.0])
+
+
+def test_a_forward_that_takes_gradients_is_measured_with_them():
+    class Score(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(self.layer(x).square().sum(), x)[0]
+
+    built = BuiltModel("custom", Score(), {"inference": (InputSpec((4,)),)})
+    measurement = measure_forward(
+        built, built.module, CpuDevice(), CPU, torch.float32, 2, LatencyPolicy(num_runs=3, warmup=1)
+    )
+    assert len(measurement.latency.samples_ms) == 3

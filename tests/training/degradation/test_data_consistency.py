@@ -7,8 +7,9 @@ import torch
 from swinmr_profiling.configs.data_sections import DegradationSection
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.data.fastmri_files import open_fastmri
-from swinmr_profiling.training.data.image_files import open_npy
+from swinmr_profiling.training.data.npy_files import open_npy
 from swinmr_profiling.training.data.phantom import PhantomVolume
+from swinmr_profiling.training.degradation.acquisition import DegradedSlice
 from swinmr_profiling.training.degradation.data_consistency import consistent
 from swinmr_profiling.training.degradation.kspace import fft2c
 
@@ -71,6 +72,50 @@ def test_a_perfect_complex_image_stays_perfect(coils, channels):
     poor = sample["target"] + 0.1
     better = consistent(poor, degraded, mask, magnitude_only=False)
     assert (better - sample["target"][0]).square().mean() < (poor - sample["target"]).square().mean()
+
+
+def test_a_perfect_image_of_coils_with_sensitivities_in_the_file_stays_perfect(tmp_path):
+    """K-space larger than the image, sensitivities of any size: what is measured is what the maps make of it."""
+    import h5py
+
+    rng = np.random.default_rng(3)
+    image = rng.standard_normal((20, 18)) + 1j * rng.standard_normal((20, 18))
+    maps = rng.standard_normal((3, 20, 18)) + 1j * rng.standard_normal((3, 20, 18))
+    unit = maps / np.sqrt((np.abs(maps) ** 2).sum(0))
+    axes = (-2, -1)
+    shifted = np.fft.ifftshift(unit * image, axes=axes)
+    kspace = np.fft.fftshift(np.fft.fft2(shifted, axes=axes, norm="ortho"), axes=axes)
+    with h5py.File(tmp_path / "a.h5", "w") as opened:
+        opened["kspace"] = kspace[None].astype(np.complex64)
+        opened["sens_maps"] = maps[None].astype(np.complex64)
+        opened["reconstruction_rss"] = np.abs(image[None, 2:18, 1:17]).astype(np.float32)
+    dataset = dataset_of(open_fastmri(tmp_path / "a.h5", "a.h5")[0], channels=2)
+    assert dataset.without_sensitivities is None
+    sample = dataset[0]
+    scale = np.abs(image[2:18, 1:17]).max()
+    wanted = torch.from_numpy(np.abs(image[2:18, 1:17]) / scale).float()
+    torch.testing.assert_close(
+        torch.linalg.vector_norm(sample["target"], dim=0), wanted, atol=1e-5, rtol=1e-4
+    )
+    degraded, mask = dataset.degraded(0)
+    # Outside of the crop the zero-filled image is kept, which the whole perfect image would replace: all is sampled.
+    everything = np.ones_like(mask)
+    full = DegradedSlice(
+        degraded.zero_filled,
+        degraded.target,
+        0.0,
+        degraded.scale,
+        torch.from_numpy(kspace.astype(np.complex64)) / degraded.scale,
+        degraded.coil_maps,
+    )
+    result = consistent(sample["target"], full, everything, magnitude_only=False)
+    torch.testing.assert_close(result, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_coils_without_sensitivities_are_known(fastmri_volume):
+    assert dataset_of(fastmri_volume(3)).without_sensitivities == "3.h5"
+    assert dataset_of(fastmri_volume(1)).without_sensitivities is None
+    assert dataset_of(PhantomVolume("phantom", 1, (32, 32), 4, 1)).without_sensitivities is None
 
 
 def test_magnitude_data(tmp_path):

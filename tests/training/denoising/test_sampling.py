@@ -10,7 +10,13 @@ from swinmr_profiling.training.denoising.noise_schedule import (
     predicted_image,
     prediction_target,
 )
-from swinmr_profiling.training.denoising.sampling import guided, sample, sampling_timesteps, step_back
+from swinmr_profiling.training.denoising.sampling import (
+    guided,
+    sample,
+    sampling_timesteps,
+    spacing,
+    step_back,
+)
 
 THEIR_PREDICTIONS = {"epsilon": "epsilon", "v": "v_prediction", "x0": "sample"}
 THEIR_SCHEDULES = {"linear": "linear", "cosine": "squaredcos_cap_v2"}
@@ -107,3 +113,18 @@ def test_a_step_by_hand():
 def test_guidance_by_hand():
     with_condition, without = torch.tensor([3.0]), torch.tensor([1.0])
     assert [float(guided(with_condition, without, w)) for w in (0.0, 1.0, 2.5)] == [1.0, 3.0, 6.0]
+
+
+@pytest.mark.parametrize("steps", [7, 30, 48, 999])
+def test_steps_that_do_not_divide_the_schedule_say_what_diffusers_takes(steps):
+    """1000 / 30 = 33.3: ours are round(1000 - 33.3 i) - 1; diffusers' "leading" are multiples of 33, from 957 on."""
+    theirs = {}
+    for spacing_ in ("trailing", "leading"):
+        scheduler = DDIMScheduler(num_train_timesteps=1000, timestep_spacing=spacing_)
+        scheduler.set_timesteps(steps)
+        theirs[spacing_] = scheduler.timesteps.tolist()
+    assert sampling_timesteps(1000, steps) == theirs["trailing"]
+    text = spacing(1000, steps)
+    own, leading = (theirs[key] for key in ("trailing", "leading"))
+    assert f"trailing, {own[0]}, {own[1]}, ..., {own[-1]} of 1000" in text
+    assert f"takes {leading[0]}, {leading[1]}, ..., {leading[-1]}" in text

@@ -70,7 +70,7 @@ def test_the_first_step_at_a_quarter_of_the_rate_moves_a_quarter_as_far(stopped,
     sgd = {"type": "sgd", "lr": 4e-3, "momentum": 0.9}
     constant = {"training.scheduler": {"type": "none"}, "training.gradient": {}}
     file = stopped({**constant, "training.optimizer": sgd})
-    before = read_checkpoint(file)["params"]
+    before = {k: v for k, v in read_checkpoint(file)["params"].items() if v.is_floating_point()}
     moved = []
     for rate in (4e-3, 1e-3):
         run = go_on({**constant, "training.optimizer": {**sgd, "lr": rate}, "training.total_steps": 5})
@@ -153,15 +153,15 @@ def test_an_edit_is_said_once(stopped, go_on):
 
 
 def test_an_average_that_begins_now(stopped, go_on):
-    """n averaged is 0: the first update takes the weights as they are then, the second half and half."""
+    """It begins with the weights of the checkpoint, and every update is half and half."""
     file = stopped({"training.ema_decay": 0.0})
     run = go_on({"training.ema_decay": 0.5})
     assert "the moving average begins with the weights of step 4" in run.messages
     params = read_checkpoint(file)["params"]
     for key, value in run.state.ema.module.state_dict().items():
         assert torch.equal(value, params[key])
-    assert int(run.state.ema.n_averaged) == 0
-    assert read_checkpoint(run.run().checkpoint)["ema_updates"] == 2
+    assert int(run.state.ema.n_averaged) == 1
+    assert read_checkpoint(run.run().checkpoint)["ema_updates"] == 3
 
 
 def test_an_average_that_ends_now(stopped, go_on):

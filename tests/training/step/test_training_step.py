@@ -61,12 +61,12 @@ def test_one_step_of_plain_gradient_descent_by_hand():
     assert outcome.loss.item() == pytest.approx(1.0)
     assert module.weight.item() == pytest.approx(1.4)
     assert state.step == 1
-    # The first update of the average takes the weights as they are, the second 0.9 x 1.4 + 0.1 x w.
-    assert state.ema.module.weight.item() == pytest.approx(1.4)
+    # The average begins with the initial weight: 0.9 x 2 + 0.1 x 1.4, then 0.9 x 1.94 + 0.1 x w.
+    assert state.ema.module.weight.item() == pytest.approx(1.94)
     training_step(state, StepSettings("cpu"), [batch])
     second = 1.4 - 0.1 * 2 * (1.4 * 3 - 5) * 3
     assert module.weight.item() == pytest.approx(second)
-    assert state.ema.module.weight.item() == pytest.approx(0.9 * 1.4 + 0.1 * second)
+    assert state.ema.module.weight.item() == pytest.approx(0.9 * 1.94 + 0.1 * second)
 
 
 PLAIN_DESCENT = {

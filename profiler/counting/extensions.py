@@ -1,0 +1,209 @@
+"""Compiled extensions: operators of other libraries by name, and functions whose kernels no dispatcher sees.
+
+Many extensions are called from the ``forward`` of a ``torch.autograd.Function`` and bypass PyTorch's dispatcher. What
+they leave is memory that was allocated in that forward, that no operator wrote, and that is read (see storages.py).
+Where the function's name is known here, a formula says how much it multiplied; else it is listed.
+
+Sources are named at the formulas. None of these libraries need be installed; names are their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from swinmr_profiling.profiler.counting.attention_formulas import attention_bnhd
+from swinmr_profiling.profiler.counting.formulas import Work
+
+
+class HiddenFunction(NamedTuple):
+    """kind: one of KINDS. forward: formula(None, *args) of the arguments of ``apply``, for what no operator shows.
+
+    backward: how many products of the forward's size the gradients take; ``again``: how many more of them are computed
+    a second time instead of being kept.
+    """
+
+    kind: str
+    forward: Callable[..., Work]
+    backward: int = 2
+    again: float = 0
+
+
+def selective_scan(out: Any, u: Tensor, delta: Tensor, a: Tensor, *args: Any, **kwargs: Any) -> Work:
+    """Mamba (Gu and Dao 2023, algorithm 2): y_t = C_t h_t, a product of N numbers for each of B D L: B D L N.
+
+    u (B, D, L), a (D, N). The recurrence h_t = A_t h_{t-1} + B_t u_t is elementwise: ``selective_scan_ref`` of
+    mamba_ssm, written in PyTorch, counts the same. (VMamba's figure of 9 B D L N is FLOPs of everything in it.)
+    """
+    return u.numel() * a.shape[-1]
+
+
+def mamba_inner(out: Any, xz: Tensor, conv1d_weight: Tensor, *args: Any, **kwargs: Any) -> Work:
+    """Mamba's fused block, but its three linear layers, which are operators: the depthwise convolution and the scan.
+
+    xz (B, 2 D, L), conv1d_weight (D, 1, width); A (D, N) is the first matrix behind out_proj_weight and its bias.
+    """
+    elements = xz.numel() // 2
+    return {"convolution": elements * conv1d_weight.shape[-1], "other": elements * int(args[5].shape[-1])}
+
+
+def causal_conv1d(out: Any, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Work:
+    """causal-conv1d: x (B, D, L) by weight (D, width), depthwise: B D L width."""
+    return x.numel() * weight.shape[-1]
+
+
+def neighbourhood_scores(out: Any, query: Tensor, key: Tensor, *args: Any, **kwargs: Any) -> Work:
+    """NATTEN (Hassani et al. 2023): (B, H, spatial, d), every query meets as many keys as the kernel has places."""
+    return query.numel() * _places(args, query.dim() - 3)
+
+
+def _places(args: Any, dims: int) -> int:
+    """Places of the kernel, which is the first argument behind the tensors: of each side, or of all."""
+    kernel = next(a for a in args if isinstance(a, int) or (isinstance(a, (tuple, list)) and len(a) > 0))
+    return kernel**dims if isinstance(kernel, int) else prod(kernel)
+
+
+def neighbourhood_values(out: Any, attention: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Work:
+    """NATTEN: weights (..., kernel) by the values of the neighbourhood; weights x d."""
+    return attention.numel() * value.shape[-1]
+
+
+def neighbourhood_attention(
+    out: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+) -> Work:
+    """NATTEN, fused, (B, spatial, H, d): B spatial H kernel (d_k + d_v); the kernel is shifted at borders, not cut."""
+    return prod(query.shape[:-1]) * _places(args, query.dim() - 3) * (query.shape[-1] + value.shape[-1])
+
+
+def deformable_attention(out: Any, value: Tensor, *args: Any, **kwargs: Any) -> Work:
+    """Deformable DETR (Zhu et al. 2021, equation 3): weights (B, Nq, H, levels, points) by sampled values of d.
+
+    value (B, Nk, H, d). Sampling is interpolation and no MAC; offsets and weights come from linear layers outside.
+    """
+    # In the order of all its copies: value, spatial shapes, level starts, sampling locations, attention weights.
+    weights: Tensor = args[3]
+    return weights.numel() * value.shape[-1]
+
+
+def packed_qkv(out: Any, qkv: Tensor, *args: Any, **kwargs: Any) -> Work:
+    """flash-attn on (B, N, 3, H, d): one tensor for queries, keys and values."""
+    if qkv.dim() != 5:
+        return None  # packed sequences, whose lengths are values
+    batch, tokens, _, heads, width = qkv.shape
+    return 2 * batch * heads * tokens * tokens * width
+
+
+def packed_kv(out: Any, q: Tensor, kv: Tensor, *args: Any, **kwargs: Any) -> Work:
+    """flash-attn on q (B, Nq, H, d) and (B, Nk, 2, H, d)."""
+    return 2 * q.numel() * kv.shape[1] if kv.dim() == 5 else None
+
+
+def sequences_of_lengths(
+    out: Any, q: Tensor, k: Tensor, v: Tensor, cum_q: Any, cum_k: Any, *args: Any, **kwargs: Any
+) -> Work:
+    """flash-attn on packed sequences (total, H, d) with cumulative lengths."""
+    return attention_bnhd(out, q, k, v, cum_q, cum_k)
+
+
+def fused_attention(out: Any, q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> Work:
+    """flash-attn on (B, N, H, d)."""
+    return attention_bnhd(out, q, k, v)
+
+
+def of_inputs(out: Any, inp: Tensor, *args: Any, **kwargs: Any) -> Work:
+    """xformers' ``_fMHA.apply(op, query, key, value, ...)``: the operator comes before (B, N, H, d) or (B, N, d)."""
+    tensors = [a for a in (inp, *args) if isinstance(a, Tensor)]
+    q, k, v = tensors[:3]
+    return prod(q.shape[:-1]) * k.shape[1] * (q.shape[-1] + v.shape[-1])
+
+
+WAYS_OUT = ("numpy", "tolist")
+
+# Fused attention keeps no scores: of the forward's two products its backward computes the first again.
+_FUSED = {"kind": "attention", "again": 0.5}
+
+FUNCTIONS: dict[str, HiddenFunction] = {
+    # mamba_ssm, mamba.py's copies, VMamba (https://github.com/state-spaces/mamba)
+    "SelectiveScanFn": HiddenFunction("other", selective_scan),
+    "MambaInnerFn": HiddenFunction("other", mamba_inner),
+    "CausalConv1dFn": HiddenFunction("convolution", causal_conv1d),
+    # natten (https://natten.org)
+    **{
+        f"NeighborhoodAttention{n}D{what}AutogradFunction": HiddenFunction("attention", formula)
+        for n in (1, 2, 3)
+        for what, formula in (("QK", neighbourhood_scores), ("AV", neighbourhood_values))
+    },
+    **{
+        name: HiddenFunction(forward=neighbourhood_attention, **_FUSED)
+        for name in [
+            "FusedNeighborhoodAttention1D",
+            "FusedNeighborhoodAttention2D",
+            "FusedNeighborhoodAttention3D",
+            "CutlassFnaGenericAutogradFn",
+            "CutlassHopperFnaGenericAutogradFn",
+            "CutlassBlackwellFnaGenericAutogradFn",
+        ]
+    },
+    # flash-attn (https://github.com/Dao-AILab/flash-attention), versions whose kernels are no operators
+    "FlashAttnFunc": HiddenFunction(forward=fused_attention, **_FUSED),
+    "FlashAttnKVPackedFunc": HiddenFunction(forward=packed_kv, **_FUSED),
+    "FlashAttnQKVPackedFunc": HiddenFunction(forward=packed_qkv, **_FUSED),
+    "FlashAttnVarlenFunc": HiddenFunction(forward=sequences_of_lengths, **_FUSED),
+    # xformers (https://facebookresearch.github.io/xformers), where its kernels are no operators
+    "_fMHA": HiddenFunction(forward=of_inputs, **_FUSED),
+    # Deformable DETR, mmcv, GroundingDINO, Mask2Former, DINO
+    "MSDeformAttnFunction": HiddenFunction("attention", deformable_attention),
+    "MultiScaleDeformableAttnFunction": HiddenFunction("attention", deformable_attention),
+    "MultiScaleDeformableAttnFunction_fp32": HiddenFunction("attention", deformable_attention),
+    "MultiScaleDeformableAttnFunction_fp16": HiddenFunction("attention", deformable_attention),
+}
+
+
+class _Watch:
+    """The ways of values out of PyTorch, wrapped as long as anybody counts, in any thread.
+
+    Wrapped methods rather than a mode of ``__torch_function__``: under such a mode PyTorch leaves its fast paths.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+
+    @contextmanager
+    def watched_by(self, who: Callable[[], Any]) -> Iterator[None]:
+        """who: gives the counter of the running thread, which has ``left_pytorch``, or None."""
+        with self._lock:
+            if not self._users:
+                for name in WAYS_OUT:
+                    setattr(torch.Tensor, name, _left(getattr(torch.Tensor, name), who))
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    for name in WAYS_OUT:
+                        # The class in C++ has the method; this one had none of its own.
+                        delattr(torch.Tensor, name)
+
+
+def _left(own: Callable[..., Any], who: Callable[[], Any]) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def leave(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        counter = who()
+        if counter is not None:
+            counter.left_pytorch(own.__name__, tensor)
+        return own(tensor, *args, **kwargs)
+
+    return leave
+
+
+watch = _Watch()

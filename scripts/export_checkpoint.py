@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Writes the weights of a checkpoint as the scripts of SwinIR, SwinMR, KAIR and other programs load them.
+
+    python scripts/export_checkpoint.py results/swinmr_60/checkpoints/best.pth swinmr_60.pth
+    python scripts/export_checkpoint.py best.pth swinmr_60.safetensors --weights ema
+    python scripts/export_checkpoint.py 50000_G.pth lightning.ckpt --config swinmr.json --form lightning --prefix net.
+
+Exit status: 0 done, 2 bad arguments, config or checkpoint, 1 unexpected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs import ConfigError, load_config
+from swinmr_profiling.configs.atomic_files import OutputError, check_writable
+from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(
+        prog="export_checkpoint.py", description="Write weights as other programs load them."
+    )
+    add = parser.add_argument
+    add("checkpoint", type=Path, metavar="CHECKPOINT", help="ours, or a published one with --config")
+    add("output", type=Path, metavar="OUTPUT", help=".pth or .ckpt; .safetensors writes that format")
+    add("--config", metavar="FILE", help="of the network (default: the one in the checkpoint)")
+    add(
+        "--form",
+        choices=("wrapped", "plain", "lightning"),
+        default="wrapped",
+        help="params and params_ema (default), the tensors alone, or state_dict with a prefix",
+    )
+    add(
+        "--weights",
+        choices=("ema", "trained"),
+        help="the averaged weights or those that were trained (default: both where both fit, else averaged)",
+    )
+    add("--prefix", default="model.", help="of the names in the form lightning (default: model.)")
+    add("--allow-unknown", action="store_true", help="unknown keys are warnings")
+    add("--trust-config", action="store_true", help="let the config import your own class")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    replace_unknown_characters()
+    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    config = None
+    try:
+        check_writable(parsed.output, "OUTPUT")
+        if parsed.config is not None:
+            loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
+            config = loaded.config
+            for message in loaded.messages:
+                print(message, file=sys.stderr)
+    except (ConfigError, OutputError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    from swinmr_profiling.models.errors import ModelError
+    from swinmr_profiling.training.run.checkpoint_export import ExportRequest, export_checkpoint
+    from swinmr_profiling.training.run.checkpoints import CheckpointError
+
+    request = ExportRequest(
+        parsed.checkpoint,
+        parsed.output,
+        form=parsed.form,
+        weights=parsed.weights,
+        prefix=parsed.prefix,
+        trust_config=parsed.trust_config,
+    )
+    try:
+        lines = export_checkpoint(request, config)
+    except (CheckpointError, ModelError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    print(f"{parsed.output}: {lines[0]}")
+    for line in lines[1:]:
+        print(line)
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

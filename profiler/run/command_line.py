@@ -251,6 +251,10 @@ def with_image_size(loaded: LoadedConfig, image_hw: list[int] | None) -> LoadedC
         raise ConfigError(
             loaded.file, ["--image-size: a transformers model has no image size: set model.inputs"]
         )
+    if raw["model"]["net_type"] == "custom" and raw["model"]["input_shapes"] is None:
+        raise ConfigError(
+            loaded.file, ["--image-size changes input_shapes, and model.inputs is given: change it there"]
+        )
     if raw["model"]["net_type"] == "custom":
         raw["model"]["input_shapes"] = [[*shape[:-2], *image_hw] for shape in raw["model"]["input_shapes"]]
     else:

@@ -85,7 +85,8 @@ def load_weights(module: nn.Module, file: Path) -> None:
         missing, unexpected = module.load_state_dict(state_dict, strict=False)
     except RuntimeError as error:
         sizes = [line.strip() for line in str(error).splitlines() if "size mismatch" in line]
-        raise ModelError(f"{file}: {'; '.join(sizes[:MENTIONED_KEYS]) or error}") from error
+        others = [line.strip() for line in str(error).splitlines()[-1:]]
+        raise ModelError(f"{file}: {'; '.join((sizes or others)[:MENTIONED_KEYS])}") from error
     if missing or unexpected:
         differs = [f"misses {key}" for key in missing[:MENTIONED_KEYS]]
         differs += [f"has {key}" for key in unexpected[:MENTIONED_KEYS]]

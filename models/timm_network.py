@@ -55,5 +55,5 @@ def _create(name: str, kwargs: dict[str, Any], image_hw: Any) -> nn.Module:
                     raise
         return timm.create_model(name, pretrained=False, **kwargs)
     except Exception as error:  # timm and its constructors raise whatever their options run into
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
         raise ModelError(f"model: timm cannot make {name!r} with {kwargs}: {reason}") from error

@@ -18,7 +18,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import traceback
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -122,7 +121,7 @@ def _become(streams, cwd, environment):
 def _end(run, arguments):
     """Runs the code of a fork and ends it as an interpreter ends."""
     sys.argv = arguments
-    status = 1
+    status, dies_of_interrupt = 1, False
     try:
         run()
         status = 0
@@ -131,8 +130,10 @@ def _end(run, arguments):
             status = leaving.code or 0
         else:
             print(leaving.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        # As an interpreter does: what the program has put in sys.excepthook, and death by SIGINT after Ctrl-C.
+        sys.excepthook(*sys.exc_info())
+        dies_of_interrupt = isinstance(error, KeyboardInterrupt)
     finally:
         import atexit
         import threading
@@ -143,6 +144,9 @@ def _end(run, arguments):
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
+        if dies_of_interrupt:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
         os._exit(status & 0xFF)
 
 

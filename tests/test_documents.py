@@ -11,6 +11,8 @@ DOCUMENTS = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
+    "docs/fault_campaign.md",
     "configs/README.md",
     "configs/pipelines/README.md",
     "results/README.md",

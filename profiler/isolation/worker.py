@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from swinmr_profiling.configs.standard_streams import replace_unknown_characters
+from swinmr_profiling.machine_failures import machine_failure
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import (
     BatchMeasurement,
@@ -222,7 +223,9 @@ def answer(worker: Any, send: Callable[..., None], do: str, **arguments: Any) ->
         if isinstance(error, (ModelError, DeviceError)):
             send("refused", message=first_lines(str(error)))
         else:
-            send("failed", failure=classify_exception(error), traceback=traceback.format_exc())
+            # Where it comes from says nothing about what the machine refused.
+            place = None if machine_failure(error) else traceback.format_exc()
+            send("failed", failure=classify_exception(error), traceback=place)
     else:
         send("done", result=result)
 

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from swinmr_profiling import CHECKOUT
+from swinmr_profiling.machine_failures import machine_failure
 from swinmr_profiling.stop_signals import STOP_SIGNALS
 
 # That of every interrupted run: EXIT_PARTIAL of profiler.options.exit_codes, which is not imported yet.
@@ -56,12 +57,21 @@ def _handle(handler: Callable[[int, FrameType | None], NoReturn]) -> None:
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Runs a command and ends the process with its exit status; a stop signal that it leaves to us is one line."""
+    """Runs a command and ends the process with its exit status.
+
+    A stop signal that it leaves to us is one line, and so is what the machine refused it.
+    """
     _handle(_raise)
     try:
         status = main()
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
+        status = EXIT_INTERRUPTED
+    except Exception as error:
+        failure = machine_failure(error)
+        if failure is None:
+            raise
+        print(f"error: {failure}", file=sys.stderr)
         status = EXIT_INTERRUPTED
     sys.exit(status)
 

@@ -34,6 +34,12 @@ def problems_of(raw: dict) -> list[str]:
             {"embed_dim": 50, "depths": [2, 2], "num_heads": [4, 6]},
             "model.embed_dim: embed_dim 50 is not divisible by 4 heads: 48 or 60, or num_heads 2 or 5",
         ),
+        # Padded to 40 x 32 the features have more pixels than an embedding of 33 x 32: 4 x 8 = 32, 5 x 8 = 40.
+        (
+            {"ape": True, "img_size": [33, 32], "window_size": 8},
+            "model.img_size: img_size 33 x 32 is no multiple of window_size 8, which ape needs: 32 or 40 for 33, "
+            "or ape false",
+        ),
         (
             {"depths": [6] * 4},
             "model.num_heads: 6 entries, but depths has 4: both need one entry per block group",

@@ -217,6 +217,10 @@ def test_options_that_timm_refuses_are_one_line():
     assert message.startswith("model: timm cannot make 'resnet18' with ")
     assert "TypeError" in message
     assert "no_such_option" in message
+    # torch's own text, which lists the signatures it knows on lines of their own.
+    message = refusal({"net_type": "timm", "name": "regnetx_002", "kwargs": {"depth": "x"}})
+    assert "TypeError" in message
+    assert "\n" not in message
 
 
 MODULE = """

@@ -12,7 +12,13 @@ from torch import nn
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.checkpoints import WRAPPERS, load_weights
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.training.run.checkpoints import BEST, FORMAT, LAST, CheckpointError
+from swinmr_profiling.training.run.checkpoints import (
+    BEST,
+    FORMAT,
+    LAST,
+    CheckpointError,
+    is_training_checkpoint,
+)
 from swinmr_profiling.training.run.run_folders import run_folders
 
 READ_BYTES = 1 << 20
@@ -43,7 +49,7 @@ def load_evaluated(module: nn.Module, file: Path, config: ExperimentConfig) -> d
     """
     load_weights(module, file)
     content = torch.load(file, map_location="cpu", weights_only=True)
-    ours = isinstance(content, dict) and content.get("format") == FORMAT
+    ours = is_training_checkpoint(content)
     weights = next((key for key in WRAPPERS if isinstance(content.get(key), dict)), "the whole file")
     return {
         "file": str(file),
@@ -58,7 +64,7 @@ def load_evaluated(module: nn.Module, file: Path, config: ExperimentConfig) -> d
 def _step(content: dict[str, Any], file: Path) -> int:
     step = content.get("step")
     if not isinstance(step, int) or step < 0:
-        raise ModelError(f"{file}: is damaged: its step is {step!r:.60}")
+        raise ModelError(f"{file}: is damaged: its step is {repr(step).splitlines()[0]:.60}")
     return step
 
 

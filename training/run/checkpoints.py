@@ -156,6 +156,12 @@ def write_checkpoint(content: dict[str, Any], file: Path) -> None:
         raise CheckpointError(f"{file} cannot be written: {first_line(error)}; the old one stays") from error
 
 
+def is_training_checkpoint(content: Any) -> bool:
+    """Whether what a file holds says that it is one of ours. (A tensor in its place is equal to nothing.)"""
+    said = content.get("format") if isinstance(content, dict) else None
+    return isinstance(said, str) and said == FORMAT
+
+
 def read_checkpoint(file: Path) -> dict[str, Any]:
     """Reads and checks a checkpoint of this project. Raises CheckpointError; nothing in the file is executed."""
     try:
@@ -173,7 +179,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file} {error}") from error
     except Exception as error:  # zipfile, zlib, pickle and torch each have their own words for a bad file
         raise CheckpointError(f"{file} cannot be read: {first_line(error)}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if not is_training_checkpoint(content):
         raise CheckpointError(
             f"{file} is no training checkpoint of this project: to start from its weights set "
             "training.initial_weights"
@@ -206,7 +212,8 @@ class CheckpointFolder:
         """Writes the state of a step, points `last.pth` at it, removes what is older than `keep`."""
         file = self.folder / STEP_NAME.format(step=content["step"])
         write_checkpoint(content, file)
-        self._point_last_at(file)
+        with _told_as_unwritable(self.folder / LAST):
+            self._point_last_at(file)
         for old in [file for file in self._by_step() if file.is_file()][self.keep :]:
             old.unlink(missing_ok=True)
         return file

@@ -151,13 +151,13 @@ def read_definition(file: Path) -> PipelineDefinition:
     """A definition file as records. Raises PipelineError for one that is broken, naming the key."""
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PipelineError(f"{file}: cannot be read as JSON: {error}") from error
     try:
         return definition_from_json(raw)
     except KeyError as error:
         raise PipelineError(f"{file}: the key {error.args[0]!r} is missing") from error
-    except (TypeError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise PipelineError(f"{file}: not a pipeline definition: {error}") from error
 
 

@@ -105,7 +105,7 @@ def _read_json(file: Path, otherwise: str) -> dict[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PipelineError(f"{file}: not there: {otherwise}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PipelineError(f"{file}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
         raise PipelineError(f"{file}: expected a JSON object")

@@ -114,7 +114,7 @@ def test_a_disk_that_refuses_the_pointer_is_left_without_a_temporary_file(tmp_pa
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", refuse_last)
-    with pytest.raises(PermissionError):
+    with pytest.raises(CheckpointError, match=r"last\.pth cannot be written: Permission denied"):
         folder.save(content(2))
     names = sorted(file.name for file in tmp_path.iterdir())
     assert names == [LAST, "step_000000001.pth", "step_000000002.pth"]

@@ -1,0 +1,55 @@
+"""What a machine refuses a program: no room, no memory, no file descriptor, a GPU that is gone.
+
+No bug of the program's, so no traceback: every command tells it in one line, where nothing nearer to it has. Nothing is
+imported here that could itself be refused.
+"""
+
+from __future__ import annotations
+
+import errno
+
+# errno -> what to do, in words that follow the system's own.
+REMEDIES = {
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "the whole machine has too many files open",
+    errno.ENOMEM: "the machine, or the limit this process runs under, has no more memory",
+    errno.EAGAIN: "no more processes or threads may be started (ulimit -u)",
+    errno.ENOSPC: "make room on this disk",
+    errno.EDQUOT: "make room in your quota",
+    errno.EROFS: "the file system can only be read",
+    errno.EIO: "the disk or the network storage failed",
+}
+# What torch says of the same, in RuntimeErrors.
+_MEMORY = ("can't allocate memory", "Cannot allocate memory", "std::bad_alloc", "unable to mmap")
+_DESCRIPTORS = ("Too many open files", "received 0 items of ancdata")
+# A card that fell off the bus, was reset or has broken memory: nothing can be read back from it.
+_LOST_GPU = (
+    "unspecified launch failure",
+    "uncorrectable ECC",
+    "GPU is lost",
+    "device unavailable",
+    "no CUDA-capable device",
+    "unknown error",
+)
+
+
+def machine_failure(error: BaseException) -> str | None:
+    """One line about a failure of the machine: what, where, what to do; None for any other error."""
+    if isinstance(error, OSError):
+        remedy = REMEDIES.get(error.errno or 0)
+        if remedy is None:
+            return None
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}: {remedy}"
+    # An error of a loading process brings that process's traceback as its text; what was said is its last line.
+    said = (str(error).strip().splitlines() or [""])[-1 if str(error).startswith("Caught ") else 0]
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return f"out of memory{f' ({said})' if said else ''}: {REMEDIES[errno.ENOMEM]}"
+    if not isinstance(error, RuntimeError):
+        return None
+    if "CUDA" in said and any(words in said for words in _LOST_GPU):
+        return f"the GPU failed ({said}): look at the driver's log, then run the same command again"
+    for texts, number in ((_MEMORY, errno.ENOMEM), (_DESCRIPTORS, errno.EMFILE)):
+        if any(words in said for words in texts):
+            return f"{said}: {REMEDIES[number]}"
+    return None

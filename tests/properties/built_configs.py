@@ -90,12 +90,8 @@ def _model(rng: random.Random) -> dict[str, Any]:
     if net_type == "diffusers":
         model = {"net_type": "diffusers", **rng.choice(DIFFUSERS)}
         if rng.random() < 0.5:
-            changes = {
-                rng.choice(["sample_size", "in_channels", "norm_num_groups", "act_fn"]): rng.choice(
-                    [1, 3, 8, "x"]
-                )
-            }
-            model["kwargs"] = {**model["kwargs"], **changes}
+            key = rng.choice(["sample_size", "in_channels", "norm_num_groups", "act_fn"])
+            model["config"] = {**model["config"], key: rng.choice([3, 8, 16, "x"])}
         return model
     # Mostly values that go together, as people write them; each may still be any of its own.
     model = {"net_type": net_type}

@@ -133,6 +133,7 @@ def test_damaged_bytes(file, network, content):
 @given(content=contents())
 @example(content={**OURS, "format": torch.zeros(0)})
 @example(content={key: value for key, value in OURS.items() if key != "version"})
+@example(content={**OURS, "version": torch.zeros(0)})
 @example(content={**OURS, "step": torch.zeros(2, 1, 3, 3)})
 @example(content={**OURS, "config": True})
 @example(content={**WEIGHTS, "weight": torch.zeros(2, 1, 3, 3, device="meta")})

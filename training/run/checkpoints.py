@@ -184,8 +184,10 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
             f"{file} is no training checkpoint of this project: to start from its weights set "
             "training.initial_weights"
         )
-    if content.get("version") != VERSION:
-        raise CheckpointError(f"{file} has version {content.get('version')}, this code reads {VERSION}")
+    version = content.get("version")
+    if type(version) is not int or version != VERSION:
+        said = repr(version).splitlines()[0][:40]
+        raise CheckpointError(f"{file} has version {said}, this code reads {VERSION}")
     return content
 
 

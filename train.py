@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.atomic_files import OutputError
-from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.outputs.atomic_files import OutputError
+from swinmr_profiling.configs.outputs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 
@@ -50,6 +50,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+# What is profiled here, with the memory of its training, and trained by its own framework.
+PROFILED_ONLY = {
+    "timm": "a classifier, trained with labels that MRI data does not have: scripts/profile_model.py alone takes it",
+    "transformers": "trained by its own package: scripts/profile_model.py alone takes it",
+    "spandrel": "trained by its own framework, such as BasicSR: scripts/profile_model.py alone takes it",
+}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     replace_unknown_characters()
@@ -61,6 +69,10 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     for message in loaded.messages:
         complain(message)
+    if loaded.config.model.net_type in PROFILED_ONLY:
+        kind = loaded.config.model.net_type
+        complain(f"error: {parsed.config}: model.net_type {kind}: {PROFILED_ONLY[kind]}")
+        return EXIT_BAD_INPUT
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.profiler.batch_size.choice_for_training import BatchSizeError

@@ -10,7 +10,13 @@ if __name__ == "configs":  # found as a folder, at the top of a checkout
     stand_for(__name__)
 
 from swinmr_profiling.configs.errors import ConfigError
-from swinmr_profiling.configs.loading import LoadedConfig, config_from_dict, load_config, resolve_paths
+from swinmr_profiling.configs.loading import (
+    LoadedConfig,
+    config_from_dict,
+    config_of_sections,
+    load_config,
+    resolve_paths,
+)
 from swinmr_profiling.configs.schema import ExperimentConfig
 
 __all__ = [
@@ -18,6 +24,7 @@ __all__ = [
     "ExperimentConfig",
     "LoadedConfig",
     "config_from_dict",
+    "config_of_sections",
     "load_config",
     "resolve_paths",
 ]

@@ -52,13 +52,17 @@ def read_commented_json(file: str | Path) -> tuple[dict[str, Any], bytes]:
         ConfigError: missing, a folder, not a regular file, unreadable, larger than MAX_FILE_BYTES, not UTF-8
             (a byte order mark is accepted), or anything that `parse_commented_json` refuses.
     """
-    raw = _read_bytes(file)
+    raw = read_bytes(file)
+    return parse_commented_json(decoded(raw, file), file), raw
+
+
+def decoded(raw: bytes, file: str | Path) -> str:
+    """The text of a file's bytes. Raises ConfigError where they are not UTF-8."""
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         problem = f"not UTF-8 text (byte 0x{error.object[error.start]:02x} at offset {error.start})"
         raise ConfigError(file, [f"{problem}: save the file as UTF-8"]) from None
-    return parse_commented_json(text, file), raw
 
 
 def parse_commented_json(text: str, file: str | Path | None = None) -> dict[str, Any]:
@@ -104,7 +108,8 @@ def parse_commented_json(text: str, file: str | Path | None = None) -> dict[str,
     return value
 
 
-def _read_bytes(file: str | Path) -> bytes:
+def read_bytes(file: str | Path) -> bytes:
+    """A regular file's bytes. Raises ConfigError."""
     try:
         path = Path(file)
         status = path.stat()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from swinmr_profiling.configs.imports import is_option_file
+from swinmr_profiling.configs.option_files.kair import is_option_file
 
 if TYPE_CHECKING:
     from swinmr_profiling.configs.schema import ExperimentConfig

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.configs.commented_json import read_commented_json
 from swinmr_profiling.configs.error_report import check
 from swinmr_profiling.configs.field_types import RelativeToConfig, Section
 from swinmr_profiling.configs.frequency_loss import frequency_loss_note
-from swinmr_profiling.configs.imports import folder_name, import_options, is_option_file
+from swinmr_profiling.configs.option_files.basicsr import import_basicsr, is_basicsr
+from swinmr_profiling.configs.option_files.imported import folder_name
+from swinmr_profiling.configs.option_files.kair import import_options, is_option_file
+from swinmr_profiling.configs.option_files.other_files import refuse_other_content
+from swinmr_profiling.configs.option_files.reading import read_config_file
+from swinmr_profiling.configs.outputs.standard_streams import printable
 from swinmr_profiling.configs.schema import ExperimentConfig
 from swinmr_profiling.configs.spellings import adopt_spellings
-from swinmr_profiling.configs.standard_streams import printable
 
 
 @dataclass(frozen=True)
@@ -28,31 +32,42 @@ class LoadedConfig:
         file: the file, absolute.
         sha256: SHA-256 of the file's bytes, in hexadecimal.
         messages: lines that a command should print (to standard error): what was recognised, mapped, ignored.
+        sections: the raw config in this project's sections, before defaults.
     """
 
     config: ExperimentConfig
     file: Path
     sha256: str
     messages: tuple[str, ...]
+    sections: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_file(self) -> str:
+        """The config as JSON in this project's sections: what was given, with its paths absolute."""
+        return json.dumps(_picked(self.sections, self.config.model_dump(mode="json")), indent=2) + "\n"
 
 
 def load_config(path: str | Path, allow_unknown: bool = False) -> LoadedConfig:
     """Read, check and complete a config file.
 
     Args:
-        path: a commented JSON file in this project's sections, or a SwinMR or KAIR option file.
+        path: a commented JSON file in this project's sections, or an option file of SwinMR, KAIR, BasicSR,
+            traiNNer-redux or neosr (JSON, YAML, TOML).
         allow_unknown: turn unknown keys into messages.
 
     Raises:
         ConfigError: with all problems of the file, one line per problem.
     """
-    given, content = read_commented_json(path)
+    given, content = read_config_file(path)
     file = Path(os.path.abspath(path))
     origins: dict[str, str] = {}
-    if is_option_file(given):
-        imported = import_options(given, str(path))
+    if is_basicsr(given) or is_option_file(given):
+        if is_basicsr(given):
+            imported = import_basicsr(given, file.suffix.lower(), str(path))
+        else:
+            imported = import_options(given, str(path))
         raw, origins, messages = imported.sections, imported.origins, imported.messages
     else:
+        refuse_other_content(given, path)
         raw, messages = adopt_spellings(given)
     if "experiment_name" not in raw:
         raw = {"experiment_name": folder_name(file.stem), **raw}
@@ -61,7 +76,18 @@ def load_config(path: str | Path, allow_unknown: bool = False) -> LoadedConfig:
     messages = [*messages, *checked.warnings, *([] if note is None else [note])]
     messages = [printable(message, one_line=True) for message in messages]
     config = resolve_paths(checked.config, file.parent)
-    return LoadedConfig(config, file, hashlib.sha256(content).hexdigest(), tuple(messages))
+    return LoadedConfig(config, file, hashlib.sha256(content).hexdigest(), tuple(messages), raw)
+
+
+def config_of_sections(
+    raw: dict[str, Any], source: str, sha256: str, messages: Sequence[str] = ()
+) -> LoadedConfig:
+    """A config that no file holds, such as that of a checkpoint. Relative paths are from the working directory.
+
+    source: what stands for the file in errors and in the profile. Raises ConfigError.
+    """
+    config = resolve_paths(check(raw, source).config, Path.cwd())
+    return LoadedConfig(config, Path(source), sha256, tuple(messages), raw)
 
 
 def config_from_dict(
@@ -96,3 +122,14 @@ def _with_absolute_paths(section: Section, folder: Path) -> dict[str, Any]:
             value = os.path.normpath(folder / os.path.expanduser(value))
         result[key] = value
     return result
+
+
+def _picked(given: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the resolved values those whose keys were given."""
+    return {
+        key: _picked(value, resolved[key])
+        if isinstance(value, dict) and isinstance(resolved[key], dict) and value
+        else resolved[key]
+        for key, value in given.items()
+        if key in resolved
+    }

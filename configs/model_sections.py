@@ -29,6 +29,11 @@ from swinmr_profiling.configs.field_types import (
     Size,
     SizeOrNull,
 )
+from swinmr_profiling.configs.library_sections import (
+    LIBRARY_SECTIONS,
+    SpandrelModelConfig,
+    TransformersModelConfig,
+)
 from swinmr_profiling.configs.swinir_limits import swinir_problems
 
 # Checked by `read_inputs`, whose words name the input.
@@ -167,9 +172,15 @@ class CustomModelConfig(Section):
         description="The user's own network."
     )
     target: Annotated[
-        Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")],
-        Expected('"package.module:Class"'),
-    ] = Field(description="Where the class is: module, colon, class.")
+        Annotated[
+            str,
+            Field(
+                pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^\x00:]*\.py):[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$",
+                max_length=4096,
+            ),
+        ],
+        Expected('"package.module:Class" or "path/to/file.py:Class"'),
+    ] = Field(description="Where the class is: module, or file from `target_folder`; colon, class.")
     target_folder: FilePath = Field(
         ".",
         description="Where its module is looked for, before the working directory. `.`: the config's folder.",
@@ -231,6 +242,8 @@ ModelConfig = (
     | UNetDenoiserModelConfig
     | DiTDenoiserModelConfig
     | DiffusersModelConfig
+    | TransformersModelConfig
+    | SpandrelModelConfig
     | TimmModelConfig
     | CustomModelConfig
 )
@@ -241,6 +254,7 @@ MODEL_SECTIONS: dict[str, type[Section]] = {
     "unet_denoiser": UNetDenoiserModelConfig,
     "dit_denoiser": DiTDenoiserModelConfig,
     "diffusers": DiffusersModelConfig,
+    **LIBRARY_SECTIONS,
     "timm": TimmModelConfig,
     "custom": CustomModelConfig,
 }

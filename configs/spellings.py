@@ -19,6 +19,7 @@ DROPPED = {
     "data.degradation_config": "describe the degradation in data.degradation instead",
     "data.val_degradation_config": "validation masks always repeat (data.degradation.seed)",
     "data.cache_dicom_conversions": "slices are read directly",
+    "training.checkpoint_freq": "checkpoints are written by steps (training.checkpoint_every_steps)",
     "logging.log_degradation_stats": "the sampled fraction is always recorded",
     "system.gpu_ids": "choose devices with --device, or CUDA_VISIBLE_DEVICES and torchrun",
     "training.early_stopping.mode": "the direction follows from the metric",
@@ -43,6 +44,10 @@ def adopt_spellings(raw: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
                 messages.append(f"{old} is read as {new}")
             else:
                 _put(raw, old, value)
+        elif _has(raw, old) and old == "training.print_freq":
+            # swinmr-mriwizard's own file has both.
+            value = _take(raw, old)
+            messages.append(f"{old} {value} is not used: {new} is there as well")
     if _has(raw, "training.gradient.clip_value") and not _has(raw, "training.gradient.clip_norm"):
         value = _take(raw, "training.gradient.clip_value")
         enabled = (

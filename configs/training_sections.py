@@ -72,6 +72,11 @@ class PerceptualLossSection(Section):
         list[Annotated[int, Field(ge=0, le=36)]], Expected("list of whole numbers, each 0 to 36")
     ] = Field([2, 7, 16, 25, 34], description="Layers of `vgg19.features` that are compared.")
     layer_weights: NotNegativeList = Field([0.1, 0.1, 1.0, 1.0, 1.0], description="Weight of each layer.")
+    missing_weights: Annotated[Literal["skip", "predict"], Expected('"skip" or "predict"')] = Field(
+        "skip",
+        description="Where no weights are at hand: the part is left out, or left out of training and predicted all the "
+        "same, as memory needs no weights.",
+    )
     weights_file: FilePathOrNull = Field(
         None, description="`vgg19-dcbb9e9d.pth`. null: looked for in the torch hub cache, never fetched."
     )
@@ -113,8 +118,8 @@ class LossSection(Section):
         Expected('"auto", "multi_component", "l1", "mse" or "cross_entropy"'),
     ] = Field(
         "auto",
-        description="`auto`: `multi_component` for `swinir`, `mse` for denoisers (of what `diffusion` predicts); for "
-        "`timm` and `custom` a labelled stand-in.",
+        description="`auto`: `multi_component` for `swinir`, `mse` for denoisers (of what `diffusion` predicts), `l1` "
+        "for `spandrel`, `cross_entropy` for `timm`; for `transformers` and `custom` a labelled stand-in.",
     )
     components: LossComponentsSection = Field(
         LossComponentsSection(), description="The parts of `multi_component`."

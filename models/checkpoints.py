@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from swinmr_profiling.models.checkpoint_files import read_checkpoint
 from swinmr_profiling.models.errors import ModelError
 
 # Where the files in the wild keep the state dict, the averaged weights first.
-WRAPPERS = ("params_ema", "params", "state_dict", "model_state_dict", "model")
+WRAPPERS = (
+    "params_ema", "params-ema", "params", "state_dict", "model_state_dict", "model", "net", "net_g", "netG", "G",
+    "generator",
+)  # fmt: skip
 # What DataParallel and torch.compile put before every key, in either order.
 PREFIXES = ("module.", "_orig_mod.")
+# What trainers put there (Lightning, KAIR's models); some networks (DnCNN, ESRGAN of old) call their own parts so.
+HEADS = ("model.", "netG.", "net_g.", "net.", "generator.", "network.")
+# What stands beside the network in a trainer's file: its averaged copy, its loss, its discriminator.
+BESIDE = (
+    "netD.", "net_d.", "ema.", "model_ema.", "loss.", "criterion.", "perceptual.", "discriminator.", "cri_", "lpips.",
+)  # fmt: skip
 MENTIONED_KEYS = 3
-
-
-class NoFileError(OSError):
-    """The name is of a folder, a pipe or a device."""
-
-
-def refuse_pipes(file: Path) -> None:
-    """Raises NoFileError for what is no ordinary file: opening a pipe waits for ever. FileNotFoundError for none."""
-    mode = file.stat().st_mode
-    if not stat.S_ISREG(mode):
-        raise NoFileError("is a folder" if stat.S_ISDIR(mode) else "is no ordinary file")
 
 
 def unwrap_state_dict(content: Any) -> dict[str, Tensor]:
@@ -35,10 +33,14 @@ def unwrap_state_dict(content: Any) -> dict[str, Tensor]:
     The prefixes of DataParallel and torch.compile are removed.
     Raises ModelError when there is no dict of tensors.
     """
-    for wrapper in WRAPPERS:
-        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
-            content = content[wrapper]
+    # Twice: some files hold the averaged weights inside the model's own dict.
+    for _ in range(2):
+        inside = next(
+            (w for w in WRAPPERS if isinstance(content, dict) and isinstance(content.get(w), dict)), None
+        )
+        if inside is None:
             break
+        content = content[inside]
     if (
         not isinstance(content, dict)
         or not content
@@ -52,6 +54,18 @@ def unwrap_state_dict(content: Any) -> dict[str, Tensor]:
     return content
 
 
+def readings(state_dict: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """What the network's own state dict may be: as it is, then without a trainer's parts and heads, one by one."""
+    yield state_dict
+    network = {key: tensor for key, tensor in state_dict.items() if not key.startswith(BESIDE)}
+    while network:
+        head = next((h for h in (*HEADS, *PREFIXES) if all(key.startswith(h) for key in network)), None)
+        if head is None:
+            return
+        network = {key.removeprefix(head): tensor for key, tensor in network.items()}
+        yield network
+
+
 def load_weights(module: nn.Module, file: Path) -> None:
     """Loads a published or own checkpoint into a network; nothing in the file is executed.
 
@@ -59,21 +73,15 @@ def load_weights(module: nn.Module, file: Path) -> None:
     Raises ModelError for a file that cannot be read or that belongs to another architecture (naming the
     first keys that differ).
     """
-    try:
-        refuse_pipes(file)
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise ModelError(f"{file}: no such checkpoint") from error
-    except NoFileError as error:
-        raise ModelError(f"{file}: {error}") from error
-    except Exception as error:  # torch.load raises half a dozen types for a file that is none of its own
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(f"{file}: cannot be read as a checkpoint of tensors: {first_line}") from error
+    content = read_checkpoint(file)
     try:
         state_dict = unwrap_state_dict(content)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from error
     try:
+        wanted = module.state_dict().keys()
+        # The first of those that have most of the network's own names.
+        state_dict = max(readings(state_dict), key=lambda reading: len(wanted & reading.keys()))
         missing, unexpected = module.load_state_dict(state_dict, strict=False)
     except RuntimeError as error:
         sizes = [line.strip() for line in str(error).splitlines() if "size mismatch" in line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import json
@@ -9,6 +10,7 @@ import operator
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 
 from torch import nn
 
@@ -23,9 +25,10 @@ ROOMS = ("configs", "models", "profiler", "training", "scripts", "src")
 
 
 def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
-    """Imports `model.target` ("package.module:Class") and calls it with `model.kwargs`.
+    """Imports `model.target` ("package.module:Class", "path/to/file.py:Class") and calls it with `model.kwargs`.
 
-    Modules are looked for as Python does, then in `model.target_folder` and the working directory.
+    Modules are looked for as Python does, then in `model.target_folder` and the working directory. A file is loaded as
+    itself, whatever else has its name; what it imports is looked for in its folder too.
     Raises ModelError without trust_config (naming what would have run), and for whatever the import or the
     constructor raises, which is the user's code and shown as itself.
     """
@@ -36,21 +39,39 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
             f"model.target: this config would import and run {options.target}({arguments}); "
             "pass --trust-config to allow it"
         )
-    module_name, _, class_name = options.target.partition(":")
+    module_name, _, class_name = options.target.rpartition(":")
     folders = [Path(options.target_folder).resolve(), Path.cwd().resolve()]
+    file = None
+    if module_name.endswith(".py"):
+        file = (folders[0] / Path(module_name).expanduser()).resolve()
+        if not file.is_file():
+            raise ModelError(f"model.target: {file}: no such file")
+        folders, module_name = _package_of(file)
     _look_in(folders, module_name)
     try:
-        network_class = operator.attrgetter(class_name)(importlib.import_module(module_name))
+        imported = _import_file(file, module_name) if file else importlib.import_module(module_name)
     except Exception as error:  # a module may raise anything while it is imported
         _refuse_hidden(folders, module_name)
-        raise ModelError(
-            f"model.target: cannot import {options.target}: {type(error).__name__}: {error}"
-        ) from error
-    _refuse_hidden(folders, module_name)
+        raise ModelError(f"model.target: cannot import {options.target}: {_one_line(error)}") from error
+    if file is None:
+        _refuse_hidden(folders, module_name)
+    try:
+        network_class = operator.attrgetter(class_name)(imported)
+    except AttributeError as error:
+        classes = [
+            name
+            for name, member in vars(imported).items()
+            if isinstance(member, type)
+            and issubclass(member, nn.Module)
+            and member.__module__ == imported.__name__
+        ]
+        near = difflib.get_close_matches(class_name, classes, n=3, cutoff=0.5) or classes[:3]
+        hint = f": did you mean {' or '.join(near)}?" if near else ""
+        raise ModelError(f"model.target: cannot import {options.target}: {_one_line(error)}{hint}") from error
     try:
         module = network_class(**options.kwargs)
     except Exception as error:
-        raise ModelError(f"model.target: {options.target} raised {type(error).__name__}: {error}") from error
+        raise ModelError(f"model.target: {options.target} raised {_one_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise ModelError(f"model.target: {options.target} made a {type(module).__name__}, no torch.nn.Module")
 
@@ -72,6 +93,37 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
             "cross_check": specs(cross_check) if cross_check else inference,
         },
     )
+
+
+def _package_of(file: Path) -> tuple[list[Path], str]:
+    """Where to look for what a file imports, and the module's name: dotted where the file is in a package."""
+    names, folder = [file.stem], file.parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    return [folder, file.parent] if len(names) > 1 else [folder], ".".join(names)
+
+
+def _import_file(file: Path, module_name: str) -> ModuleType:
+    """The module of one file; that of another file with this name is left alone."""
+    if "." in module_name:  # a package's own: its relative imports need the package
+        found = importlib.util.find_spec(module_name)
+        if found is not None and found.origin is not None and Path(found.origin).resolve() == file:
+            return importlib.import_module(module_name)
+    name = f"target_{file.stem}" if file.stem in sys.modules or not file.stem.isidentifier() else file.stem
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 def _with_declared_inputs(module: nn.Module, options: CustomModelConfig) -> BuiltModel:

@@ -14,8 +14,10 @@ from swinmr_profiling.models.freezing import freeze
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.size_guard import SizeGuard, told_as_model_error, without_data
+from swinmr_profiling.models.spandrel_network import build_spandrel
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.models.timm_network import build_timm
+from swinmr_profiling.models.transformers_network import build_transformers
 from swinmr_profiling.models.unet_denoiser import build_unet_denoiser
 
 # Large enough for every kind of shifted window to occur (2 x 2 windows of 8 and more), small enough for the
@@ -77,6 +79,8 @@ BUILDERS: dict[str, Callable[[ExperimentConfig], BuiltModel]] = {
     "unet_denoiser": build_unet_denoiser,
     "dit_denoiser": build_dit_denoiser,
     "diffusers": build_diffusers,
+    "spandrel": build_spandrel,
+    "transformers": build_transformers,
     "timm": build_timm,
 }
 

@@ -4,6 +4,8 @@
     python scripts/profile_model.py --config configs/train_config.json --batch-sizes 1,4,8
     python scripts/profile_model.py --config configs/train_config.json --device cpu
     python scripts/profile_model.py --config configs/train_config.json --report results/report.html
+    python scripts/profile_model.py --checkpoint model.pth
+    python scripts/profile_model.py --module path/to/file.py:Class --inputs 1x3x256x256 --trust-config
     python scripts/profile_model.py --configs configs/train_config_small.json configs/train_config_large.json
 
 Exit status: 0 done, 2 bad arguments or config, 3 no requested size fits, 4 partial result, 5 a gate of the user's
@@ -18,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.outputs.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.batch_size.gpus import listed_gpus
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from swinmr_profiling.profiler.run.command_line import listed_models, parse_profile_arguments
@@ -31,16 +33,30 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     parsed = parse_profile_arguments(given)
     if parsed.list_models:
-        print(listed_models())
-        return EXIT_DONE
+        return _list_models(parsed.list_models)
     if parsed.list_gpus:
         print(listed_gpus())
         return EXIT_DONE
     try:
-        return (profile_one if parsed.configs is None else profile_several)(parsed, given)
+        return (profile_several if parsed.configs or parsed.models else profile_one)(parsed, given)
     except USER_ERRORS as error:
         complain(f"error: {error}")
         return EXIT_BAD_INPUT
+
+
+def _list_models(package: str) -> int:
+    if package == "types":
+        print(listed_models())
+        return EXIT_DONE
+    from swinmr_profiling.models.errors import ModelError
+    from swinmr_profiling.models.spandrel_network import listed_architectures
+
+    try:
+        print(listed_architectures())
+    except ModelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    return EXIT_DONE
 
 
 if __name__ == "__main__":

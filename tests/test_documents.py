@@ -27,6 +27,8 @@ WORD = re.compile(
 )
 # What programs write, what users have, what other projects have: named, and not here.
 NOT_HERE = {
+    "path/to/file.py": "a user's own",
+    "train_ESRGAN_x4.yml": "a user's own",
     "config.json": "of a published checkpoint",
     "outputs/": "written by generate_image.py",
     "profile_results.json": "written by profile_model.py",

@@ -53,7 +53,7 @@ class PredictionWorker:
         trace_cache.keep_in(None if traces is None else Path(traces))
         self.config = config_from_dict(config)
         self.trust_config = trust_config
-        label = str(build_loss(self.config).label)
+        label = str(build_loss(self.config, for_prediction=True).label)
         # Which parts of the loss there are depends on files at hand, too.
         own = self.config.model.net_type in OWN_NETWORKS
         self.loss_parts = label if own else f"{label}; run {run}"

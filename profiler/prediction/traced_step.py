@@ -116,7 +116,7 @@ def trace_training(
     with cuda_on_meta() if as_on_cuda else nullcontext():
         copied = copy_without_data if device == "meta" else copy_with_data
         module = copied(built.module).train()
-        loss = copied(build_loss(config))
+        loss = copied(build_loss(config, for_prediction=True))
         settings = build_settings(config, "cuda")
         data = ExampleData(built, config, loss, torch.device(device))
         batches = data.micro_batches(batch_size)

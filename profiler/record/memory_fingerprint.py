@@ -90,7 +90,10 @@ def _without_weights(loss: dict[str, Any]) -> dict[str, Any]:
             result[name] = _without_weights(value)
         elif name == "weight":
             result["is_on"] = bool(value)
-        elif name not in ("layer_weights", "weights_file", "eps"):
+        elif name not in ("layer_weights", "weights_file", "eps") and (name, value) != (
+            "missing_weights",
+            "skip",
+        ):
             result[name] = value
     return result
 

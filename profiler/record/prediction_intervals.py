@@ -36,11 +36,9 @@ FP32_CONVOLUTION_BYTES = round(10.9 * MIB)
 UNSPLIT_BYTES = 1 * MIB
 # Share of the 16-bit measurements that lie inside when their family is left out of the calibration.
 COVERAGE = 0.95
-# fp32 has too few records to leave families out: 11 of 12 lie inside.
-COVERAGE_FP32 = 0.9
-# Segments beyond blocks: the published reserved bytes lie within it, apart from runs near a card's limit.
+# Segments beyond blocks, set by hand: the published reserved bytes lie within it, apart from runs near a card's limit.
 RESERVED_SHARE = 0.05
-# Between the contexts that were measured, and with more kernels loaded than assumed.
+# Set by hand: between the contexts that were measured, and with more kernels loaded than assumed.
 CONTEXT_BYTES = (-128 * MIB, 192 * MIB)
 MEASURED_CAPABILITY = "8.9"
 UNMEASURED_FACTOR = 1.5
@@ -78,16 +76,18 @@ class PeakBasis:
         return round(low, 6), round(high, 6)
 
     @property
-    def coverage(self) -> float:
-        return COVERAGE_FP32 if self.precision == "fp32" else COVERAGE
+    def coverage(self) -> float | None:
+        """None for fp32, which has too few records to leave families out."""
+        return None if self.precision == "fp32" else COVERAGE
 
 
 @dataclass(frozen=True)
 class PredictionInterval:
-    """bytes: [low, high], rounded outwards. coverage: the share of records of other families inside theirs."""
+    """bytes: [low, high], rounded outwards. coverage: the share of records of other families inside theirs, which are
+    of allocated bytes of inference; None where it is not known."""
 
     bytes: tuple[int, int]
-    coverage: float
+    coverage: float | None
 
 
 def interval(

@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from swinmr_profiling.configs import LoadedConfig, config_from_dict
+from swinmr_profiling.configs import ConfigError, LoadedConfig, config_from_dict
 from swinmr_profiling.configs.schema import SystemSection
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
 from swinmr_profiling.profiler.measure.latency import DEFAULT_RUNS, DEFAULT_TIME_BUDGET_S, DEFAULT_WARMUP_RUNS
@@ -22,6 +22,7 @@ from swinmr_profiling.profiler.options.option_types import (
 )
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE, MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.run.context import Card, RunOptions, TrainingOptions
+from swinmr_profiling.profiler.run.network_options import add_network_options, source_conflict
 from swinmr_profiling.profiler.run.report_options import add_report_options, conflict
 from swinmr_profiling.profiler.run.sweep import DEFAULT_BATCH_SIZES
 
@@ -34,6 +35,8 @@ MODELS = {
     "unet_denoiser": "diffusion U-Net of DDPM and ADM (Ho et al. 2020, Dhariwal and Nichol 2021)",
     "dit_denoiser": "diffusion transformer with adaLN-zero (Peebles and Xie 2023)",
     "diffusers": "any model class of the diffusers package by name and config, with random weights",
+    "spandrel": "restoration networks by checkpoint, or by name with random weights (--list-models spandrel)",
+    "transformers": "any model class of the transformers package, with random weights",
     "timm": "any network of the timm package by name, with random weights",
     "custom": "your own torch.nn.Module class, imported with --trust-config",
 }
@@ -127,6 +130,7 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
     )
     add = parser.add_argument
     add("--config", metavar="FILE", help="the config (configs/README.md describes every key)")
+    add_network_options(add)
     add("--batch-sizes", type=batch_sizes, metavar="N,N,...", help=(
         f"sizes to measure (default {','.join(map(str, DEFAULT_BATCH_SIZES))}; on a CPU, where none are named, "
         "without those that would take the sweep past two minutes)"
@@ -223,7 +227,9 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         help="let the config import and run your own class (net_type custom)",
     )
     add_report_options(add)
-    add("--list-models", action="store_true", help="list the network types and exit")
+    add("--list-models", nargs="?", const="types", choices=["types", "spandrel"], metavar="PACKAGE", help=(
+        "list the network types and exit; spandrel: its architectures"
+    ))  # fmt: skip
     parsed = parser.parse_args(arguments, namespace=ProfileArguments())
     if parsed.measure_training and parsed.no_training:
         parser.error("argument --measure-training: not allowed with argument --no-training")
@@ -231,8 +237,8 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         parser.error("--predict-only and --no-training leave nothing to do")
     if (contradiction := conflict(parsed, DEFAULT_OUTPUT)) is not None:
         parser.error(contradiction)
-    if parsed.config is None and parsed.configs is None and not parsed.list_models and not parsed.list_gpus:
-        parser.error("--config is missing: which network? For example --config configs/train_config.json")
+    if (contradiction := source_conflict(parsed)) is not None:
+        parser.error(contradiction)
     return parsed
 
 
@@ -249,6 +255,14 @@ def with_image_size(loaded: LoadedConfig, image_hw: list[int] | None) -> LoadedC
     if image_hw is None:
         return loaded
     raw = loaded.config.model_dump(mode="json")
+    if raw["model"]["net_type"] == "transformers":
+        raise ConfigError(
+            loaded.file, ["--image-size: a transformers model has no image size: set model.inputs"]
+        )
+    if raw["model"]["net_type"] == "custom" and raw["model"]["input_shapes"] is None:
+        raise ConfigError(
+            loaded.file, ["--image-size changes input_shapes, and model.inputs is given: change it there"]
+        )
     if raw["model"]["net_type"] == "custom":
         raw["model"]["input_shapes"] = [[*shape[:-2], *image_hw] for shape in raw["model"]["input_shapes"]]
     else:

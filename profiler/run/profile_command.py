@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -10,9 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.atomic_files import OutputError, check_writable, distinct
-from swinmr_profiling.configs.standard_streams import complain
+from swinmr_profiling.configs import ConfigError, LoadedConfig
+from swinmr_profiling.configs.outputs.atomic_files import (
+    OutputError,
+    check_writable,
+    distinct,
+    reason,
+    write_text,
+)
+from swinmr_profiling.configs.outputs.standard_streams import complain
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
     compare_files,
@@ -36,12 +43,14 @@ from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
 from swinmr_profiling.profiler.run.command_line import with_image_size
 from swinmr_profiling.profiler.run.job import run_profile
+from swinmr_profiling.profiler.run.network_options import load_network, source_of
 from swinmr_profiling.profiler.run.report_options import exports_of
 from swinmr_profiling.profiler.run.resume import ResumeError
 
 # What the user must change, each with one line that says what.
 USER_ERRORS = (ConfigError, OutputError, RequestRefusedError, ResumeError, MissingPackageError)
 INTERRUPTED = "interrupted by "
+CONFIG_SUFFIXES = (".json", ".yml", ".yaml", ".toml")
 
 
 @dataclass(frozen=True)
@@ -62,9 +71,13 @@ def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     """Profiles one config, then writes what else was asked for; returns the exit status. Raises USER_ERRORS."""
     exports = exports_of(parsed)
     outputs = [("--output", parsed.output), ("--report", parsed.report), ("--csv", parsed.csv)]
-    distinct([*outputs, ("--markdown", parsed.markdown)], [("--config", parsed.config)])
+    option, source = source_of(parsed)
+    written = [("--markdown", parsed.markdown), ("--save-config", parsed.save_config)]
+    distinct([*outputs, *written], [] if option == "--module" else [(option, source)])
     exports.prepare()
-    return _profile(parsed, given, parsed.config, parsed.output, exports)[0]
+    if parsed.save_config is not None:
+        check_writable(parsed.save_config, "--save-config")
+    return _profile(parsed, given, source, parsed.output, exports)[0]
 
 
 def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
@@ -73,11 +86,12 @@ def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     Returns the exit status: that of all configs where they agree, else 4. Raises OutputError and MissingPackageError
     before anything is measured.
     """
-    files = profile_files(parsed.configs, Path(parsed.output))
+    sources = parsed.configs or parsed.models
+    files = profile_files(sources, Path(parsed.output))
     comparison_files = [("--report", parsed.report), ("--csv", parsed.csv), ("--markdown", parsed.markdown)]
     distinct(
         [*((f"the profile of {config}", file) for config, file in files), *comparison_files],
-        [(f"the config {config}", config) for config in parsed.configs],
+        [(f"the config {config}", config) for config in dict.fromkeys(parsed.configs or [])],
     )
     if parsed.report is not None:
         require(HTML_PACKAGES, "--report")
@@ -99,7 +113,9 @@ def profile_files(configs: Sequence[str], folder: Path) -> list[tuple[str, Path]
     """A profile's file for each config, named after it; numbered where two configs have one name."""
     found, used = [], set()
     for config in configs:
-        stem = name = f"profile_{Path(config).stem}"
+        # A network's name is no file's: what follows its dot is part of it (vit_base_patch16_224.augreg).
+        is_file = config.endswith(CONFIG_SUFFIXES)
+        stem = name = f"profile_{Path(config).stem if is_file else re.sub(r'[^A-Za-z0-9._+-]', '_', config)}"
         number = 2
         while name in used:
             name, number = f"{stem}_{number}", number + 1
@@ -140,7 +156,7 @@ def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
     unfinished = [outcome for outcome in outcomes if outcome.code != EXIT_DONE]
     for outcome in unfinished:
         complain(f"error: {outcome.config}: exit status {outcome.code} ({outcome.reason or 'see above'})")
-    not_started = parsed.configs[len(outcomes) :]
+    not_started = (parsed.configs or parsed.models)[len(outcomes) :]
     if not_started:
         complain(f"error: interrupted: not profiled: {', '.join(not_started)}")
         return EXIT_PARTIAL
@@ -152,10 +168,12 @@ def _profile(
     parsed: argparse.Namespace, given: Sequence[str], config: str, output: str, exports: Exports
 ) -> tuple[int, Profile, ResultFile]:
     """Exit status, what was found, and the file that it was written to."""
-    loaded = load_config(config, allow_unknown=parsed.allow_unknown)
+    loaded = load_network(parsed, config)
     loaded = with_image_size(loaded, parsed.image_size)
     for message in loaded.messages:
         complain(message)
+    if parsed.save_config is not None:
+        save_config(loaded, parsed.save_config)
     result = ResultFile(output, partial(profile_results, failures=parsed.resume))
     result.prepare(goes_on=parsed.resume)
     console = _console(parsed, result)
@@ -168,6 +186,15 @@ def _profile(
     if exports.wanted and not result.kept_earlier:
         code = _export(console, exports, profile, result.name, code)
     return code, profile, result
+
+
+def save_config(loaded: LoadedConfig, file: str) -> None:
+    """Writes the config that a network amounts to. Raises OutputError."""
+    try:
+        write_text(Path(file), loaded.as_file())
+    except OSError as error:
+        raise OutputError(f"--save-config {file}: {reason(error)}") from error
+    complain(f"config saved to: {file}")
 
 
 def _console(parsed: argparse.Namespace, result: ResultFile) -> Console:

@@ -29,12 +29,13 @@ def conflict(parsed: argparse.Namespace, default_output: str) -> str | None:
     """What is wrong with these options together, or None. Settles --output for several configs."""
     if parsed.quiet and parsed.verbose:
         return "--quiet and --verbose contradict each other"
-    if parsed.configs is None:
+    if parsed.configs is None and parsed.models is None:
         return None
-    if parsed.config is not None:
+    if parsed.config is not None and parsed.configs is not None:
         return "--config and --configs: name the configs in one of them"
     if parsed.output == "-":
-        return "--configs writes a profile for each config: --output names a folder, not -"
+        option, each = ("--models", "network") if parsed.configs is None else ("--configs", "config")
+        return f"{option} writes a profile for each {each}: --output names a folder, not -"
     if parsed.output == default_output:
         parsed.output = SEVERAL_OUTPUT
     return None

@@ -6,7 +6,22 @@ import pytest
 
 from swinmr_profiling.configs import ConfigError, config_from_dict, load_config
 
-NET_TYPES = '"swinir", "swinmr", "unet_denoiser", "dit_denoiser", "diffusers", "timm", "custom"'
+NET_TYPES = ", ".join(
+    f'"{name}"'
+    for name in (
+        [
+            "swinir",
+            "swinmr",
+            "unet_denoiser",
+            "dit_denoiser",
+            "diffusers",
+            "spandrel",
+            "transformers",
+            "timm",
+            "custom",
+        ]
+    )
+)
 
 
 def swinir(**keys):
@@ -240,7 +255,9 @@ def test_timm_downloads_nothing():
 )
 def test_a_custom_target_is_module_colon_class(target):
     raw = {"model": {"net_type": "custom", "target": target, "input_shapes": [[1, 8, 8]]}}
-    assert problems_of(raw) == [f'model.target: expected "package.module:Class", got {json.dumps(target)}']
+    assert problems_of(raw) == [
+        f'model.target: expected "package.module:Class" or "path/to/file.py:Class", got {json.dumps(target)}'
+    ]
 
 
 def test_custom_inputs_need_one_entry_each():

@@ -78,6 +78,7 @@ PUBLISHED = """{
   }
 }
 """
+KNOWN = '"dncnn", "drunet", "fdncnn", "rrdbnet", "swinir", "swinmr"'
 OURS = Path(__file__).resolve().parents[2] / "configs" / "train_config_large.json"
 
 
@@ -297,17 +298,19 @@ def test_errors_name_the_option_files_own_keys(tmp_path):
     [
         (
             {"netG": {"net_type": "rrdb"}},
-            'netG.net_type: "rrdb" cannot be imported: expected "swinir" or "swinmr"',
+            'netG.net_type: "rrdb" of KAIR is no network that is known here (known: dncnn, drunet, fdncnn, rrdbnet, '
+            "swinir, swinmr): give its class: --module FILE.py:Class --inputs 1x3x64x64",
         ),
-        ({"netG": {}}, 'netG.net_type: missing: expected "swinir" or "swinmr"'),
+        ({"netG": {}}, f"netG.net_type: missing: expected one of {KNOWN}"),
         ({"netG": 3}, "netG: expected an object {...}, got 3"),
         (
             {"datasets": {}, "train": {}},
-            'netG: missing: the network\'s options, with net_type "swinir" or "swinmr", are required',
+            f"netG: missing: the network's options, with net_type (one of {KNOWN}), are required",
         ),
         (
             {"netG": {"net_type": ["swinir"]}},
-            'netG.net_type: ["swinir"] cannot be imported: expected "swinir" or "swinmr"',
+            'netG.net_type: ["swinir"] of KAIR is no network that is known here (known: dncnn, drunet, fdncnn, '
+            "rrdbnet, swinir, swinmr): give its class: --module FILE.py:Class --inputs 1x3x64x64",
         ),
     ],
 )

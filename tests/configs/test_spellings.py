@@ -68,10 +68,19 @@ def test_clipping_that_was_switched_off_stays_off(tmp_path):
 
 def test_a_key_set_in_both_places_is_not_overwritten(tmp_path):
     file = tmp_path / "c.json"
+    text = {"model": {"net_type": "swinir"}, "training": {"save_freq": 5, "checkpoint_every_steps": 7}}
+    file.write_text(json.dumps(text))
+    with pytest.raises(ConfigError, match=r"training\.save_freq: unknown key"):
+        load_config(file)
+
+
+def test_print_freq_beside_log_interval_loads_as_swinmr_mriwizard_has_it(tmp_path):
+    file = tmp_path / "c.json"
     text = {"model": {"net_type": "swinir"}, "training": {"print_freq": 5}, "logging": {"log_interval": 7}}
     file.write_text(json.dumps(text))
-    with pytest.raises(ConfigError, match=r"training\.print_freq: unknown key"):
-        load_config(file)
+    loaded = load_config(file)
+    assert loaded.config.logging.log_interval == 7
+    assert loaded.messages == ("training.print_freq 5 is not used: logging.log_interval is there as well",)
 
 
 def test_a_moved_key_does_not_hide_a_section_of_the_wrong_type(tmp_path):

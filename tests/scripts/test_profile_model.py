@@ -270,5 +270,14 @@ class Network(torch.nn.Module):
 def test_list_models(profile_model):
     run = profile_model("--list-models")
     assert run.returncode == 0
-    kinds = ["swinir", "timm", "custom", "unet_denoiser", "dit_denoiser", "diffusers"]
+    kinds = [
+        "swinir",
+        "timm",
+        "custom",
+        "unet_denoiser",
+        "dit_denoiser",
+        "diffusers",
+        "spandrel",
+        "transformers",
+    ]
     assert sorted(line.split()[0] for line in run.stdout.splitlines()) == sorted(kinds)

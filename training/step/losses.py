@@ -23,6 +23,13 @@ from swinmr_profiling.training.errors import LossError
 from swinmr_profiling.training.step.perceptual_loss import WEIGHTS_NAME, PerceptualLoss, default_weights_file
 from swinmr_profiling.training.step.ssim import ssim
 
+# What "auto" means for a network whose task is known: that of its field.
+LOSS_BY_NETWORK = {
+    "swinir": "multi_component",
+    "swinmr": "multi_component",
+    "spandrel": "l1",
+    "timm": "cross_entropy",
+}
 PixelLoss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -194,13 +201,16 @@ def first_tensor(output: Any) -> Tensor:
     raise LossError(f"the network returned a {type(output).__name__} without a tensor")
 
 
-def build_loss(config: ExperimentConfig, net_type: str | None = None) -> nn.Module:
+def build_loss(
+    config: ExperimentConfig, net_type: str | None = None, *, for_prediction: bool = False
+) -> nn.Module:
     """The loss a config asks for: a module (output, target) -> LossValue, with `label` and `skipped`.
 
     Args:
         config: the experiment.
         net_type: the network, None for the config's. "auto" is `multi_component` for "swinir", the squared error
-            of the prediction for denoisers, and the stand-in for others.
+            of the prediction for denoisers, L1 for "spandrel", cross entropy for "timm", and the stand-in for others.
+        for_prediction: nothing will be computed, so that a perceptual part needs no weights where the config says so.
 
     Raises:
         LossError: for weights that are named but not usable, or when no part is left.
@@ -215,18 +225,19 @@ def build_loss(config: ExperimentConfig, net_type: str | None = None) -> nn.Modu
             loss.label += f", min-SNR weights (gamma {diffusion.min_snr_gamma:g})"
         return loss
     if kind == "auto":
-        swinir = net_type in ("swinir", "swinmr")
-        kind = "multi_component" if swinir else "stand_in"
+        kind = LOSS_BY_NETWORK.get(net_type, "stand_in")
+        if net_type == "timm" and config.model.net_type == "timm" and config.model.num_classes == 0:
+            kind = "stand_in"  # a network of features, without a classifier
     if kind == "stand_in":
         return StandInLoss()
     if kind == "cross_entropy":
         return CrossEntropyLoss()
     if kind in ("l1", "mse"):
         return MultiComponentLoss({kind: (1.0, pixel_loss(kind, 0.0))}, kind)
-    return _multi_component(options.components)
+    return _multi_component(options.components, for_prediction)
 
 
-def _multi_component(components: LossComponentsSection) -> MultiComponentLoss:
+def _multi_component(components: LossComponentsSection, for_prediction: bool) -> MultiComponentLoss:
     spatial, frequency = components.spatial, components.frequency
     parts: dict[str, tuple[float, Callable[..., Tensor]]] = {}
     skipped = []
@@ -244,6 +255,11 @@ def _multi_component(components: LossComponentsSection) -> MultiComponentLoss:
             parts["perceptual"] = (
                 options.weight,
                 PerceptualLoss(file, options.layers, options.layer_weights),
+            )
+        elif for_prediction and options.missing_weights == "predict":
+            parts["perceptual"] = (
+                options.weight,
+                PerceptualLoss(None, options.layers, options.layer_weights),
             )
         else:
             skipped.append(

@@ -28,12 +28,16 @@ class PerceptualLoss(nn.Module):
     before the ReLU where it is a convolution (KAIR's in-place ReLU overwrites all but the last).
     """
 
-    def __init__(self, file: Path, layers: Sequence[int], layer_weights: Sequence[float]) -> None:
-        """Raises LossError for a file that is not there, cannot be read or is no VGG19."""
+    def __init__(self, file: Path | None, layers: Sequence[int], layer_weights: Sequence[float]) -> None:
+        """file: None for features without values, of which memory can be predicted and nothing computed.
+
+        Raises LossError for a file that is not there, cannot be read or is no VGG19.
+        """
         super().__init__()
         self.layers = dict(zip(layers, layer_weights, strict=True))
         features = _vgg19_features()[: max(layers) + 1]
-        _load(features, file)
+        if file is not None:
+            _load(features, file)
         for layer in features:
             if isinstance(layer, nn.ReLU):
                 layer.inplace = False

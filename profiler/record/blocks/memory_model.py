@@ -90,8 +90,9 @@ class RestsOn(Block):
     untested: list[str]
     # Of the predicted bytes, down and up.
     shares: dict[Literal["live", "allocated", "reserved", "process"], Shares]
-    # Of public records whose network family was left out of the calibration: how many lie inside.
-    coverage: Annotated[float, Field(ge=0, le=1)]
+    # Of public records (allocated bytes of 16-bit inference) whose network family was left out of the calibration: how
+    # many lie inside. Null for fp32: too few records.
+    coverage: Annotated[float, Field(ge=0, le=1)] | None
 
 
 class MemorySetting(Block):

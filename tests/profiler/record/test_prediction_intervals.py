@@ -75,6 +75,7 @@ def test_fp32_convolutions_may_take_some_mebibytes_more():
     # ResNet-18, batch 4, forward: 7.3 % above the prediction of some 150 MiB.
     low, high = interval(basis("convolution", "fp32", share=0.0), "allocated", 150 * MIB).bytes
     assert low <= 150 * MIB * 1.073 <= high
+    assert interval(basis("convolution", "fp32"), "allocated", 1).coverage is None
 
 
 def test_each_quantity_has_its_own_interval():

@@ -141,7 +141,9 @@ def test_the_types_and_weights_of_the_config_are_honoured():
 
 def test_other_networks_get_a_labelled_stand_in_unless_the_config_names_a_loss():
     timm = {"net_type": "timm", "name": "resnet18"}
-    stand_in = build_loss(config(loss_type="auto", **timm))
+    classifier = build_loss(config(loss_type="auto", **timm))
+    assert classifier.label == "cross_entropy"  # as a classifier trains
+    stand_in = build_loss(config(loss_type="auto", **timm, num_classes=0))
     assert isinstance(stand_in, StandInLoss)
     assert stand_in.label.startswith("stand-in")
     # 1, 2, 3: (1 + 4 + 9) / 3, from whatever holds the tensor.

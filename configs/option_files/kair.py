@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
+from swinmr_profiling.configs.field_types import MAX_COUNT
+from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number
+from swinmr_profiling.configs.option_files.networks import known_networks, network_section
 
 OPTION_FILE_SECTIONS = ("netG", "datasets", "train")
-KNOWN_NETWORKS = ("swinir", "swinmr")
+OWN_NETWORKS = ("swinir", "swinmr")
 
 # Keys that are mapped one to one: option file -> config.
 _SAME_MEANING = {
@@ -33,39 +35,15 @@ _SAME_MEANING = {
     "train.checkpoint_print": "logging.log_interval",
     "train.is_early_stopping": "training.early_stopping.enabled",
     "train.early_stopping_num": "training.early_stopping.patience",
+    "manual_seed": "system.seed",
     "train.manual_seed": "system.seed",
     "dist": "system.distributed",
 }
 # Keys whose null, or empty text, means "the default": they are then left out.
-_NULL_IS_DEFAULT = ("path.", "datasets.", "train.manual_seed", "train.G_scheduler_")
+_NULL_IS_DEFAULT = ("path.", "datasets.", "manual_seed", "train.manual_seed", "train.G_scheduler_")
 _LOSS_TYPES = {"charbonnier": "charbonnier", "l1": "l1", "l2": "mse"}
 _OPTIMIZERS = {"adam": "adam", "adamw": "adamw", "sgd": "sgd"}
 _MASKS = {"G1D": "gaussian1d", "G2D": "gaussian2d", "P2D": "poisson2d", "R": "radial", "S": "spiral"}
-
-
-@dataclass
-class ImportedOptions:
-    """An option file in this project's sections.
-
-    Attributes:
-        sections: the raw config, not yet checked against the schema.
-        origins: path of a key here -> path of the key in the option file, for errors.
-        messages: what was recognised, computed, and left out.
-    """
-
-    sections: dict[str, Any] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=lambda: {"model": "netG"})
-    messages: list[str] = field(default_factory=list)
-
-    def put(self, path: str, value: Any, origin: str | None = None) -> None:
-        """Set the value at a dotted path, remembering the key it came from."""
-        *parents, key = path.split(".")
-        section = self.sections
-        for parent in parents:
-            section = section.setdefault(parent, {})
-        section[key] = value
-        if origin is not None:
-            self.origins[path] = origin
 
 
 def is_option_file(raw: dict[str, Any]) -> bool:
@@ -81,21 +59,27 @@ def import_options(raw: dict[str, Any], file: str | None = None) -> ImportedOpti
     Raises:
         ConfigError: `netG` is missing or no object, or names another network than SwinIR or SwinMR.
     """
-    _refuse_other_networks(raw, file)
+    _refuse_other_shapes(raw, file)
     options = _flat(raw)
     result = ImportedOptions()
     result.messages.append("recognised as a SwinMR/KAIR option file: mapped to this project's sections")
-    _map_network(raw, options, result)
+    _map_network(raw, options, result, file)
     _map_batch(options, result)
     _map_patch(options, result)
     _map_mask(options, result)
     _map_losses(options, result)
+    _map_features(options, result)
+    _map_discriminator(raw, options, result)
     _map_optimizer(options, result)
+    if "train" in raw:
+        options.setdefault("train.E_decay", 0)  # KAIR's default: no moving average
     for origin, path in _SAME_MEANING.items():
         if origin in options:
             value = options.pop(origin)
             if value in (None, "") and origin.startswith(_NULL_IS_DEFAULT):
                 continue
+            if origin == "train.checkpoint_test" and is_number(value) and value > MAX_COUNT:
+                continue  # some files write "never" as 50000000000
             if origin == "train.G_scheduler_milestones":
                 value = _completed_steps(value, result)
             if origin.endswith("dataroot_H") and isinstance(value, str) and re.fullmatch(r"\[.*\]", value):
@@ -121,24 +105,18 @@ def _completed_steps(milestones: Any, result: ImportedOptions) -> Any:
     return [step - 1 for step in milestones]
 
 
-def folder_name(text: str) -> str:
-    """`text` as an `experiment_name`: other characters become `_`."""
-    return re.sub(r"[^A-Za-z0-9._+-]", "_", text).lstrip(".+-")[:100] or "experiment"
-
-
-def _refuse_other_networks(raw: dict[str, Any], file: str | None) -> None:
+def _refuse_other_shapes(raw: dict[str, Any], file: str | None) -> None:
     for key in OPTION_FILE_SECTIONS:
         if key in raw and not isinstance(raw[key], dict):
             raise ConfigError(file, [f"{key}: expected an object {{...}}, got {json.dumps(raw[key])[:60]}"])
-    known = " or ".join(f'"{name}"' for name in KNOWN_NETWORKS)
     if "netG" not in raw:
+        known = ", ".join(f'"{name}"' for name in known_networks()["KAIR"])
         raise ConfigError(
-            file, [f"netG: missing: the network's options, with net_type {known}, are required"]
+            file, [f"netG: missing: the network's options, with net_type (one of {known}), are required"]
         )
-    net_type = raw["netG"].get("net_type")
-    if net_type not in KNOWN_NETWORKS:
-        got = "missing" if net_type is None else f"{json.dumps(net_type)[:60]} cannot be imported"
-        raise ConfigError(file, [f"netG.net_type: {got}: expected {known}"])
+    if raw["netG"].get("net_type") is None:
+        known = ", ".join(f'"{name}"' for name in known_networks()["KAIR"])
+        raise ConfigError(file, [f"netG.net_type: missing: expected one of {known}"])
 
 
 def _flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -154,8 +132,17 @@ def _flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def _map_network(raw: dict[str, Any], options: dict[str, Any], result: ImportedOptions) -> None:
+def _map_network(
+    raw: dict[str, Any], options: dict[str, Any], result: ImportedOptions, file: str | None
+) -> None:
     network = dict(raw["netG"])
+    if network["net_type"] not in OWN_NETWORKS:
+        result.origins["model.kwargs"] = "netG"
+        scale = options.pop("scale", 1) or 1
+        options.pop("n_channels", None)
+        result.sections["model"], notes = network_section("KAIR", network, scale, file)
+        result.messages += notes
+        return
     # KAIR hands these two down to the network and the data where they are not set there.
     for key, given in (("scale", "upscale"), ("n_channels", "in_chans")):
         value = options.pop(key, None)
@@ -195,15 +182,65 @@ def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:
 def _map_patch(options: dict[str, Any], result: ImportedOptions) -> None:
     origin = "datasets.train.H_size"
     size = options.pop(origin, None)
+    # The blind degradations of BSRGAN crop once more, to a size of their own.
+    blind = options.pop("datasets.train.lq_patchsize", None)
+    if blind is not None:
+        result.put("data.patch_size", blind, "datasets.train.lq_patchsize")
+        return
     if size is None:
         return
-    scale = result.sections["model"].get("upscale", 1)
+    scale = _scale_of(result.sections["model"])
     if type(size) is int and type(scale) is int and scale > 1 and size >= scale:
         result.messages.append(
             f"{origin} {size} is the enlarged patch: data.patch_size is {size // scale} (upscale {scale})"
         )
         size //= scale
     result.put("data.patch_size", size, origin)
+
+
+def _scale_of(model: dict[str, Any]) -> Any:
+    return model.get("upscale", 1) if model["net_type"] in OWN_NETWORKS else model["kwargs"].get("scale", 1)
+
+
+def _map_discriminator(raw: dict[str, Any], options: dict[str, Any], result: ImportedOptions) -> None:
+    """Names what of adversarial training is read and not predicted yet."""
+    section = raw.get("netD")
+    adversarial = [
+        key
+        for key in options
+        if key.startswith(("netD.", "train.D_", "train.gan_type", "train.D_lossfn"))
+        or key == "path.pretrained_netD"
+    ]
+    for key in adversarial:
+        options.pop(key)
+    if isinstance(section, dict):
+        result.messages.append(
+            f"netD {section.get('net_type', 'discriminator_patchgan')} is read, and not in the prediction yet: neither "
+            "it, nor its optimizer, nor the adversarial loss; training takes more than is predicted"
+        )
+
+
+def _map_features(options: dict[str, Any], result: ImportedOptions) -> None:
+    """KAIR's loss on VGG19 features, of its adversarial training alone."""
+    place = "training.loss.components.perceptual"
+    weight = options.pop("train.F_lossfn_weight", None)
+    layers, weights = options.pop("train.F_feature_layer", 34), options.pop("train.F_weights", 1.0)
+    kind = options.pop("train.F_lossfn_type", "l1")
+    for key in ("train.F_use_input_norm", "train.F_use_range_norm"):
+        options.pop(key, None)
+    if not weight:
+        return
+    listed = layers if isinstance(layers, list) else [layers]
+    result.put(f"{place}.weight", weight, "train.F_lossfn_weight")
+    result.put(f"{place}.layers", listed, "train.F_feature_layer")
+    result.put(
+        f"{place}.layer_weights",
+        weights if isinstance(weights, list) else [weights] * len(listed),
+        "train.F_weights",
+    )
+    result.put(f"{place}.missing_weights", "predict")
+    if kind != "l1":
+        result.messages.append(f"train.F_lossfn_type {json.dumps(kind)} is taken as l1 (no cost)")
 
 
 def _map_mask(options: dict[str, Any], result: ImportedOptions) -> None:
@@ -233,20 +270,22 @@ def _map_losses(options: dict[str, Any], result: ImportedOptions) -> None:
     weights = {name: options.pop(f"train.{name}", None) for name in ("alpha", "beta", "gamma")}
     if kind is None and all(value is None for value in weights.values()):
         return
+    if result.sections["model"]["net_type"] not in OWN_NETWORKS:
+        result.put("training.loss.type", "multi_component")
     # SwinMR weights three parts and multiplies their sum; KAIR's own trainers have the image part alone.
     image_only = all(value is None for value in weights.values())
-    scale = factor if _is_number(factor) else 1.0
+    scale = factor if is_number(factor) else 1.0
     for name, part, without in (
         ("alpha", "spatial", 1.0),
         ("beta", "frequency", 0.0),
         ("gamma", "perceptual", 0.0),
     ):
         value = without if weights[name] is None else weights[name]
-        if _is_number(value):
+        if is_number(value):
             value = value * scale
         origin = "train.G_lossfn_weight" if image_only else f"train.{name}"
         result.put(f"{loss}.{part}.weight", value, origin)
-    if not _is_number(factor):
+    if not is_number(factor):
         result.put(f"{loss}.spatial.weight", factor, "train.G_lossfn_weight")
     if kind == "ssim" and image_only:
         result.put(
@@ -281,7 +320,3 @@ def _map_optimizer(options: dict[str, Any], result: ImportedOptions) -> None:
     clip = options.pop("train.G_optimizer_clipgrad", None)
     if clip:  # KAIR takes null and 0 as no clipping
         result.put("training.gradient.clip_norm", clip, "train.G_optimizer_clipgrad")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,122 @@
+"""Losses of BasicSR, traiNNer-redux and neosr as the parts of `multi_component`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swinmr_profiling.configs.option_files.imported import ImportedOptions, is_number
+
+# Their names, in lower case and without "loss" and underscores.
+_PIXEL = {"l1": "l1", "mse": "mse", "l2": "mse", "charbonnier": "charbonnier"}
+_PERCEPTUAL = ("perceptual", "vggperceptual", "perceptualfp16")
+_ADVERSARIAL = ("gan", "multiscalegan", "ganfeat")
+# Convolutions of each stage of VGG19, whose layers `vgg19.features` numbers: each convolution and its ReLU, a pool.
+_VGG19_STAGES = (2, 2, 4, 4, 4)
+_DEFAULT_LAYERS = {"conv1_2": 0.1, "conv2_2": 0.1, "conv3_4": 1.0, "conv4_4": 1.0, "conv5_4": 1.0}
+_PLACE = "training.loss.components"
+
+
+def vgg19_layers() -> dict[str, int]:
+    """ "conv5_4" -> 34: the index in torchvision's `vgg19().features` of each convolution and ReLU."""
+    found, index = {}, 0
+    for stage, convolutions in enumerate(_VGG19_STAGES, 1):
+        for number in range(1, convolutions + 1):
+            found[f"conv{stage}_{number}"] = index
+            found[f"relu{stage}_{number}"] = index + 1
+            index += 2
+        found[f"pool{stage}"] = index
+        index += 1
+    return found
+
+
+def map_losses(train: dict[str, Any], result: ImportedOptions) -> None:
+    """Puts every loss that has a counterpart; names the others in one line.
+
+    An adversarial loss is told with the discriminator. Where none has a counterpart, L1 stands in, and is said to.
+    """
+    result.put("training.loss.type", "multi_component")
+    for part in ("spatial", "frequency", "perceptual"):
+        result.put(f"{_PLACE}.{part}.weight", 0.0)
+    left_out: list[str] = []
+    mapped = False
+    for origin, section in _losses(train):
+        kind = _kind(section)
+        weight = _weight(section)
+        if not weight or kind in _ADVERSARIAL:
+            continue
+        place = result.sections["training"]["loss"]["components"]
+        if kind in _PIXEL and not place["spatial"]["weight"] and not origin.endswith("ldl_opt"):
+            result.put(f"{_PLACE}.spatial.type", _PIXEL[kind], f"{origin}.type")
+            result.put(f"{_PLACE}.spatial.weight", weight, f"{origin}.loss_weight")
+            mapped = True
+        elif kind == "ssim" and not place.get("ssim"):
+            result.put(f"{_PLACE}.ssim.weight", weight, f"{origin}.loss_weight")
+            mapped = True
+        elif (
+            kind in _PERCEPTUAL
+            and not place["perceptual"]["weight"]
+            and _map_perceptual(section, origin, result)
+        ):
+            mapped = True
+        else:
+            left_out.append(f"{section.get('type')} ({weight:g}, {origin})")
+    if not mapped:
+        result.put(f"{_PLACE}.spatial.type", "l1")
+        result.put(f"{_PLACE}.spatial.weight", 1.0)
+    if left_out or not mapped:
+        text = f"losses without a counterpart, not in the prediction: {', '.join(left_out) or 'all of them'}"
+        result.messages.append(text if mapped else f"{text}; L1 stands in for all")
+
+
+def _losses(train: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Where each loss stands in the file, and its options."""
+    found = [
+        (f"train.{key}", section)
+        for key, section in train.items()
+        if key.endswith("_opt") and isinstance(section, dict) and "type" in section
+    ]
+    listed = train.get("losses")
+    if isinstance(listed, list):
+        found += [
+            (f"train.losses.{index}", section)
+            for index, section in enumerate(listed)
+            if isinstance(section, dict) and "type" in section
+        ]
+    return found
+
+
+def _kind(section: dict[str, Any]) -> str:
+    return str(section["type"]).lower().replace("_", "").removesuffix("loss")
+
+
+def _weight(section: dict[str, Any]) -> float:
+    value = section.get("perceptual_weight", section.get("loss_weight", 1.0))
+    if isinstance(value, str):  # YAML takes 1e-2 for a text
+        try:
+            value = float(value)
+        except ValueError:
+            return 1.0
+    return float(value) if is_number(value) else 1.0
+
+
+def _map_perceptual(section: dict[str, Any], origin: str, result: ImportedOptions) -> bool:
+    layers = section.get("layer_weights") or _DEFAULT_LAYERS
+    known = vgg19_layers()
+    if (
+        section.get("vgg_type", "vgg19") != "vgg19"
+        or not isinstance(layers, dict)
+        or not set(layers) <= set(known)
+    ):
+        return False
+    ordered = sorted(layers, key=lambda name: known[name])
+    place = f"{_PLACE}.perceptual"
+    result.put(f"{place}.weight", _weight(section), f"{origin}.perceptual_weight")
+    result.put(f"{place}.layers", [known[name] for name in ordered], f"{origin}.layer_weights")
+    result.put(f"{place}.layer_weights", [float(layers[name]) for name in ordered], f"{origin}.layer_weights")
+    result.put(f"{place}.missing_weights", "predict")
+    criterion = section.get("criterion", "l1")
+    extra = [key for key in ("style_weight", "patchloss", "ipk") if section.get(key)]
+    if criterion != "l1" or extra:
+        words = ", ".join([*([] if criterion == "l1" else [f"criterion {criterion}, taken as l1"]), *extra])
+        result.messages.append(f"{origin}: not in the prediction: {words}")
+    return True

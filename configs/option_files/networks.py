@@ -1,0 +1,107 @@
+"""Which network of this project, or of spandrel, an option file names, and what its arguments are called there.
+
+`networks.json` lists the names of each framework. An entry says what builds the network (`architecture`), what the
+framework's own defaults are where they are not the class's (`kwargs`), which argument takes the scale, what other
+arguments are called (`arguments`), and which may have one value alone because the class knows no other (`only`).
+`parameters` holds the number of parameters that the framework's own code makes at scale 4, for the tests.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from swinmr_profiling.configs.errors import ConfigError
+
+TABLE = Path(__file__).resolve().parent / "networks.json"
+# Keys that name other things than an argument of the class.
+_NOT_ARGUMENTS = ("type", "net_type", "init_type", "init_bn_type", "init_gain", "which_model_G")
+_SCALE_NAMES = ("scale", "upscale", "upscaling_factor", "upsampling", "up_scale", "sf", "upscale_factor")
+_ESRGAN_UNSHUFFLED = {1: (16, 4), 2: (4, 2)}
+
+
+@cache
+def known_networks() -> dict[str, dict[str, Any]]:
+    """Framework -> name of a network -> entry."""
+    return json.loads(TABLE.read_text(encoding="utf-8"))
+
+
+def network_section(
+    framework: str, network: dict[str, Any], scale: int, file: str | None
+) -> tuple[dict[str, Any], list[str]]:
+    """The `model` section of a file's network, and lines on what was said of it.
+
+    Raises ConfigError, in one line: a network that is not known here, or an argument that the class does not have.
+    """
+    place = "netG" if framework == "KAIR" else "network_g"
+    key = "net_type" if framework == "KAIR" else "type"
+    name, names = network.get(key), known_networks()[framework]
+    entry = names.get(name) if isinstance(name, str) else None
+    if entry is None:
+        near = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.8)
+        hint = f"did you mean {near[0]}? Else " if near else ""
+        raise ConfigError(
+            file,
+            [
+                f"{place}.{key}: {json.dumps(name, default=str)[:60]} of {framework} is no network that is known here "
+                f"(known: {_shortened(names)}): {hint}give its class: --module FILE.py:Class --inputs 1x3x64x64"
+            ],
+        )
+    given = {
+        argument: value
+        for argument, value in network.items()
+        if argument not in _NOT_ARGUMENTS and argument not in entry.get("ignored", ())
+    }
+    if entry.get("net_type") == "swinir":
+        return _swinir(given, scale, entry), []
+    return _spandrel(entry, given, scale, place, file)
+
+
+def _spandrel(
+    entry: dict[str, Any], given: dict[str, Any], scale: int, place: str, file: str | None
+) -> tuple[dict[str, Any], list[str]]:
+    kwargs = dict(entry.get("kwargs", {}))
+    problems = []
+    for argument, value in given.items():
+        if argument in _SCALE_NAMES and entry.get("scale"):
+            scale = value
+        elif argument in entry.get("only", {}):
+            allowed = entry["only"][argument]
+            if value != allowed:
+                text = (
+                    f"{json.dumps(value)[:60]} makes another network than spandrel's {entry['architecture']}"
+                )
+                problems.append(f"{place}.{argument}: {text}, which has {json.dumps(allowed)} alone")
+        elif argument in entry.get("arguments", {}):
+            kwargs[entry["arguments"][argument]] = value
+        elif argument in entry.get("choices", {}):
+            kwargs.update(entry["choices"][argument].get(str(value).lower(), {}))
+        else:
+            problems.append(f"{place}.{argument}: no counterpart in spandrel's {entry['architecture']}")
+    if problems:
+        raise ConfigError(file, problems)
+    if entry.get("scale"):
+        kwargs[entry["scale"]] = scale
+    if entry.get("unshuffles") and scale in _ESRGAN_UNSHUFFLED and given.get("use_pixel_unshuffle", True):
+        # RRDBNet takes smaller images than it is given: each 2 x 2 (or 4 x 4) pixels become channels.
+        times, factor = _ESRGAN_UNSHUFFLED[scale]
+        kwargs.update(scale=4, in_nc=kwargs.get("in_nc", 3) * times, shuffle_factor=factor)
+    return {"net_type": "spandrel", "architecture": entry["architecture"], "kwargs": kwargs}, []
+
+
+def _swinir(given: dict[str, Any], scale: int, entry: dict[str, Any]) -> dict[str, Any]:
+    """This project's own SwinIR: the same keys."""
+    section = {"net_type": "swinir", "upscale": scale, **entry.get("kwargs", {})}
+    for argument, value in given.items():
+        if argument == "use_checkpoint":
+            continue  # told by the training section
+        section["upscale" if argument in _SCALE_NAMES else argument] = value
+    return section
+
+
+def _shortened(names: dict[str, Any]) -> str:
+    shown = sorted(names)
+    return ", ".join(shown[:12]) + (f" and {len(shown) - 12} more" if len(shown) > 12 else "")

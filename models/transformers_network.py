@@ -1,0 +1,166 @@
+"""Any model class of the transformers package, with random weights: nothing is downloaded.
+
+The class is named, or read from a folder's config.json; what it takes is its main input, of its own size, unless
+`model.inputs` describes it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+
+# Tokens of a text whose length nobody says.
+DEFAULT_TOKENS = 128
+TOKENS, PIXELS = "input_ids", "pixel_values"
+MAX_TEXT = 200
+
+
+class TransformersNetwork(nn.Module):
+    """Calls a transformers model with inputs by name and returns its first tensor; `names` are those of the inputs."""
+
+    def __init__(self, model: nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Inputs in the order of `names`, each with the batch in front."""
+        return self.model(**dict(zip(self.names, inputs, strict=True)), return_dict=False)[0]
+
+
+def build_transformers(config: ExperimentConfig) -> BuiltModel:
+    """The class `model.class`, or the one that `model.folder` names, made with its settings.
+
+    Raises ModelError without the package, for a class that it does not have or that is no network, for settings that
+    the class refuses, and for inputs that it needs and the config does not describe.
+    """
+    options = config.model
+    transformers = _package()
+    settings, named = _settings_of_folder(options.folder)
+    settings.update(options.config)
+    name = getattr(options, "class") or named
+    if name is None:
+        raise ModelError(f"model.class: {options.folder}/config.json names no class (architectures): give it")
+    network_class = _class_named(transformers, name)
+    config_class = getattr(network_class, "config_class", None)
+    if config_class is None:
+        raise ModelError(f"model.class: {name} has no configuration of its own: name a class of one model")
+    try:
+        made = config_class(**settings)
+        module = network_class(made)
+    except Exception as error:  # constructors raise whatever their settings run into
+        raise ModelError(f"model.config: {name} refuses it: {_one_line(error)}") from error
+    if config.training.gradient_checkpointing != "none":
+        if not getattr(module, "supports_gradient_checkpointing", False):
+            raise ModelError(f'training.gradient_checkpointing: {name} cannot: set "none"')
+        module.gradient_checkpointing_enable({"use_reentrant": False})
+    inputs = options.inputs or _own_inputs(network_class, made)
+    _check_inputs(network_class, inputs)
+    specs = tuple(
+        InputSpec(tuple(shape), "int64" if key in options.int64_inputs else "float")
+        for key, shape in inputs.items()
+    )
+    return BuiltModel(
+        "transformers",
+        TransformersNetwork(module, list(inputs)),
+        {"inference": specs, "training": specs, "cross_check": specs},
+    )
+
+
+def _package() -> ModuleType:
+    try:
+        # Imported here: it takes longer than torch itself, and no other network needs it.
+        import transformers
+    except ImportError as error:
+        raise ModelError(
+            'model.net_type: "transformers" needs the package transformers: pip install ".[diffusion]"'
+        ) from error
+    return transformers
+
+
+def _settings_of_folder(folder: str | None) -> tuple[dict[str, Any], str | None]:
+    """What a folder's config.json says, and the class that it names. Nothing else in the folder is read."""
+    if folder is None:
+        return {}, None
+    file = Path(folder) / "config.json"
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"model.folder: {file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ModelError(f"model.folder: {file}: is no JSON: {_one_line(error)}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"model.folder: {file}: holds no settings")
+    if content.get("auto_map"):
+        raise ModelError(
+            f"model.folder: {file} names code of its own (auto_map), which is not run: give that class by --module"
+        )
+    names = content.pop("architectures", None)
+    named = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+    for key in ("model_type", "transformers_version", "_name_or_path"):
+        content.pop(key, None)
+    return content, named
+
+
+def _class_named(transformers: ModuleType, name: str) -> Any:
+    try:
+        found = getattr(transformers, name, None)
+    except (
+        Exception
+    ) as error:  # transformers imports a class when it is asked for, and other packages with it
+        raise ModelError(f"model.class: transformers cannot import {name}: {_one_line(error)}") from error
+    if found is None:
+        near = difflib.get_close_matches(name, dir(transformers), n=3, cutoff=0.6)
+        hint = f": did you mean {' or '.join(near)}?" if near else ""
+        raise ModelError(f"model.class: transformers {transformers.__version__} has no class {name!r}{hint}")
+    if not isinstance(found, type) or not issubclass(found, nn.Module):
+        raise ModelError(
+            f"model.class: {name} of transformers is no network: name a model class, such as BertModel"
+        )
+    return found
+
+
+def _own_inputs(network_class: Any, made: Any) -> dict[str, list[int]]:
+    """The main input of a class and its shape without the batch."""
+    main = getattr(network_class, "main_input_name", TOKENS)
+    if main == TOKENS:
+        longest = getattr(made, "max_position_embeddings", None)
+        length = min(DEFAULT_TOKENS, longest) if isinstance(longest, int) and longest > 0 else DEFAULT_TOKENS
+        inputs = {TOKENS: [length]}
+        if getattr(made, "is_encoder_decoder", False):
+            inputs["decoder_input_ids"] = [length]
+        return inputs
+    size, channels = getattr(made, "image_size", None), getattr(made, "num_channels", None)
+    if main == PIXELS and size is not None and isinstance(channels, int):
+        return {PIXELS: [channels, *((size, size) if isinstance(size, int) else tuple(size))]}
+    raise ModelError(
+        f"model.inputs: {network_class.__name__} takes {main} and does not say how large: describe its shape without "
+        f'the batch, {{"{main}": [...]}}'
+    )
+
+
+def _check_inputs(network_class: Any, inputs: dict[str, Any]) -> None:
+    accepted = inspect.signature(network_class.forward).parameters
+    for name in inputs:
+        if name not in accepted:
+            near = difflib.get_close_matches(name, list(accepted), n=1, cutoff=0.6)
+            hint = (
+                f"did you mean {near[0]}?"
+                if near
+                else f"it takes {', '.join(k for k in accepted if k != 'self')}"
+            )
+            raise ModelError(f"model.inputs: {network_class.__name__}.forward takes no {name!r}: {hint}")
+
+
+def _one_line(error: Exception) -> str:
+    text = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {text[:MAX_TEXT]}"

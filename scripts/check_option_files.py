@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Prints what each config and option file of a folder gives: network, batch, patch, losses, or why it is none.
+
+    python scripts/check_option_files.py path/to/options
+
+Nothing is built, nothing is run. Exit status: 0 all files give a config, 4 some do not, 2 no file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs import ConfigError, ExperimentConfig, load_config
+from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+
+SUFFIXES = (".json", ".yml", ".yaml", ".toml")
+
+
+def described(config: ExperimentConfig) -> str:
+    """One line: what would be trained."""
+    model, training = config.model, config.training
+    network = getattr(model, "architecture", None) or getattr(model, "name", None) or model.net_type
+    scale = getattr(model, "upscale", None)
+    patch = config.training_patch_hw
+    precision = config.system.mixed_precision
+    parts = [
+        f"{network}" + (f" x{scale}" if scale not in (None, 1) else ""),
+        f"batch {config.data.batch_size} per device",
+        *([f"accumulate {training.accumulate}"] if training.accumulate > 1 else []),
+        "patch " + ("whole image" if patch is None else f"{patch[0]}x{patch[1]}"),
+        f"{training.optimizer.type} {training.optimizer.lr:g}",
+        losses(config),
+        f"EMA {training.ema_decay:g}" if training.ema_decay else "no EMA",
+        {False: "fp32", True: "mixed precision"}.get(precision, str(precision)),
+    ]
+    return "; ".join(parts)
+
+
+def losses(config: ExperimentConfig) -> str:
+    """The losses and their weights."""
+    loss = config.training.loss
+    if loss.type not in ("auto", "multi_component") or (
+        loss.type == "auto" and config.model.net_type != "swinir"
+    ):
+        return f"loss {loss.type}"
+    parts = loss.components
+    found = []
+    if parts.spatial.weight:
+        found.append(f"{parts.spatial.weight:g} {parts.spatial.type}")
+    if parts.frequency.weight:
+        found.append(f"{parts.frequency.weight:g} {parts.frequency.type} of k-space")
+    if parts.perceptual.weight:
+        found.append(f"{parts.perceptual.weight:g} {parts.perceptual.type}{parts.perceptual.layers}")
+    if parts.ssim.weight:
+        found.append(f"{parts.ssim.weight:g} ssim")
+    return " + ".join(found)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    replace_unknown_characters()
+    parser = argparse.ArgumentParser(description="Print what each config and option file of a folder gives.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--quiet", action="store_true", help="without what was mapped and left out")
+    parsed = parser.parse_args(arguments)
+    files = sorted(
+        file for file in parsed.folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()
+    )
+    if not files:
+        print(f"error: {parsed.folder}: no file ending in {', '.join(SUFFIXES)} in it", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    outcomes: Counter[str] = Counter()
+    for file in files:
+        name = file.relative_to(parsed.folder)
+        try:
+            loaded = load_config(file)
+        except ConfigError as error:
+            outcomes["not loaded"] += 1
+            print(f"✗ {name}: {'; '.join(error.problems)}")
+            continue
+        except Exception as error:  # a file that nobody has thought of: told, and the others are read
+            outcomes["failed"] += 1
+            print(f"✗ {name}: unexpected {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+            continue
+        outcomes["loaded"] += 1
+        print(f"✓ {name}: {described(loaded.config)}")
+        if not parsed.quiet:
+            for message in loaded.messages:
+                print(f"    {message}")
+    print(f"{len(files)} files: {', '.join(f'{count} {what}' for what, count in sorted(outcomes.items()))}")
+    return EXIT_DONE if outcomes["loaded"] == len(files) else EXIT_PARTIAL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Writes docs/architectures.md: every network of spandrel with random weights, saved and found as `--checkpoint` does.
+
+    python scripts/table_of_architectures.py [--only NAME,NAME] [--rows FILE.jsonl]
+
+Each is built at its class's own defaults (or those of TINY, where these take minutes), its state dict is saved, and the
+network is found again from the file alone. A row compares its parameters with those of the module that was saved, its
+MACs with torch's FlopCounterMode / 2, and says whether the memory of its training step could be predicted. Rows that
+`--rows` holds already are not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "src"))
+
+import torch  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+from swinmr_profiling.configs import config_from_dict  # noqa: E402
+from swinmr_profiling.models.checkpoint_network import found_network  # noqa: E402
+from swinmr_profiling.models.inputs import BuiltModel  # noqa: E402
+from swinmr_profiling.models.registry import build_model  # noqa: E402
+from swinmr_profiling.models.spandrel_network import architecture_names, made  # noqa: E402
+from swinmr_profiling.profiler.counting import count_forward  # noqa: E402
+from swinmr_profiling.profiler.prediction.traced_step import trace_training  # noqa: E402
+
+TABLE = REPOSITORY / "docs" / "architectures.md"
+BATCH = 2
+SIDE = 64
+# Sizes that are not the class's own defaults: those need an upsampler to fit their scale, or are made in minutes.
+CHOSEN: dict[str, dict] = {
+    "ATD": {"upscale": 2, "upsampler": "pixelshuffle"},
+    "DRCT": {"upscale": 2, "upsampler": "pixelshuffle", "depths": [2, 2], "num_heads": [6, 6]},
+    "GRL": {
+        "upscale": 2, "upsampler": "pixelshuffle", "depths": [2, 2], "num_heads_window": [3, 3],
+        "num_heads_stripe": [3, 3],
+    },
+    "HAT": {"upscale": 2, "window_size": 16, "depths": [2, 2], "num_heads": [6, 6], "overlap_ratio": 0.5},
+    "Swin2SR": {"upscale": 2, "upsampler": "pixelshuffle", "window_size": 8},
+    "SwinIR": {"upscale": 2, "upsampler": "pixelshuffle", "window_size": 8},
+    "NAFNet": {"width": 32, "middle_blk_num": 2, "enc_blk_nums": [1, 1], "dec_blk_nums": [1, 1]},
+    "AuraSR": {"dim": 16, "image_size": 64, "input_image_size": 16},
+}  # fmt: skip
+
+
+def row_of(name: str, file: Path) -> dict:
+    """One row: what was found in the file, and how it compares."""
+    kwargs = CHOSEN.get(name, {})
+    module = made(name, kwargs).module
+    parameters = sum(p.numel() for p in module.parameters())
+    torch.save(module.state_dict(), file)
+    del module
+    found = found_network(file)
+    section = {**found.section}
+    config = _at_small_size(section)
+    built = build_model(config)
+    ours = count_forward(built.module.eval(), built.example_inputs(1, "meta"))
+    theirs, by_operator = _flop_counter(built)
+    gap = {
+        key: count
+        for key in sorted({*ours.by_operator, *by_operator})
+        if (count := ours.by_operator.get(key, 0) - by_operator.get(key, 0))
+    }
+    try:
+        trace_training(built, config, BATCH, validation=False)
+        prediction = "made"
+    except Exception as error:  # a network may raise anything
+        prediction = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:90]}"
+    return {
+        "name": name,
+        "found": found.section["net_type"]
+        if found.section["net_type"] == "swinir"
+        else found.words.split(" ")[0],
+        "input": list(built.inputs["inference"][0].shape),
+        "parameters": sum(p.numel() for p in built.module.parameters()),
+        "saved_parameters": parameters,
+        "macs": ours.macs,
+        "flop_counter": theirs,
+        "gap": gap,
+        "counted_on": ours.counted_on,
+        "prediction": prediction,
+    }
+
+
+def _at_small_size(section: dict):
+    """The smallest size from SIDE on that the network takes: the refusal names it."""
+    side = SIDE
+    for _ in range(3):
+        try:
+            config = config_from_dict(
+                {"model": {**section, "img_size": side}, "data": {"use_patches": False}}
+            )
+            build_model(config)
+            return config
+        except ValueError as error:
+            size = str(error).rpartition("next such size is ")[2]
+            if not size:
+                raise
+            side = [int(number) for number in size.split(" x ")]
+    return config
+
+
+def _flop_counter(built: BuiltModel) -> tuple[int | None, dict[str, int]]:
+    """torch's own count / 2, in all and by operator; on data, as its formulas want."""
+    with torch.no_grad(), FlopCounterMode(display=False) as mode:
+        built.module(*built.example_inputs(1))
+    counts = mode.get_flop_counts()["Global"]
+    return mode.get_total_flops() // 2, {
+        str(key).replace("aten.", "aten::"): n // 2 for key, n in counts.items()
+    }
+
+
+def table(rows: list[dict]) -> str:
+    """The page."""
+    import spandrel
+
+    equal = sum(row["macs"] == row["flop_counter"] for row in rows)
+    predicted = sum(row["prediction"] == "made" for row in rows)
+    lines = [
+        "# Restoration networks that are found from their weights",
+        "",
+        f"spandrel {spandrel.__version__}, torch {torch.__version__.partition('+')[0]}: {len(rows)} networks, random "
+        "weights, each saved and found again from the file (`profile_model.py --checkpoint`). "
+        f"{equal} of them have the MACs of torch's FlopCounterMode / 2 to the unit; the memory of training is "
+        f"predicted for {predicted}. Made by `scripts/table_of_architectures.py`.",
+        "",
+        "| network | found as | input | parameters | MACs | FlopCounterMode / 2 | difference by operator | training |",
+        "| --- | --- | --- | ---: | ---: | ---: | --- | --- |",
+    ]
+    for row in rows:
+        saved = (
+            "" if row["parameters"] == row["saved_parameters"] else f" (saved: {row['saved_parameters']:,})"
+        )
+        gap = ", ".join(f"{key} {count:+,}" for key, count in row["gap"].items()) or "none"
+        lines.append(
+            f"| {row['name']} | {row['found']} | {' x '.join(map(str, row['input']))} | {row['parameters']:,}{saved} | "
+            f"{row['macs']:,} | {row['flop_counter']:,} | {gap} | {row['prediction']} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def main() -> int:
+    """Makes the rows that are missing, then the page."""
+    parser = argparse.ArgumentParser(description="Write docs/architectures.md.")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rows", type=Path, default=Path(tempfile.gettempdir()) / "architectures.jsonl")
+    parsed = parser.parse_args()
+    rows = {}
+    if parsed.rows.is_file():
+        rows = {row["name"]: row for row in map(json.loads, parsed.rows.read_text().splitlines())}
+    names = [name for name in parsed.only.split(",") if name] or architecture_names()
+    for name in names:
+        if name in rows:
+            continue
+        print(name, flush=True)
+        torch.manual_seed(0)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                rows[name] = row_of(name, Path(folder) / "model.pth")
+            except Exception as error:  # told, and the others are made
+                print(f"  {name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+                continue
+        with parsed.rows.open("a") as stream:
+            stream.write(json.dumps(rows[name]) + "\n")
+        # After each row: whatever ends the command, the page has what was made.
+        TABLE.write_text(table([rows[name] for name in sorted(rows, key=str.lower)]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -65,7 +65,7 @@ def test_three_commands_stand_in_the_first_screen():
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert text[: text.index("## Profile your own network")].count("\n") < 30
     assert [shlex.split(line)[:2] for line in readme_commands()] == [
-        ["python", "scripts/profile_model.py"]
+        [".venv/bin/python", "scripts/profile_model.py"]
     ] * 3
 
 

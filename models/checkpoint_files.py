@@ -76,7 +76,7 @@ def read_checkpoint(file: Path) -> Any:
     except ModelError:
         raise
     except NoFileError as error:
-        raise ModelError(f"{file}: {error}") from error
+        raise ModelError(f"{file}: cannot be read as a checkpoint of tensors: it {error}") from error
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise ModelError(f"{file}: {_no_file(file, error)}") from error
     except Exception as error:  # torch.load raises half a dozen types for a file that is none of its own
@@ -165,10 +165,11 @@ def _starts_as_archive(file: Path) -> bool:
 
 
 def _is_torchscript(file: Path) -> bool:
-    if not zipfile.is_zipfile(file):
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return any(name.endswith("constants.pkl") for name in archive.namelist())
+    except Exception:  # no archive, or a damaged one: names that are no text, sizes that cannot be, ...
         return False
-    with zipfile.ZipFile(file) as archive:
-        return any(name.endswith("constants.pkl") for name in archive.namelist())
 
 
 def imports_of(file: Path) -> list[str]:
@@ -177,7 +178,7 @@ def imports_of(file: Path) -> list[str]:
     try:
         for pickled in _pickles(file):
             found |= dict.fromkeys(_imports(pickled))
-    except (OSError, zipfile.BadZipFile, KeyError):
+    except Exception:  # a damaged archive raises half a dozen types; what was found until then stands
         pass
     return list(found)
 

@@ -167,6 +167,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
     parser.add_argument("--records", type=Path, default=CHECKOUT / "results" / "mutants.jsonl")
+    for stream in (sys.stdout, sys.stderr):
+        # Not by the package, which no fork may have imported from here.
+        stream.reconfigure(errors="replace")
     args = parser.parse_args(argv)
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=CHECKOUT, capture_output=True, text=True

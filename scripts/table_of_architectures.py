@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict  # noqa: E402
+from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.checkpoint_network import found_network  # noqa: E402
 from swinmr_profiling.models.inputs import BuiltModel  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
@@ -149,6 +150,7 @@ def table(rows: list[dict]) -> str:
 
 def main() -> int:
     """Makes the rows that are missing, then the page."""
+    replace_unknown_characters()
     parser = argparse.ArgumentParser(description="Write docs/architectures.md.")
     parser.add_argument("--only", default="")
     parser.add_argument("--rows", type=Path, default=Path(tempfile.gettempdir()) / "architectures.jsonl")

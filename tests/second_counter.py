@@ -302,8 +302,9 @@ KINDS: dict[str, Kind] = {
         calls(lambda x, y: torch.einsum("nabc,ndcb->nad", x, y)),
         ALL,
     ),
+    # Sums over two numbers and more: over one, PyTorch takes an outer product or a matrix product by the layout.
     "tensordot": Kind(
-        sizes_of("a", "b", "c", "d"),
+        lambda rng: {"a": small(rng, 7), "b": 1 + small(rng, 6), "c": small(rng, 7), "d": small(rng, 7)},
         lambda a, b, c, d: [(a, b, c), (b, c, d)],
         lambda a, b, c, d: summed(b, c) * a * d,
         calls(lambda x, y: torch.tensordot(x, y, 2)),

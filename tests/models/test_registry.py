@@ -202,7 +202,8 @@ def test_timm_is_asked_for_no_weights(monkeypatch):
 
     monkeypatch.setattr(timm, "create_model", create_model)
     build({"net_type": "timm", "name": "resnet18", "img_size": 32})
-    assert [options["pretrained"] for options in asked] == [False]
+    # Once without data, to see how large it is, and once more.
+    assert [options["pretrained"] for options in asked] == [False, False]
 
 
 def test_an_unknown_timm_name_suggests_the_nearest():

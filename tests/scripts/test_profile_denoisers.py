@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.profiler.record.blocks.architecture import Architecture
+from swinmr_profiling.profiler.record.blocks.batch import FailedBatch, MeasuredBatch, Timing
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED, add_latency, reconstruction_cost
 from swinmr_profiling.profiler.reports.console.terminal import Console, print_reconstruction
 from tests.models.test_denoisers import TINY
@@ -65,14 +67,10 @@ def test_the_cost_by_hand():
     raw = {"model": TINY["unet_denoiser"], "evaluation": {"sampling": {"sampling_steps": 7}}}
     config = config_from_dict(raw)
     block = reconstruction_cost(config, 11)
-    assert (block["calls_per_step"], block["denoiser_calls"], block["macs"], block["flops"]) == (
-        1,
-        7,
-        77,
-        154,
-    )
-    add_latency({"reconstruction": block}, {"timing": {"mean_ms": 3.0}})
-    assert block["latency_ms"] == 21.0
+    assert (block.calls_per_step, block.denoiser_calls, block.macs, block.flops) == (1, 7, 77, 154)
+    single_image = MeasuredBatch.model_construct(timing=Timing.model_construct(mean_ms=3.0))
+    add_latency(Architecture.model_construct(reconstruction=block), single_image)
+    assert block.latency_ms == 21.0
 
 
 def test_a_guided_step_is_said_to_be_one_call_of_twice_the_batch(capsys):
@@ -82,17 +80,18 @@ def test_a_guided_step_is_said_to_be_one_call_of_twice_the_batch(capsys):
     plain = config_from_dict({"model": TINY["unet_denoiser"]})
     for config, is_guided in ((guided, True), (plain, False)):
         block = reconstruction_cost(config, 11)
-        assert block["what"].endswith(GUIDED) == is_guided
-        print_reconstruction(Console(sys.stdout), {"reconstruction": block})
+        assert block.what.endswith(GUIDED) == is_guided
+        print_reconstruction(Console(sys.stdout), Architecture.model_construct(reconstruction=block))
         assert ("one call of twice the images" in " ".join(capsys.readouterr().out.split())) == is_guided
 
 
 def test_what_is_not_known_stays_unknown():
     """The count failed, or the single image did."""
     block = reconstruction_cost(config_from_dict({"model": TINY["unet_denoiser"]}), None)
-    add_latency({"reconstruction": block}, {"error": "OOM"})
+    failed = FailedBatch.model_construct(error="OOM")
+    add_latency(Architecture.model_construct(reconstruction=block), failed)
     unknown = ("macs", "flops", "gmacs", "gflops", "latency_ms")
-    assert {block[name] for name in unknown} == {None}
+    assert {getattr(block, name) for name in unknown} == {None}
     add_latency(None, None)
 
 

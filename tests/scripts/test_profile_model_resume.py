@@ -239,8 +239,8 @@ def test_a_failure_is_written_beside_what_was_resumed(again, read_profile):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ({"schema_version": 1}, "config: an object is expected"),
-        ({"schema_version": 1, "config": []}, "config: an object is expected"),
+        ({"schema_version": 1}, "is damaged or of another version (status: Field required)"),
+        ({"schema_version": 1, "config": []}, "is damaged or of another version (status: Field required)"),
         ({"schema_version": 1, "config": {}}, "is damaged"),
     ],
 )

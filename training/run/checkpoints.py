@@ -127,7 +127,7 @@ def _restore_optimizer(state: TrainingState, content: dict[str, Any], file: Path
 def check_architecture(module: nn.Module, content: dict[str, Any], file: Path) -> None:
     """Raises CheckpointError, naming the first weights that differ, for a checkpoint of another architecture."""
     ours = module.state_dict()
-    for weights in filter(None, (content["params"], content["params_ema"])):
+    for weights in filter(None, (content["params"], content.get("params_ema"))):
         theirs = without_computed(weights, ours)
         differs = [f"misses {key}" for key in ours if key not in theirs]
         differs += [f"has {key}" for key in theirs if key not in ours]

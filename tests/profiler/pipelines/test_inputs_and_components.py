@@ -91,7 +91,8 @@ def test_a_signature_is_enough():
 def test_fused_attention_has_the_products_and_not_the_scores():
     # 2 x 3 heads, 50 queries, 70 keys, width 16: 2*3*50*70*(16+16) MACs; the result is 2*3*50*16 numbers of 4 bytes.
     def attend(module):
-        q, k, v = (torch.empty(2, 3, n, 16, device="meta") for n in (50, 70, 70))
+        # Written ones: what is read and was only allocated, another kernel would have made.
+        q, k, v = (torch.ones(2, 3, n, 16, device="meta") for n in (50, 70, 70))
         return nn.functional.scaled_dot_product_attention(q, k, v)
 
     measured = measure_call(nn.Identity(), attend)

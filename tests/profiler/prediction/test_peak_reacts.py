@@ -143,7 +143,7 @@ class LossWithNetwork(nn.Module):
 
 def test_a_loss_network_is_held_from_the_start(config_of, monkeypatch):
     without, _, _ = peak(built(WIDE), config_of())
-    monkeypatch.setattr(traced_step, "build_loss", lambda config: LossWithNetwork())
+    monkeypatch.setattr(traced_step, "build_loss", lambda config, **options: LossWithNetwork())
     with_network, phase, parts = peak(built(WIDE), config_of())
     assert phase == "optimizer"
     assert parts["loss_networks"] == HALF

@@ -10,7 +10,7 @@ import pytest
 from swinmr_profiling.configs.data_sections import DegradationSection
 from swinmr_profiling.training import volumes
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
-from swinmr_profiling.training.data.image_files import NpyVolume
+from swinmr_profiling.training.data.npy_files import NpyVolume
 from swinmr_profiling.training.data.sources import open_folder
 from swinmr_profiling.training.errors import DataError
 

@@ -137,17 +137,17 @@ def test_noise_has_its_deviation_in_units_of_the_maximum(tmp_path):
 
 def test_validation_masks_are_the_same_every_epoch_whatever_else_is_there(tmp_path):
     save(tmp_path, "b.npy", 2, 32, 64)
-    before = build_dataset(config(tmp_path), "val")
+    before = build_dataset(config(tmp_path, layout="slices_first"), "val")
     samples = [before[SampleKey(epoch, 1)]["input"] for epoch in (0, 0, 3)]
     assert torch.equal(samples[0], samples[1])
     assert torch.equal(samples[0], samples[2])
     assert not torch.equal(before[0]["input"], samples[0])
     save(tmp_path, "a.npy", 3, 32, 64)
-    after = build_dataset(config(tmp_path, seed=7), "val")
+    after = build_dataset(config(tmp_path, layout="slices_first", seed=7), "val")
     assert after.name(4) == before.name(1) == "b.npy, slice 1"
     assert torch.equal(after[4]["input"], samples[0])
     # Another degradation seed is another draw.
-    other = build_dataset(config(tmp_path, degradation={"seed": 1}), "val")
+    other = build_dataset(config(tmp_path, layout="slices_first", degradation={"seed": 1}), "val")
     assert not torch.equal(other[4]["input"], samples[0])
 
 
@@ -280,7 +280,7 @@ def test_fixed_mask_is_one_for_all_splits_and_epochs():
     config = merged(TINY_RUN, {"data.degradation": {"mask": "gaussian1d", "fixed": True, "seed": 4}})
     train = build_dataset(config_from_dict(config), "train")
     val = build_dataset(config_from_dict(config), "val")
-    draw = lambda dataset, key: dataset._mask((32, 32), dataset._mask_rng(*key))  # noqa: E731
+    draw = lambda dataset, key: dataset._mask(dataset.volumes[0], dataset._mask_rng(key))  # noqa: E731
     first = draw(train, SampleKey(0, 0))
     assert all(np.array_equal(first, draw(train, SampleKey(epoch, 3))) for epoch in range(3))
     assert np.array_equal(first, draw(val, SampleKey(0, 1)))

@@ -99,7 +99,8 @@ def test_workers_change_nothing_and_epochs_everything():
         assert torch.equal(one["input"], other["input"])
         assert torch.equal(one["target"], other["target"])
     inputs = {tuple(x.flatten().tolist()) for batch in alone for x in batch["input"]}
-    assert len(inputs) == 12
+    # Of twelve; of so few lines two epochs may draw the same. Equal masks in all epochs would make six.
+    assert len(inputs) >= 11
 
 
 def test_what_a_batch_holds():

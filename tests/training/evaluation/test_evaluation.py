@@ -90,7 +90,8 @@ def test_the_4_db_trap(loader_of):
 def test_scikit_image_states_the_same_and_the_baseline_stands_beside(loader_of):
     rng = np.random.default_rng(0)
     volume = rng.random((3, 20, 24)) + 0.2
-    loader = loader_of({"a": volume}, {"data.degradation.sampled_fraction": 0.4})
+    layout = {"data.layout": "slices_first"}
+    loader = loader_of({"a": volume}, {**layout, "data.degradation.sampled_fraction": 0.4})
     result = evaluate(Plus(0.05), loader, CPU, EvaluationOptions())
     zero_filled = np.stack([loader.dataset[i]["input"][0].numpy() for i in range(3)])
     top = float(volume.max())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from swinmr_profiling.configs.outputs.standard_streams import printable
+from swinmr_profiling.configs.writing.standard_streams import printable
 
 
 class ConfigError(ValueError):

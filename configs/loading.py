@@ -18,9 +18,9 @@ from swinmr_profiling.configs.option_files.imported import folder_name
 from swinmr_profiling.configs.option_files.kair import import_options, is_option_file
 from swinmr_profiling.configs.option_files.other_files import refuse_other_content
 from swinmr_profiling.configs.option_files.reading import read_config_file
-from swinmr_profiling.configs.outputs.standard_streams import printable
 from swinmr_profiling.configs.schema import ExperimentConfig
 from swinmr_profiling.configs.spellings import adopt_spellings
+from swinmr_profiling.configs.writing.standard_streams import printable
 
 
 @dataclass(frozen=True)

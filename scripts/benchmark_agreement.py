@@ -22,7 +22,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
 
 # Products that FlopCounterMode has no formula for, each with a case of its own in counter_cases.py.

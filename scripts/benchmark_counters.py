@@ -29,7 +29,7 @@ import torch
 from torch import nn
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.options.option_types import OneLineParser
 from swinmr_profiling.scripts.counter_cases import CASES

@@ -18,7 +18,7 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config  # noqa: E402
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters  # noqa: E402
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.profiler.allocator.workspaces import workspaces_for  # noqa: E402
 from swinmr_profiling.profiler.options.option_types import OneLineParser  # noqa: E402

@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters  # noqa: E402
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.profiler.options.option_types import OneLineParser  # noqa: E402
 
 PROFILE_MODEL = REPOSITORY / "scripts/profile_model.py"

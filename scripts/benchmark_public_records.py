@@ -26,7 +26,7 @@ import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.
 sys.path.append(str(Path(__file__).resolve().parent))
 from record_table import predict, read_records, table  # noqa: E402
 
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters  # noqa: E402
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 
 DEFAULT_OUTPUT = "results/public_records.jsonl"
 DEFAULT_SEED = 0

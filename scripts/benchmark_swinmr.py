@@ -34,8 +34,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.outputs.atomic_files import OutputError, check_writable, write_text
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, write_text
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.profiler.options.option_types import OneLineParser
 

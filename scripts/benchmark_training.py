@@ -18,7 +18,7 @@ import torch
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict, load_config
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 from swinmr_profiling.training.distributed import open_world
 from swinmr_profiling.training.run.loop import TrainingRun

@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.outputs.atomic_files import OutputError
-from swinmr_profiling.configs.outputs.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.atomic_files import OutputError
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.gpu_check.check import GpuCheck
 from swinmr_profiling.profiler.gpu_check.combinations import dry_combinations, gpu_combinations
 from swinmr_profiling.profiler.gpu_check.measured import table

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.outputs.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.batch_size.gpus import listed_gpus
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from swinmr_profiling.profiler.run.command_line import listed_models, parse_profile_arguments

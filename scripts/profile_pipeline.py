@@ -17,8 +17,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.outputs.atomic_files import OutputError
-from swinmr_profiling.configs.outputs.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.atomic_files import OutputError
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from swinmr_profiling.profiler.pipelines.command_line import parse_pipeline_arguments
 from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines, load_pipeline

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError
-from swinmr_profiling.configs.outputs.atomic_files import OutputError
-from swinmr_profiling.configs.outputs.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.atomic_files import OutputError
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.batch_size.config_writing import (
     RecommendationWritingError,
     check_config_matches,

@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict  # noqa: E402
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters  # noqa: E402
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.checkpoint_network import found_network  # noqa: E402
 from swinmr_profiling.models.inputs import BuiltModel  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402

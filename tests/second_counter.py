@@ -302,9 +302,9 @@ KINDS: dict[str, Kind] = {
         calls(lambda x, y: torch.einsum("nabc,ndcb->nad", x, y)),
         ALL,
     ),
-    # Sums over two numbers and more: over one, PyTorch takes an outer product or a matrix product by the layout.
+    # Of one number a result, or one number summed, PyTorch takes products and a sum or a matrix product, by the layout.
     "tensordot": Kind(
-        lambda rng: {"a": small(rng, 7), "b": 1 + small(rng, 6), "c": small(rng, 7), "d": small(rng, 7)},
+        lambda rng: {"a": 1 + small(rng, 6), "b": 1 + small(rng, 6), "c": small(rng, 7), "d": small(rng, 7)},
         lambda a, b, c, d: [(a, b, c), (b, c, d)],
         lambda a, b, c, d: summed(b, c) * a * d,
         calls(lambda x, y: torch.tensordot(x, y, 2)),

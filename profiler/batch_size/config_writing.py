@@ -7,8 +7,8 @@ from pathlib import Path
 from swinmr_profiling.configs import config_from_dict, load_config
 from swinmr_profiling.configs.commented_json import read_commented_json
 from swinmr_profiling.configs.option_files.kair import is_option_file
-from swinmr_profiling.configs.outputs.atomic_files import check_writable, reason, write_text
 from swinmr_profiling.configs.value_edit import edit_values
+from swinmr_profiling.configs.writing.atomic_files import check_writable, reason, write_text
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swinmr_profiling.configs.outputs.atomic_files import table_text
+from swinmr_profiling.configs.writing.atomic_files import table_text
 from swinmr_profiling.profiler.comparing.comparison import Comparison
 
 COLUMNS = (

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.machine_failures import machine_failure
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import (

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import NoReturn
 
-from swinmr_profiling.configs.outputs.standard_streams import printable
+from swinmr_profiling.configs.writing.standard_streams import printable
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from swinmr_profiling.configs.outputs.atomic_files import (
+from swinmr_profiling.configs.writing.atomic_files import (
     OutputError,
     check_writable,
     distinct,
     reason,
     write_text,
 )
-from swinmr_profiling.configs.outputs.standard_streams import complain
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.pipelines.command_line import PipelineArguments

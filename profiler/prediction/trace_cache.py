@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from swinmr_profiling.configs.outputs.atomic_files import replacing
-from swinmr_profiling.configs.outputs.standard_streams import complain
+from swinmr_profiling.configs.writing.atomic_files import replacing
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
 from swinmr_profiling.profiler.record.failures import first_lines
 from swinmr_profiling.profiler.record.memory_fingerprint import canonical

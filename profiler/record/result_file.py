@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import TextIO
 
-from swinmr_profiling.configs.outputs.atomic_files import OutputError, check_writable, write_text
-from swinmr_profiling.configs.outputs.output_claims import Claim, claim_free_file
-from swinmr_profiling.configs.outputs.standard_streams import complain
+from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, write_text
+from swinmr_profiling.configs.writing.output_claims import Claim, claim_free_file
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.record.earlier_results import EarlierResults, ResultsOf
 
 STANDARD_OUTPUT = "-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swinmr_profiling.configs.outputs.atomic_files import table_text
+from swinmr_profiling.configs.writing.atomic_files import table_text
 from swinmr_profiling.profiler.reports.views.size_view import SizeView
 from swinmr_profiling.profiler.reports.views.view import ProfileView
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from swinmr_profiling.configs.outputs.atomic_files import OutputError, check_writable, reason, write_text
+from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, reason, write_text
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.reports.charts.plot_files import check_plots, write_plots

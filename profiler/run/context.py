@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from swinmr_profiling.configs.outputs.standard_streams import complain
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions, MeasuringSession
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS

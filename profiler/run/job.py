@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 
 from swinmr_profiling.configs import LoadedConfig
-from swinmr_profiling.configs.outputs.standard_streams import complain
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3
 from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError

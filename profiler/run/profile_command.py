@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from swinmr_profiling.configs import ConfigError, LoadedConfig
-from swinmr_profiling.configs.outputs.atomic_files import (
+from swinmr_profiling.configs.writing.atomic_files import (
     OutputError,
     check_writable,
     distinct,
     reason,
     write_text,
 )
-from swinmr_profiling.configs.outputs.standard_streams import complain
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
     compare_files,

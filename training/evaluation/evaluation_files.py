@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.configs.outputs.atomic_files import table_text, write_text
+from swinmr_profiling.configs.writing.atomic_files import table_text, write_text
 from swinmr_profiling.training.evaluation.evaluation import IMAGE_METRICS, Measured
 from swinmr_profiling.training.run.run_log import finite_or_none
 

@@ -16,9 +16,9 @@ from torch.utils.data import default_collate
 from tqdm import tqdm
 
 from swinmr_profiling.configs import ExperimentConfig, LoadedConfig
-from swinmr_profiling.configs.outputs.atomic_files import check_writable
-from swinmr_profiling.configs.outputs.output_claims import claim_free_folder
-from swinmr_profiling.configs.outputs.standard_streams import complain
+from swinmr_profiling.configs.writing.atomic_files import check_writable
+from swinmr_profiling.configs.writing.output_claims import claim_free_folder
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.training.data.dataset import build_dataset
 from swinmr_profiling.training.data.loader import build_loader

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from swinmr_profiling.configs.outputs.atomic_files import replacing
+from swinmr_profiling.configs.writing.atomic_files import replacing
 from swinmr_profiling.training.evaluation.evaluation import Picture
 from swinmr_profiling.training.optional_packages import require
 

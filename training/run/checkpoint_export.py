@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.outputs.atomic_files import reason, replacing
+from swinmr_profiling.configs.writing.atomic_files import reason, replacing
 from swinmr_profiling.models.checkpoints import unwrap_state_dict
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.registry import build_model

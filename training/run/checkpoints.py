@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from swinmr_profiling.configs.outputs.atomic_files import check_writable, reason, replacing
+from swinmr_profiling.configs.writing.atomic_files import check_writable, reason, replacing
 from swinmr_profiling.models.checkpoint_files import NoFileError, refuse_pipes
 from swinmr_profiling.models.swin.official_state_dict import official_state_dict, without_computed
 from swinmr_profiling.training.errors import first_line

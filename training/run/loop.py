@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from swinmr_profiling.configs.outputs.atomic_files import check_writable
-from swinmr_profiling.configs.outputs.output_claims import Claim, claim
+from swinmr_profiling.configs.writing.atomic_files import check_writable
+from swinmr_profiling.configs.writing.output_claims import Claim, claim
 from swinmr_profiling.training.data.skipping import SkippedSample
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.run.batch_stream import BatchStream

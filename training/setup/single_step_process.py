@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.process import python_command
 
 # The kernel, when memory runs out, takes this process and not the user's others (of -1000 to 1000).

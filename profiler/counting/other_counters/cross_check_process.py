@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from swinmr_profiling.configs import config_from_dict
-from swinmr_profiling.configs.outputs.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.counting.other_counters.explain import cross_check_module
 

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from swinmr_profiling.configs.outputs.atomic_files import OutputError, check_writable, replacing, write_text
-from swinmr_profiling.configs.outputs.output_claims import claim_free_folder
-from swinmr_profiling.configs.outputs.standard_streams import complain
+from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, replacing, write_text
+from swinmr_profiling.configs.writing.output_claims import claim_free_folder
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS, resolve_device
 from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME, refuse_code
 from swinmr_profiling.profiler.pipelines.defined.libraries import require_library

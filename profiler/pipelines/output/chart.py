@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from swinmr_profiling.configs.outputs.atomic_files import replacing
+from swinmr_profiling.configs.writing.atomic_files import replacing
 from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     CostedPipeline,
     FailedPipeline,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from swinmr_profiling.configs.outputs.atomic_files import table_text
+from swinmr_profiling.configs.writing.atomic_files import table_text
 from swinmr_profiling.profiler.pipelines.defined.cost_records import CostedPipeline, FailedPipeline
 from swinmr_profiling.profiler.pipelines.output.record import pipeline_record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from swinmr_profiling.configs.outputs.atomic_files import OutputError, check_writable, replacing
+from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, replacing
 from swinmr_profiling.profiler.reports.charts.drawing import CHART_NAMES, charts_of
 from swinmr_profiling.profiler.reports.views.view import ProfileView
 

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
-from swinmr_profiling.configs.outputs.standard_streams import complain, printable
+from swinmr_profiling.configs.writing.standard_streams import complain, printable
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
     CrossCheck,

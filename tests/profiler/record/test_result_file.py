@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from swinmr_profiling.configs.outputs.atomic_files import OutputError, write_text
+from swinmr_profiling.configs.writing.atomic_files import OutputError, write_text
 from swinmr_profiling.profiler.record.result_file import ResultFile, to_text
 from tests.conftest import REPOSITORY
 

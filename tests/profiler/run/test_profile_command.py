@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from swinmr_profiling.configs.outputs.atomic_files import OutputError, distinct
+from swinmr_profiling.configs.writing.atomic_files import OutputError, distinct
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.exports import Exports

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from swinmr_profiling.configs.outputs.atomic_files import OutputError, check_writable, replacing, write_text
+from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, replacing, write_text
 from tests.conftest import REPOSITORY
 from tests.no_files import KINDS, put
 
@@ -106,7 +106,7 @@ def test_what_is_no_file_is_refused_before_and_while_writing(tmp_path, kind, thr
 def test_the_file_that_the_command_prints_to_is_refused(tmp_path):
     """`--csv /dev/stdout > report.txt` would put the CSV in the place of all that is printed."""
     code = (
-        "import sys; from swinmr_profiling.configs.outputs.atomic_files import check_writable\n"
+        "import sys; from swinmr_profiling.configs.writing.atomic_files import check_writable\n"
         "print('a figure', flush=True)\n"
         "try: check_writable(sys.argv[1], '--csv')\n"
         "except ValueError as error: print(error, flush=True)\n"

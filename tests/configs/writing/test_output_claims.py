@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from swinmr_profiling.configs.outputs import output_claims
-from swinmr_profiling.configs.outputs.atomic_files import OutputError
-from swinmr_profiling.configs.outputs.output_claims import claim, claim_free_file, claim_free_folder
+from swinmr_profiling.configs.writing import output_claims
+from swinmr_profiling.configs.writing.atomic_files import OutputError
+from swinmr_profiling.configs.writing.output_claims import claim, claim_free_file, claim_free_folder
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from tests.conftest import REPOSITORY, run_command
 
@@ -18,7 +18,7 @@ HOLD = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from swinmr_profiling.configs.outputs.output_claims import claim
+from swinmr_profiling.configs.writing.output_claims import claim
 print(claim(Path(sys.argv[2])) is not None, flush=True)
 sys.stdin.readline()
 """

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from swinmr_profiling.configs import ConfigError, config_from_dict, load_config
-from swinmr_profiling.configs.outputs.atomic_files import replacing, table_text
-from swinmr_profiling.configs.outputs.standard_streams import complain, printable
+from swinmr_profiling.configs.writing.atomic_files import replacing, table_text
+from swinmr_profiling.configs.writing.standard_streams import complain, printable
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,6 @@ def built_of(tmp_path_factory):
         content = {
             "model": {"swinmr": SWINMR, "vit": VIT, "unet": UNET}[name],
             "data": {"use_patches": False},
-            # The step below makes its own targets, which are images.
-            "training": {"loss": {"type": "auto" if name == "swinmr" else "mse"}},
         }
         file.write_text(json.dumps(content))
         config = load_config(file).config
@@ -152,12 +150,12 @@ def test_live_bytes_are_within_one_percent_of_torchs_own_tracker(built_of, netwo
 
 
 def batches(built, batch_size):
-    """As the loop's data: an image, and a target of its shape, also for the classifier, whose loss ignores it."""
+    """As the loop's data: an image, and a target of its shape; of a classifier a label."""
     while True:
-        yield MicroBatch(
-            built.example_inputs(batch_size, which="training"),
-            torch.zeros(batch_size, *built.input_shape(1, "training")[1:]),
-        )
+        image = torch.zeros(batch_size, *built.input_shape(1, "training")[1:])
+        label = torch.zeros(batch_size, dtype=torch.int64)
+        target = label if built.net_type == "timm" else image
+        yield MicroBatch(built.example_inputs(batch_size, which="training"), target)
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from swinmr_profiling.profiler.counting.attention_formulas import attention_bnhd
 from swinmr_profiling.profiler.counting.formulas import Work
+from swinmr_profiling.profiler.counting.formulas.attention import attention_bnhd
 
 
 class HiddenFunction(NamedTuple):

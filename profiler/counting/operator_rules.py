@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from swinmr_profiling.profiler.counting.formulas import mm
+from swinmr_profiling.profiler.counting.formulas.products import mm
 from swinmr_profiling.profiler.counting.free_operators import FREE
 from swinmr_profiling.profiler.counting.operator_table import COUNTED, PRODUCT, CountedOperator
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel, Purpose
+from swinmr_profiling.models.own_gradients import without_gradients
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.forward_pass import state_preserved
 from swinmr_profiling.profiler.record.memory_fingerprint import SAMPLING_STEPS_THAT_DIFFER
@@ -31,12 +32,15 @@ def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[in
     """
     try:
         module = copy_to(built.module, ())[0].eval()
-        with torch.no_grad():
-            return tuple(first_tensor(module(*built.example_inputs(batch_size, "meta", which=which))).shape)
+        inputs = built.example_inputs(batch_size, "meta", which=which)
+        output = without_gradients(module, lambda: module(*inputs), torch.no_grad)
+        return tuple(first_tensor(output).shape)
     except Exception:  # whatever a network raises that asks its tensors for values
-        with state_preserved(built.module), torch.no_grad():
+        with state_preserved(built.module):
             built.module.eval()
-            one = first_tensor(built.module(*built.example_inputs(1, which=which))).shape
+            inputs = built.example_inputs(1, which=which)
+            output = without_gradients(built.module, lambda: built.module(*inputs), torch.no_grad)
+            one = first_tensor(output).shape
         return (batch_size * one[0], *one[1:]) if one else ()
 
 

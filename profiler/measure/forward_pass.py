@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.counting import wants_gradients
+from swinmr_profiling.models.own_gradients import wants_gradients
 from swinmr_profiling.profiler.measure.devices import MeasuredDevice
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy, measure_latency
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement

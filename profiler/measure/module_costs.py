@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.counting import wants_gradients
+from swinmr_profiling.models.own_gradients import wants_gradients
 from swinmr_profiling.profiler.measure.forward_pass import gradient_mode, state_preserved, tensors_in
 from swinmr_profiling.profiler.record.blocks.architecture import ModuleCost, ModuleCosts
 

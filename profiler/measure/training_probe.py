@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.own_gradients import without_gradients
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData, validation_shape
 from swinmr_profiling.profiler.measure.forward_pass import state_preserved
@@ -182,5 +183,4 @@ def _train(
 def _validate(state: TrainingState, validate: Callable[[nn.Module], object]) -> None:
     network: nn.Module = state.module if state.ema is None else state.ema.module
     network.eval()
-    with torch.inference_mode():
-        validate(network)
+    without_gradients(network, lambda: validate(network))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from swinmr_profiling.models.own_gradients import without_gradients
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.degradation.data_consistency import consistent, sampled_error
 from swinmr_profiling.training.denoising.diffusion_reconstruction import DiffusionSampler
@@ -104,8 +105,8 @@ def reconstruct(network: nn.Module, inputs: Tensor, autocast_dtype: torch.dtype 
     Raises ReconstructionError for an output of another size.
     """
     device = inputs.device.type
-    with torch.inference_mode(), torch.autocast(device, autocast_dtype, enabled=autocast_dtype is not None):
-        output = first_tensor(network(inputs))
+    with torch.autocast(device, autocast_dtype, enabled=autocast_dtype is not None):
+        output = first_tensor(without_gradients(network, lambda: network(inputs))).detach()
     if output.ndim != 4 or output.shape[-2:] != inputs.shape[-2:] or len(output) != len(inputs):
         raise ReconstructionError(
             f"the network makes {tuple(output.shape)} of {tuple(inputs.shape)}: a reconstruction has the size of its "

@@ -410,7 +410,7 @@ def test_two_counts_at_once():
         net = Network(forward)
         with torch.no_grad(), CountingMode(ModuleTracker(net)) as mode:
             net(X)
-        results.append(sum(mode.by_kind.values()))
+        results.append(sum(mode.tallies.by_kind.values()))
 
     results = []
     counts = [threading.Thread(target=count, args=(results,)) for _ in range(2)]

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from swinmr_profiling.models.own_gradients import wants_gradients
 from swinmr_profiling.profiler.counting.complex_numbers import complex_as_one
 from swinmr_profiling.profiler.counting.engine import CountingMode
 from swinmr_profiling.profiler.counting.extensions import watch
@@ -21,6 +20,7 @@ from swinmr_profiling.profiler.counting.operator_table import KINDS
 from swinmr_profiling.profiler.counting.report import CountReport
 from swinmr_profiling.profiler.counting.script_modules import frozen_numbers
 from swinmr_profiling.profiler.counting.threads import mode_of_this_thread
+from swinmr_profiling.training.own_gradients import wants_gradients
 
 # Characters of an error that a note quotes.
 LONGEST_REASON = 160
@@ -183,11 +183,6 @@ def _remarks(mode: CountingMode, as_one: int) -> list[str]:
         remarks.append(
             "a complex multiply-add counts as four real ones, also in convolutions, of which PyTorch computes one by "
             f"three real ones; with one for each the MACs are {as_one:,}"
-        )
-    if mode.tracker.in_other_threads and mode.tallies.split_recomputed:
-        remarks.append(
-            "operators ran in other threads, where autograd numbers them anew: their gradients may stand at another "
-            "module, and those of complex convolutions count three for four"
         )
     if mode.tracker.unseen_modules:
         remarks.append(

@@ -1,8 +1,8 @@
 """The counter itself: a dispatch mode that looks every executed operator up in the table."""
 
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from swinmr_profiling.profiler.counting.elementwise import (
 from swinmr_profiling.profiler.counting.extensions import FUNCTIONS
 from swinmr_profiling.profiler.counting.formulas import NeedsValuesError, Work
 from swinmr_profiling.profiler.counting.formulas.attention import READS_LENGTHS
-from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker, Owner
 from swinmr_profiling.profiler.counting.nested import is_nested, work_by_parts
 from swinmr_profiling.profiler.counting.operator_rules import (
     Rule,
@@ -26,10 +26,11 @@ from swinmr_profiling.profiler.counting.operator_rules import (
     first_written,
     nested_rule_for,
     rule_for,
-    run_beside_meta,
+    run,
 )
 from swinmr_profiling.profiler.counting.storages import Allocation, FunctionCall, Storages
 from swinmr_profiling.profiler.counting.tallies import Tallies
+from swinmr_profiling.profiler.counting.thread_nodes import NotedNodes
 from swinmr_profiling.profiler.counting.threads import ThreadFollowingMode
 
 DENSE_LAYOUTS = (torch.strided, torch._mkldnn)
@@ -71,17 +72,25 @@ class CountingMode(ThreadFollowingMode):
         self.remarks: set[str] = set()
         self._rules: dict[object, Rule] = {}
         self._lock = threading.RLock()
-        self._composed = ComposedConvolutions()
+        self.composed = ComposedConvolutions()
         self.storages = Storages(inputs, follow=follow_inputs)
 
     def twin(self) -> "CountingMode":
         twin = super().twin()
-        twin._composed = ComposedConvolutions()
+        twin.composed = ComposedConvolutions()
         return twin
 
     def handed_over(self) -> Callable[[], AbstractContextManager[Any]]:
         owner = self.tracker.current()
-        return lambda: self.tracker.credited_to(owner)
+        self.composed.in_other_threads = True
+        return lambda: self._in_another_thread(owner)
+
+    @contextmanager
+    def _in_another_thread(self, owner: Owner) -> Iterator[None]:
+        # Under a mode of functions PyTorch leaves its fast paths, which no training takes.
+        noted = NotedNodes(self.tracker) if self.tallies.split_recomputed else nullcontext()
+        with self.tracker.credited_to(owner), noted:
+            yield
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -100,8 +109,8 @@ class CountingMode(ThreadFollowingMode):
                     return decompose(func, args, kwargs, nested=nested)
         if rule.name == "higher_order::cond":
             return self._run_branch(*args)
-        out = run_beside_meta(func, args, kwargs)
-        is_third = self._composed.is_third(rule.name)
+        out = run(rule, func, args, kwargs)
+        is_third = self.composed.is_third(rule.name)
         with self._lock:
             self._ran_in.add(threading.get_ident())
             self._tell_unseen(self.storages.ran(rule.name, func, args, kwargs, out))

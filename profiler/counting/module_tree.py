@@ -37,6 +37,8 @@ class Owner(NamedTuple):
 
 
 NOBODY = Owner(None, ROOT)
+# Where a node that another thread made keeps its owner.
+OWNER = "_counted_owner"
 
 
 def _is_under(path: str, parent: str) -> bool:
@@ -163,6 +165,10 @@ class ModuleTracker:
         """Whether what this thread does is seen. A backward's own threads are not Python's, and are under the mode."""
         return getattr(self._of_thread, "is_followed", False) or _len_torch_dispatch_stack() > 0
 
+    def running(self) -> Owner:
+        """The module whose forward is running in this thread."""
+        return self._stack[-1]
+
     def current(self) -> Owner:
         """Whom to credit: the running module, or in a backward the one that made the node."""
         if torch._C._current_graph_task_id() == -1 or self.in_module_of_this_backward():
@@ -170,6 +176,9 @@ class ModuleTracker:
         node = torch._C._current_autograd_node()
         if self.in_module() and not hasattr(node, "_sequence_nr"):
             return self._stack[-1]
+        if self.in_other_threads and (owner := getattr(node, "metadata", {}).get(OWNER)) is not None:
+            noted: Owner = owner
+            return noted
         number = node._sequence_nr() if hasattr(node, "_sequence_nr") else 0
         return self._sequence_owners[bisect_right(self._sequence_starts, number) - 1]
 

@@ -15,6 +15,9 @@ from swinmr_profiling.profiler.counting.formulas import Work
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker, Owner
 from swinmr_profiling.profiler.counting.operator_table import PRODUCT
 
+# torch.nn.functional.linear_cross_entropy in chunks, with a loss for each sample.
+KEEPS_NO_LOGITS = "linear_cross_entropy_batch_chunked_no_reduction"
+
 
 class Tallies:
     """The sums of one run.
@@ -43,6 +46,9 @@ class Tallies:
         self.uncounted: Counter[str] = Counter()
         self.apart: Counter[str] = Counter()
         self.optimizing = False
+        # The node under way whose backward goes by chunks, and the products in it so far.
+        self._chunks_of: object = None
+        self._chunk_products = 0
         self._weight_storages = {
             t.untyped_storage()._cdata
             for t in (*tracker.root.parameters(), *tracker.root.buffers())
@@ -64,7 +70,7 @@ class Tallies:
         owner = self.tracker.current()
         works = work if isinstance(work, dict) else {self._kind(kind, owner.module, args): work or 0}
         times = REAL_PER_COMPLEX if is_complex else THIRD_COUNTS if is_third else 1
-        recomputed = self.split_recomputed and self._is_recomputation()
+        recomputed = self.split_recomputed and (self._is_recomputation() or self._is_computed_again(name))
         phase = self.phase(owner)
         for work_kind, own in works.items():
             if work_kind == "recomputed" and not self.split_recomputed:
@@ -103,6 +109,19 @@ class Tallies:
         return type(tensor) in (nn.Parameter, torch.Tensor) and (
             tensor.untyped_storage()._cdata in self._weight_storages
         )
+
+    def _is_computed_again(self, name: str) -> bool:
+        """A backward that keeps no logits makes those of each chunk again, and a loss."""
+        node = torch._C._current_autograd_node()
+        if node is None or KEEPS_NO_LOGITS not in node.name():
+            return False
+        if name not in ("aten::mm", "aten::addmm", "aten::addmm_"):
+            return True
+        gradients = sum(map(bool, node.needs_input_grad[:2]))
+        if self._chunks_of is not node:
+            self._chunks_of, self._chunk_products = node, 0
+        self._chunk_products += 1
+        return self._chunk_products % (1 + gradients) == 1 or not gradients
 
     def _is_recomputation(self) -> bool:
         """A backward runs with gradients disabled; checkpointing runs the forward again with them enabled.

@@ -12,13 +12,13 @@ from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel, Purpose
-from swinmr_profiling.models.own_gradients import without_gradients
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.forward_pass import state_preserved
 from swinmr_profiling.profiler.record.memory_fingerprint import SAMPLING_STEPS_THAT_DIFFER
 from swinmr_profiling.training.denoising.denoising_step import Preparation, build_preparation
 from swinmr_profiling.training.denoising.denoising_validation import denoising_result, largest_call
 from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.example_batches import ExampleSlices, example_batch, target_for
 from swinmr_profiling.training.step.losses import first_tensor
 from swinmr_profiling.training.step.training_step import MicroBatch, StepSettings

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.models.own_gradients import without_gradients
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData, validation_shape
 from swinmr_profiling.profiler.measure.forward_pass import state_preserved
 from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMeasurement
 from swinmr_profiling.profiler.measure.training_memory import TrainingMemory
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
+from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
     MicroBatch,

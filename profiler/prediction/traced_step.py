@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.models.own_gradients import wants_gradients
 from swinmr_profiling.models.swin.windows import clear_cache
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
+from swinmr_profiling.training.own_gradients import wants_gradients
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
     MicroBatch,

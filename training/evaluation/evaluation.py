@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from swinmr_profiling.models.own_gradients import without_gradients
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.degradation.data_consistency import consistent, sampled_error
 from swinmr_profiling.training.denoising.diffusion_reconstruction import DiffusionSampler
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.evaluation.perceptual_metric import PerceptualMetric
+from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.losses import first_tensor
 from swinmr_profiling.training.step.ssim import WINDOW
 from swinmr_profiling.training.validation.metrics import nmse, psnr, ssim

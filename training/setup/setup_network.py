@@ -13,9 +13,9 @@ def check_model(context: SetupContext) -> list[Finding]:
 
     from swinmr_profiling.models.checkpoints import load_weights
     from swinmr_profiling.models.errors import ModelError
-    from swinmr_profiling.models.own_gradients import without_gradients
     from swinmr_profiling.models.registry import build_model
     from swinmr_profiling.training.errors import first_line
+    from swinmr_profiling.training.own_gradients import without_gradients
     from swinmr_profiling.training.step.losses import first_tensor
 
     config = context.config

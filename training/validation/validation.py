@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from swinmr_profiling.models.own_gradients import without_gradients
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.losses import first_tensor
 from swinmr_profiling.training.step.training_step import MicroBatch, StepSettings
 from swinmr_profiling.training.validation.metrics import (

@@ -1,0 +1,137 @@
+"""Results that are known without a kernel are PyTorch's own: shape, layout and dtype, or its own error."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.profiler.counting.shapes_on_meta import (
+    INTO_FIRST,
+    LIKE_ONE,
+    LIKE_TWO,
+    is_answered,
+    result_on_meta,
+)
+
+LAYOUTS = {
+    "plain": lambda x: x,
+    "transposed": lambda x: x.transpose(0, 1),
+    "every second": lambda x: x[..., ::2],
+    "sliced": lambda x: x[:, 1:],
+    "expanded": lambda x: x[:1].expand(x.shape),
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "one long": lambda x: x[:, :1],
+    "empty": lambda x: x[:0],
+}
+BOUNDS = {"aten::clamp", "aten::clamp_min"}
+DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
+
+
+def operator(name):
+    packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
+    return packet.Tensor if "Tensor" in packet.overloads() else packet.default
+
+
+def outcome(function, *args, **kwargs):
+    """Shape, strides and dtype of a result, or that there is an error."""
+    try:
+        result = function(*args, **kwargs)
+    except (RuntimeError, IndexError):
+        return "error"
+    return tuple(result.shape), result.stride(), result.dtype
+
+
+def without_data(x):
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+
+def check(name, *args, **kwargs):
+    """Whether the result was known; where it was, it is that of the kernel."""
+    func = operator(name)
+    assert is_answered(name, func)
+    meta = [without_data(x) if isinstance(x, torch.Tensor) else x for x in args]
+    known = result_on_meta(name, meta, kwargs)
+    if known is None:
+        return False
+    # In-place operators change their arguments, and nothing else of them than values.
+    assert (tuple(known.shape), known.stride(), known.dtype) == outcome(func, *args, **kwargs)
+    assert known.device.type == "meta"
+    return True
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", sorted((LIKE_ONE | INTO_FIRST) - {f"{name}_" for name in LIKE_TWO} - BOUNDS))
+def test_of_one_tensor(name, dtype):
+    known = {layout: check(name, make(torch.ones(3, 4, 6, 2).to(dtype))) for layout, make in LAYOUTS.items()}
+    assert any(known.values()) == dtype.is_floating_point
+    assert known["plain"] == dtype.is_floating_point
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", sorted(LIKE_TWO | {f"{name}_" for name in LIKE_TWO}))
+def test_of_two_tensors_or_a_number(name, dtype):
+    x = torch.ones(3, 3, 6, 2).to(dtype)
+    for one, other in itertools.product(LAYOUTS.values(), repeat=2):
+        check(name, one(x.clone()), other(x))
+    for other in (
+        2,
+        2.5,
+        True,
+        2j,
+        torch.ones(()),
+        torch.ones(2),
+        torch.ones(3, 3, 6, 2, dtype=torch.float64),
+    ):
+        check(name, x.clone(), other)
+    assert check(name, x.clone(), x.clone()) == check(name, x.clone(), 2) == dtype.is_floating_point
+
+
+def test_of_softmaxes():
+    x = torch.ones(3, 4)
+    for name in ("aten::_softmax", "aten::_log_softmax"):
+        assert check(name, x, 1, False)
+        assert check(name, x.bfloat16(), -2, False)
+        assert not check(name, x, 2, False)
+        assert not check(name, x.T, 0, False)
+        assert not check(name, x.bfloat16(), 1, True)
+    assert check("aten::_safe_softmax", x, 1)
+    assert not check("aten::_safe_softmax", x, 1, torch.float64)
+
+
+def test_of_bounds():
+    x = torch.ones(3, 4)
+    assert check("aten::clamp", x, None, 5)
+    assert check("aten::clamp", x, 0.5, 5)
+    assert check("aten::clamp_min", x, 2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+def test_of_products(dtype):
+    a, b = torch.ones(3, 4, dtype=dtype), torch.ones(4, 5, dtype=dtype)
+    assert check("aten::mm", a, b)
+    assert check("aten::mm", torch.ones(4, 3, dtype=dtype).T, torch.ones(5, 4, dtype=dtype).T)
+    assert check("aten::bmm", a.expand(2, 3, 4), b.expand(2, 4, 5))
+    assert check("aten::addmm", torch.ones(5, dtype=dtype), a, b)
+    assert check("aten::addmm", torch.ones(3, 5, dtype=dtype), a, b, beta=2)
+    # Left to PyTorch, which knows them or raises.
+    assert not check("aten::addmm", torch.ones(3, 1, dtype=dtype), a, b)
+    assert not check("aten::mm", a, a)
+    assert not check("aten::mm", a.expand(2, 3, 4), b.expand(2, 4, 5))
+    assert not check("aten::bmm", a.expand(2, 3, 4), b.expand(3, 4, 5))
+    assert not check("aten::mm", a, b.double())
+
+
+def test_errors_are_pytorchs():
+    class Wrong(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def forward(self, x):
+            return self.function(x)
+
+    for function in (lambda x: x @ x, lambda x: x + torch.ones(7), lambda x: x.add_(torch.ones(2, 3, 4))):
+        with pytest.raises(RuntimeError):
+            count_forward(Wrong(function), (torch.ones(3, 4),))

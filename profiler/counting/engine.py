@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.nested._internal.nested_tensor import NestedTensor
 from torch.utils._pytree import tree_leaves
+from typing_extensions import Self
 
 from swinmr_profiling.profiler.counting.complex_numbers import ComposedConvolutions, has_complex
 from swinmr_profiling.profiler.counting.elementwise import (
@@ -33,7 +34,7 @@ from swinmr_profiling.profiler.counting.tallies import Tallies
 from swinmr_profiling.profiler.counting.thread_nodes import NotedNodes
 from swinmr_profiling.profiler.counting.threads import ThreadFollowingMode
 
-DENSE_LAYOUTS = (torch.strided, torch._mkldnn)
+DENSE_LAYOUTS = (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
 
 
 class CountingMode(ThreadFollowingMode):
@@ -75,7 +76,7 @@ class CountingMode(ThreadFollowingMode):
         self.composed = ComposedConvolutions()
         self.storages = Storages(inputs, follow=follow_inputs)
 
-    def twin(self) -> "CountingMode":
+    def twin(self) -> Self:
         twin = super().twin()
         twin.composed = ComposedConvolutions()
         return twin

@@ -47,7 +47,7 @@ def plain_transposed_convolution(out: Any, x: Tensor, weight: Tensor, *args: Any
     return convolution_macs(x.shape, weight.numel(), out.shape, transposed=True)
 
 
-def unbatched_convolution(out: Any, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Work:
+def unbatched_convolution(out: Tensor, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Work:
     """slow_conv* take (C, spatial) and (N, C, spatial): outputs per channel times numel(W)."""
     channels = out.shape[weight.dim() * -1 + 1]
     return out.numel() // channels * weight.numel()

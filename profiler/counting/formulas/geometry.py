@@ -60,7 +60,7 @@ def cdist(
     return out.numel() * x1.shape[-1] if by_product else 0
 
 
-def euclidean_dist(out: Any, x1: Tensor, x2: Tensor) -> Work:
+def euclidean_dist(out: Tensor, x1: Tensor, x2: Tensor) -> Work:
     """B P R d: the distance by a matrix product."""
     return out.numel() * x1.shape[-1]
 

@@ -38,7 +38,7 @@ def dot(out: Any, x_n: Tensor, y_n: Tensor, *args: Any, **kwargs: Any) -> Work:
     return x_n.numel()
 
 
-def foreach_mm(out: Any, a_list: Any, b_list: Any, *args: Any, **kwargs: Any) -> Work:
+def foreach_mm(out: Any, a_list: list[Tensor], b_list: list[Tensor], *args: Any, **kwargs: Any) -> Work:
     """The sum of m n k over the pairs of the lists."""
     return sum(a.numel() * b.shape[-1] for a, b in zip(a_list, b_list, strict=True))
 
@@ -54,12 +54,12 @@ def grouped_mm(out: Any, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Wor
     return a.numel() * b.shape[-1]
 
 
-def linear(out: Any, x: Tensor, *args: Any, **kwargs: Any) -> Work:
+def linear(out: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Work:
     """numel(x) out_features. The weight is not read: packed and quantized ones hide their shape."""
     return x.numel() * out.shape[-1]
 
 
-def third_is_input(out: Any, exponent: Any, mantissa: Any, x: Tensor, *args: Any, **kwargs: Any) -> Work:
+def third_is_input(out: Tensor, exponent: Any, mantissa: Any, x: Tensor, *args: Any, **kwargs: Any) -> Work:
     """A linear layer whose input comes third, after the bits of its weights."""
     return x.numel() * out.shape[-1]
 

@@ -161,14 +161,14 @@ class CountingMode(ThreadFollowingMode):
         return True
 
     def left_pytorch(self, way: str, tensor: torch.Tensor) -> None:
-        """Values of a tensor become NumPy's or Python's; what is done to them there is not seen."""
+        """Values of a tensor become NumPy's, Python's or another library's; what is done to them there is not seen."""
         with self._lock:
             if not self.storages.comes_from_inputs(tensor):
                 return
             if way == "tolist":
                 self.storages.decided_by_values.add("Tensor.tolist")
             elif tensor.is_floating_point() or tensor.is_complex():
-                self.tallies.uncounted["unseen::Tensor.numpy"] += 1
+                self.tallies.uncounted[f"unseen::Tensor.{way}"] += 1
 
     def returned(self, result: object) -> None:
         """What a network returns is read by whoever called it."""

@@ -1,18 +1,22 @@
 """Results of the commonest operators on tensors without data, made without asking PyTorch's kernels of shapes.
 
 Many of those are programs in Python (torch._refs, torch._decomp) and cost ten times what an operator on a CPU costs.
-What is answered here are plain tensors of one floating dtype whose result has the shape and layout of an input, and
-products of matrices. Everything else, whatever is to raise an error among it, is left to PyTorch.
+What is answered here are plain tensors of one floating dtype whose result is like an input, products of matrices, and
+resizing. Everything else, whatever is to raise an error among it, is left to PyTorch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-# A result like the one tensor that goes in; like two of one shape and layout, or one and a number.
+Result = Tensor | tuple[Tensor, ...] | None
+
+# A result like the one tensor that goes in; like two that go together, or one and numbers.
 _LIKE_ONE = """
     aten::sigmoid aten::tanh aten::relu aten::gelu aten::silu aten::neg aten::exp aten::sqrt aten::rsqrt aten::sin
     aten::cos aten::erf aten::softplus aten::leaky_relu aten::elu aten::hardswish aten::hardsigmoid aten::mish
@@ -24,77 +28,121 @@ _INTO_FIRST = """
     aten::sigmoid_ aten::tanh_ aten::relu_ aten::silu_ aten::neg_ aten::exp_ aten::sqrt_ aten::add_ aten::sub_
     aten::mul_ aten::div_"""
 INTO_FIRST = frozenset(_INTO_FIRST.split())
-PRODUCTS = frozenset(["aten::mm", "aten::addmm", "aten::bmm"])
-SOFTMAXES = frozenset(["aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax"])
-ANSWERED = LIKE_ONE | LIKE_TWO | INTO_FIRST | PRODUCTS | SOFTMAXES
 PLAIN_OVERLOADS = frozenset(["default", "Tensor"])
 
 
 def is_answered(name: str, func: Any) -> bool:
     """Whether an operator overload is one that ``result_on_meta`` may know."""
-    return name in ANSWERED and func._overloadname in PLAIN_OVERLOADS
+    return name in ANSWERS and func._overloadname in PLAIN_OVERLOADS
 
 
-def result_on_meta(name: str, args: Any, kwargs: Any) -> Tensor | None:
+def result_on_meta(name: str, args: Any, kwargs: Any) -> Result:
     """The result of an operator of which ``is_answered`` holds; None: ask PyTorch."""
-    first = args[0]
-    if type(first) not in (Tensor, nn.Parameter) or first.device.type != "meta":
+    if not _is_plain(args[0]) or "out" in kwargs:
         return None
-    if first.layout is not torch.strided or not first.is_floating_point() or "out" in kwargs:
-        return None
-    if name in PRODUCTS:
-        return _product(name, args)
-    if name in SOFTMAXES:
-        return _softmax(args, kwargs)
-    if not all(map(_is_number, kwargs.values())) or not all(_goes_with(other, first) for other in args[1:]):
-        return None
-    if name in INTO_FIRST:
-        # Into a tensor of which many elements are one PyTorch does not write.
-        return None if 0 in first.stride() else first
-    if first.is_contiguous():
-        return torch.empty(first.shape, dtype=first.dtype, device="meta")
-    return None
+    return ANSWERS[name](name, *args, **kwargs)
 
 
-def _is_number(value: Any) -> bool:
-    """A number, a word, or nothing: what leaves the dtype as it is."""
-    return value is None or isinstance(value, (bool, int, float, str))
-
-
-def _goes_with(other: Any, first: Tensor) -> bool:
-    """A number, or a tensor of the same shape, layout and dtype."""
-    if _is_number(other):
-        return True
+def _is_plain(value: Any, like: Tensor | None = None) -> bool:
+    """A tensor without data of a floating dtype, that of another."""
     return (
-        type(other) in (Tensor, nn.Parameter)
-        and other.device == first.device
-        and other.dtype is first.dtype
-        and other.shape == first.shape
-        and other.stride() == first.stride()
+        type(value) in (Tensor, nn.Parameter)
+        and value.device.type == "meta"
+        and value.layout is torch.strided
+        and (value.is_floating_point() if like is None else value.dtype is like.dtype)
     )
 
 
-def _softmax(args: Any, kwargs: Any) -> Tensor | None:
-    """(x, axis, whether to make single precision of half, or a dtype)."""
-    x, axis, *others = args
-    as_it_is = not kwargs and all(other in (False, None) for other in others)
-    if not as_it_is or not x.is_contiguous() or not -x.dim() <= axis < x.dim():
+def _empty(shape: Any, like: Tensor) -> Tensor:
+    return torch.empty(shape, dtype=like.dtype, device="meta")
+
+
+def _is_number(value: Any) -> bool:
+    """A number, a word, or nothing: what leaves the dtype as it is. Subtraction refuses truth values."""
+    return value is None or (isinstance(value, (int, float, str)) and not isinstance(value, bool))
+
+
+def _like_first(name: str, first: Tensor, *others: Any, **kwargs: Any) -> Result:
+    if not all(map(_is_number, kwargs.values())):
         return None
-    return torch.empty(x.shape, dtype=x.dtype, device="meta")
+    tensors = [other for other in others if isinstance(other, Tensor)]
+    if not all(
+        _is_plain(other, first) if isinstance(other, Tensor) else _is_number(other) for other in others
+    ):
+        return None
+    same = all(other.shape == first.shape and other.stride() == first.stride() for other in tensors)
+    if name in INTO_FIRST:
+        # Into a tensor of which many elements are one PyTorch does not write.
+        fits = same or all(_repeats_to(other, first) for other in tensors)
+        return first if fits and 0 not in first.stride() else None
+    if same:
+        result = torch.empty_like(first)
+        # Of tensors with holes the layout is PyTorch's to say.
+        return result if result.stride() == first.stride() else None
+    if first.is_contiguous() and all(_repeats_to(other, first) for other in tensors):
+        return _empty(first.shape, first)
+    return None
 
 
-def _product(name: str, args: Any) -> Tensor | None:
-    """mm, bmm (a, b) and addmm (added, a, b, ...)."""
-    *added, a, b = args if len(args) <= 3 else args[:3]
-    for factor in (*added, a, b):
-        if type(factor) not in (Tensor, nn.Parameter) or factor.device.type != "meta":
-            return None
-        if factor.dtype is not a.dtype or factor.layout is not torch.strided:
-            return None
+def _repeats_to(other: Tensor, first: Tensor) -> bool:
+    """Whether a contiguous tensor is repeated to the shape of another, none of whose axes is of one number."""
+    if 1 in first.shape or other.dim() > first.dim() or not other.is_contiguous():
+        return False
+    return all(a in (1, b) for a, b in zip(reversed(other.shape), reversed(first.shape), strict=False))
+
+
+def _softmax(name: str, x: Tensor, axis: int, other: Any = None, **kwargs: Any) -> Result:
+    """other: whether to make single precision of half, or a dtype."""
+    as_it_is = not kwargs and other in (False, None)
+    return _empty(x.shape, x) if as_it_is and x.is_contiguous() and -x.dim() <= axis < x.dim() else None
+
+
+def _product(name: str, *args: Any, **kwargs: Any) -> Result:
+    """mm, bmm (a, b) and addmm (added, a, b)."""
+    *added, a, b = args
     dims = 3 if name == "aten::bmm" else 2
-    if a.dim() != dims or b.dim() != dims or a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
+    if not all(_is_plain(factor, a) for factor in args) or a.dim() != dims or b.dim() != dims:
+        return None
+    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
         return None
     shape = (*a.shape[:-1], b.shape[-1])
-    if added and added[0].shape not in (shape, shape[-1:]):
+    return _empty(shape, a) if not added or added[0].shape in (shape, shape[-1:]) else None
+
+
+def _linear(name: str, x: Tensor, weight: Any, bias: Any = None) -> Result:
+    if not _is_plain(weight, x) or weight.dim() != 2 or not x.is_contiguous() or x.dim() < 2:
         return None
-    return torch.empty(shape, dtype=a.dtype, device="meta")
+    if x.shape[-1] != weight.shape[1]:
+        return None
+    if bias is not None and not (_is_plain(bias, x) and bias.shape == weight.shape[:1]):
+        return None
+    return _empty((*x.shape[:-1], weight.shape[0]), x)
+
+
+def _layer_norm(name: str, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Result:
+    """The result with means and deviations, which half precision has in single."""
+    behind = tuple(x.shape[x.dim() - len(shape) :])
+    if x.dtype not in (torch.float32, torch.float64) or not x.is_contiguous() or behind != tuple(shape):
+        return None
+    if not all(t is None or (_is_plain(t, x) and tuple(t.shape) == behind) for t in (weight, bias)):
+        return None
+    means = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
+    return _empty(x.shape, x), _empty(means, x), _empty(means, x)
+
+
+def _resized(name: str, x: Tensor, size: Any, *args: Any) -> Result:
+    """Interpolation to a size, given for each axis behind batch and channels."""
+    fits = x.dim() == len(size) + 2 and x.is_contiguous() and prod(x.shape) > 0 and min(size) > 0
+    return _empty((*x.shape[:2], *size), x) if fits else None
+
+
+ANSWERS: dict[str, Callable[..., Result]] = {
+    **dict.fromkeys(LIKE_ONE | LIKE_TWO | INTO_FIRST, _like_first),
+    **dict.fromkeys(("aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax"), _softmax),
+    **dict.fromkeys(("aten::mm", "aten::addmm", "aten::bmm"), _product),
+    "aten::linear": _linear,
+    "aten::native_layer_norm": _layer_norm,
+    **dict.fromkeys(
+        ("aten::upsample_bilinear2d", "aten::upsample_bicubic2d", "aten::upsample_nearest2d"), _resized
+    ),
+}

@@ -8,6 +8,7 @@ resizing. Everything else, whatever is to raise an error among it, is left to Py
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -33,7 +34,10 @@ PLAIN_OVERLOADS = frozenset(["default", "Tensor"])
 
 def is_answered(name: str, func: Any) -> bool:
     """Whether an operator overload is one that ``result_on_meta`` may know."""
-    return name in ANSWERS and func._overloadname in PLAIN_OVERLOADS
+    overload = func._overloadname
+    return name in ANSWERS and (
+        overload in PLAIN_OVERLOADS or (ANSWERS[name] is _resized and overload == "vec")
+    )
 
 
 def result_on_meta(name: str, args: Any, kwargs: Any) -> Result:
@@ -70,25 +74,33 @@ def _like_first(name: str, first: Tensor, *others: Any, **kwargs: Any) -> Result
         _is_plain(other, first) if isinstance(other, Tensor) else _is_number(other) for other in others
     ):
         return None
-    same = all(other.shape == first.shape and other.stride() == first.stride() for other in tensors)
+    if not all(_repeats_to(other.shape, first.shape) for other in tensors):
+        return None
     if name in INTO_FIRST:
         # Into a tensor of which many elements are one PyTorch does not write.
-        fits = same or all(_repeats_to(other, first) for other in tensors)
-        return first if fits and 0 not in first.stride() else None
-    if same:
+        return None if 0 in first.stride() else first
+    if _in_order(first):
+        return _empty(first.shape, first)
+    if all(other.shape == first.shape and other.stride() == first.stride() for other in tensors):
         result = torch.empty_like(first)
         # Of tensors with holes the layout is PyTorch's to say.
         return result if result.stride() == first.stride() else None
-    if first.is_contiguous() and all(_repeats_to(other, first) for other in tensors):
-        return _empty(first.shape, first)
     return None
 
 
-def _repeats_to(other: Tensor, first: Tensor) -> bool:
-    """Whether a contiguous tensor is repeated to the shape of another, none of whose axes is of one number."""
-    if 1 in first.shape or other.dim() > first.dim() or not other.is_contiguous():
+def _repeats_to(shape: torch.Size, first: torch.Size) -> bool:
+    """Whether a tensor of a shape is repeated to that of another, and not that one, too."""
+    if len(shape) > len(first):
         return False
-    return all(a in (1, b) for a, b in zip(reversed(other.shape), reversed(first.shape), strict=False))
+    return all(a in (1, b) for a, b in zip(reversed(shape), reversed(first), strict=False))
+
+
+def _in_order(first: Tensor) -> bool:
+    """Whether the strides of a first tensor alone settle that a result is contiguous (TensorIterator sorts the axes by
+    them, and asks the next tensor only where two are equal or one is none).
+    """
+    strides = [stride for stride, size in zip(first.stride(), first.shape, strict=True) if size != 1]
+    return all(a > b > 0 for a, b in pairwise(strides)) and 0 not in strides
 
 
 def _softmax(name: str, x: Tensor, axis: int, other: Any = None, **kwargs: Any) -> Result:
@@ -131,7 +143,12 @@ def _layer_norm(name: str, x: Tensor, shape: Any, weight: Any, bias: Any, eps: f
 
 
 def _resized(name: str, x: Tensor, size: Any, *args: Any) -> Result:
-    """Interpolation to a size, given for each axis behind batch and channels."""
+    """Interpolation to a size, or by factors, given for each axis behind batch and channels."""
+    if size is None:
+        factors = args[-1]
+        if not isinstance(factors, (list, tuple)) or len(factors) != x.dim() - 2:
+            return None
+        size = [int(n * factor) for n, factor in zip(x.shape[2:], factors, strict=True)]
     fits = x.dim() == len(size) + 2 and x.is_contiguous() and prod(x.shape) > 0 and min(size) > 0
     return _empty((*x.shape[:2], *size), x) if fits else None
 

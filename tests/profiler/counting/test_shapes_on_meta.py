@@ -31,7 +31,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
 
 def operator(name):
     packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
-    return packet.default if "default" in packet.overloads() else packet.Tensor
+    # add.default adds two numbers.
+    return packet.Tensor if name.removesuffix("_") in LIKE_TWO else packet.default
 
 
 def looks(result):
@@ -91,7 +92,7 @@ def test_of_two_tensors_or_a_number(name, dtype):
         if isinstance(other, torch.Tensor) and not name.endswith("_"):
             check(name, other, x)
     if dtype.is_floating_point:
-        assert all(check(name, x.clone(), other) for other in others[:5])
+        assert all(check(name, x.clone(), other) for other in (*others[:5], others[6]))
     assert check(name, x.clone(), x.clone()) == check(name, x.clone(), 2) == dtype.is_floating_point
 
 
@@ -150,6 +151,11 @@ def test_of_resizing(kind):
     x = torch.ones(2, 3, 4, 5)
     assert check(name, x, [7, 9], *align)
     assert check(name, x, [8, 10], *align, 2.0, 2.0)
+    vec = getattr(torch.ops.aten, f"upsample_{kind}2d").vec
+    assert is_answered(name, vec)
+    for size, factors in (([7, 9], None), (None, [1.7, 2.0])):
+        known = result_on_meta(name, (without_data(x), size, *align, factors), {})
+        assert looks(known) == looks(vec(x, size, *align, factors))
     assert not check(name, x, [7, 9, 2], *align)
     assert not check(name, x.contiguous(memory_format=torch.channels_last), [7, 9], *align)
 

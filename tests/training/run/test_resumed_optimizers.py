@@ -38,7 +38,7 @@ def test_moments_of_another_shape_are_refused(stopped, go_on):
     content = read_checkpoint(file)
     number = next(n for n, moments in content["optimizer"]["state"].items() if "row_var" in moments)
     moments = content["optimizer"]["state"][number]
-    moments["row_var"] = moments["row_var"].expand(-1, 2).contiguous()
+    moments["row_var"] = torch.cat([moments["row_var"]] * 2, dim=-1)
     write_checkpoint(content, file)
     with pytest.raises(CheckpointError, match=f"row_var of parameter {number}"):
         go_on(KINDS["adafactor"])

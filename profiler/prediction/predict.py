@@ -34,6 +34,7 @@ from swinmr_profiling.profiler.record.prediction_intervals import basis_as_block
 
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
 TABLE_END_BYTES = 288 * 10**9
+UNTESTED_8_BIT = "states of bitsandbytes' optimizer (from its source as of 0.44)"
 TABLE_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 
 
@@ -170,6 +171,7 @@ def predict_setting(
         fingerprint=memory_fingerprint(config),
         trained_bytes=sum(p.nbytes for p in built.module.parameters() if p.requires_grad),
         validated_shape=validation_shape(built, config),
+        untested=[UNTESTED_8_BIT] if config.training.optimizer.type.endswith("_8bit") else [],
         on_progress=on_progress,
     )
 
@@ -182,11 +184,13 @@ def memory_setting(
     fingerprint: str,
     trained_bytes: int,
     validated_shape: list[int] | None,
+    untested: Sequence[str] = (),
     on_progress: Callable[[], None] = lambda: None,
 ) -> MemorySetting:
     """The entry of a family of traces.
 
     trained_bytes: of parameters that need a gradient. validated_shape: of the batch that they validate, if any.
+    untested: rules of this setting that no GPU has confirmed.
     """
     sizes = predict_sizes(family, asked, expandable=setting.is_config, on_progress=on_progress)
     shown = max((size for size in asked if size <= MAX_BATCH_SIZE), default=1)
@@ -195,6 +199,7 @@ def memory_setting(
     validation = result.validation
     # Training loops leave cudnn.benchmark off, this project's too.
     basis = basis_of(trace, setting.precision, cudnn_benchmark=False)
+    basis = replace(basis, untested=(*basis.untested, *untested))
     terms, terms_hold = _terms(family, list(map(int, sizes)))
     return MemorySetting(
         precision=setting.precision,

@@ -16,7 +16,7 @@ from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.restoration.basicvsr import BasicVSR
 from swinmr_profiling.models.restoration.kair import IMDN, SRMD, FFDNet, MSRResNet0
-from swinmr_profiling.models.restoration.residual import EDSR, MSRResNet
+from swinmr_profiling.models.restoration.residual import EDSR, ArtCNN, MSRResNet
 
 DEFAULT_SIDE = 256
 
@@ -26,16 +26,19 @@ class Entry:
     """One network. channels: the argument that says how many channels its input has, None for three.
 
     takes_noise: its second input is the noise's deviation, one number a sample. takes_frames: its input is a video.
+    least_side: of an input, in pixels.
     """
 
     network_class: type[nn.Module]
     channels: str | None
     takes_noise: bool = False
     takes_frames: bool = False
+    least_side: int = 1
 
 
 NETWORKS = {
-    "BasicVSR": Entry(BasicVSR, None, takes_frames=True),
+    "ArtCNN": Entry(ArtCNN, "in_ch"),
+    "BasicVSR": Entry(BasicVSR, None, takes_frames=True, least_side=33),
     "EDSR": Entry(EDSR, "num_in_ch"),
     "FFDNet": Entry(FFDNet, "in_nc", takes_noise=True),
     "IMDN": Entry(IMDN, "in_nc"),
@@ -64,6 +67,12 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
     size = DEFAULT_SIDE if options.img_size is None else options.img_size
     image_hw = (size, size) if isinstance(size, int) else (size[0], size[1])
     patch_hw = config.training_patch_hw or image_hw
+    for key, hw in (("model.img_size", image_hw), ("data.patch_size", patch_hw)):
+        if min(hw) < entry.least_side:
+            least = entry.least_side
+            raise ModelError(
+                f"{key}: {options.architecture} does not take {hw[0]} x {hw[1]}, but at least {least} x {least}"
+            )
     small_hw = (min(image_hw[0], CROSS_CHECK_SIDE), min(image_hw[1], CROSS_CHECK_SIDE))
 
     def specs(hw: tuple[int, int]) -> tuple[InputSpec, ...]:

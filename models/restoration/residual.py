@@ -1,7 +1,7 @@
-"""Residual networks of super-resolution without batch norm: EDSR and MSRResNet.
+"""Residual networks of super-resolution without batch norm: EDSR, MSRResNet and ArtCNN.
 
-Lim et al. 2017 (EDSR); Ledig et al. 2017 (SRResNet), as Wang et al. 2018 modified it. Names of weights are those of the
-published files of BasicSR. Each takes (B, C, H, W) and gives (B, C', scale H, scale W).
+Lim et al. 2017 (EDSR); Ledig et al. 2017 (SRResNet), as Wang et al. 2018 modified it. Names of weights of the two are
+those of BasicSR's published files. Each takes (B, C, H, W) and gives (B, C', scale H, scale W).
 """
 
 from __future__ import annotations
@@ -116,3 +116,33 @@ class MSRResNet(nn.Module):
             features = self.lrelu(self.pixel_shuffle(conv(features)))
         residual = self.conv_last(self.lrelu(self.conv_hr(features)))
         return residual + functional.interpolate(x, scale_factor=self.upscale, mode="bilinear")
+
+
+class ArtCNN(nn.Module):
+    """Residual blocks of three convolutions with ReLUs between them (Artoriuz, ArtCNN). kernel_size: odd."""
+
+    def __init__(
+        self, in_ch: int = 3, scale: int = 4, filters: int = 96, n_block: int = 16, kernel_size: int = 3
+    ) -> None:
+        super().__init__()
+
+        def conv(given: int, made: int) -> nn.Conv2d:
+            return nn.Conv2d(given, made, kernel_size, padding="same")
+
+        blocks = [
+            nn.Sequential(
+                conv(filters, filters), nn.ReLU(), conv(filters, filters), nn.ReLU(), conv(filters, filters)
+            )
+            for _ in range(n_block)
+        ]
+        self.first = conv(in_ch, filters)
+        self.blocks = nn.ModuleList(blocks)
+        self.last = conv(filters, filters)
+        self.upsample = nn.Sequential(conv(filters, in_ch * scale**2), nn.PixelShuffle(scale))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, in_ch, H, W) to (B, in_ch, scale H, scale W)."""
+        shallow = features = self.first(x)
+        for block in self.blocks:
+            features = features + block(features)
+        return self.upsample(self.last(features) + shallow)

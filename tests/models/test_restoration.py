@@ -19,7 +19,8 @@ from swinmr_profiling.profiler.counting import count_forward
 
 def built(architecture, kwargs=None, **more):
     model = {"net_type": "restoration", "architecture": architecture, "kwargs": kwargs or {}, **more}
-    return build_model(config_from_dict({"model": {"img_size": 32, **model}}))
+    side = 64 if architecture == "BasicVSR" else 32
+    return build_model(config_from_dict({"model": {"img_size": side, **model}}))
 
 
 def parameters(module):
@@ -37,6 +38,8 @@ def parameters(module):
         ("MSRResNet0", {"nc": 16, "nb": 3, "upscale": 4}, 24_080),
         ("IMDN", {"nc": 16, "nb": 3}, 29_276),
         ("SRMD", {"in_nc": 3, "nc": 16, "nb": 5, "upscale": 3, "act_mode": "BR"}, 11_419),
+        # traiNNer-redux' artcnn_r8f64: 25 convolutions of 64 to 64, of 3 to 64, of 64 to 48.
+        ("ArtCNN", {"filters": 64, "n_block": 8}, 9 * (25 * 64 * 64 + 3 * 64 + 64 * 48) + 26 * 64 + 48),
         # 15 convolutions of 9 weights: 5 to 64, 13 of 64 to 64, 64 to 4, each with a bias.
         ("FFDNet", {}, 9 * (5 * 64 + 13 * 64 * 64 + 64 * 4) + 14 * 64 + 4),
     ],
@@ -57,12 +60,14 @@ def test_macs_of_edsr_by_hand():
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_runs_on_its_own_inputs(name):
     small = {"BasicVSR": {"num_feat": 8, "num_block": 1}, "IMDN": {"nc": 8, "nb": 1}}
+    small["ArtCNN"] = {"filters": 8, "n_block": 1}
     plain = {"num_feat": 8, "num_block": 1} if name in ("EDSR", "MSRResNet") else {"nc": 8, "nb": 3}
-    network = built(name, small.get(name, plain), frames=2)
+    side = 64 if name == "BasicVSR" else 32
+    network = built(name, small.get(name, plain), frames=2, img_size=side)
     inputs = network.example_inputs(2)
     output = network.module(*inputs)
     scale = {"FFDNet": 1}.get(name, 4)
-    assert output.shape[-2:] == (32 * scale, 32 * scale)
+    assert output.shape[-2:] == (side * scale, side * scale)
     assert output.shape[0] == 2
     assert torch.isfinite(output).all()
     assert (inputs[0].shape[1] == 2) == (name == "BasicVSR")
@@ -113,11 +118,23 @@ def test_a_distillation_block_keeps_a_quarter_each_time():
     assert (block.last.weight.shape[:2], block.fusion.weight.shape[:2]) == ((2, 6), (8, 8))
 
 
+def test_a_video_too_small_for_its_flow_is_refused():
+    """Half of the sixth level of its pyramid: 64 pixels at least, to which more than 32 are enlarged."""
+    with pytest.raises(
+        ModelError, match=r"model.img_size: BasicVSR does not take 32 x 40, but at least 33 x 33"
+    ):
+        built("BasicVSR", img_size=[32, 40])
+
+
 @pytest.mark.parametrize(
     ("architecture", "kwargs", "words"),
     [
         ("EDRS", {}, "model.architecture: 'EDRS' is not known here: did you mean EDSR?"),
-        ("Nothing", {}, "one of BasicVSR, EDSR, FFDNet, IMDN, MSRResNet, MSRResNet0, SRMD is expected"),
+        (
+            "Nothing",
+            {},
+            "one of ArtCNN, BasicVSR, EDSR, FFDNet, IMDN, MSRResNet, MSRResNet0, SRMD is expected",
+        ),
         (
             "EDSR",
             {"num_feats": 8},

@@ -13,6 +13,7 @@ from torch import Tensor
 from swinmr_profiling.models.checkpoint_files import read_checkpoint, sha256_of
 from swinmr_profiling.models.checkpoints import readings, unwrap_state_dict
 from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.restoration.from_weights import restoration_section
 
 # What marks SwinIR and SwinMR among state dicts; HAT, SRFormer and others have some of it.
 SWINIR_KEYS = (
@@ -60,6 +61,14 @@ def found_network(file: Path) -> FoundNetwork:
     if own is not None:
         scale = "" if own["upscale"] == 1 else f", x{own['upscale']}"
         return FoundNetwork(own, f"SwinIR (SwinMR), {own['in_chans']} channels{scale}")
+    named = next(filter(None, map(restoration_section, readings(state_dict))), None)
+    if named is not None:
+        kwargs = named["kwargs"]
+        scale = f", x{kwargs['upscale']}" if "upscale" in kwargs else ""
+        return FoundNetwork(
+            named | {"img_size": 256},
+            f"{named['architecture']}, {kwargs.get('num_in_ch', 3)} channels{scale}",
+        )
     # Imported here: a SwinMR checkpoint needs no spandrel.
     from swinmr_profiling.models.spandrel_network import described
 

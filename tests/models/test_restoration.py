@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.checkpoint_network import found_network
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.models.restoration.basicvsr import SpyNet, warped
 from swinmr_profiling.models.restoration.build import NETWORKS
+from swinmr_profiling.models.restoration.from_weights import restoration_section
 from swinmr_profiling.models.restoration.kair import DistillationBlock
 from swinmr_profiling.models.restoration.residual import EDSR, MSRResNet
 from swinmr_profiling.profiler.counting import count_forward
@@ -152,3 +154,43 @@ def test_what_cannot_be_built_is_one_line(architecture, kwargs, words):
     with pytest.raises(ModelError, match=words) as caught:
         built(architecture, kwargs)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kwargs"),
+    [
+        ("EDSR", {"num_feat": 8, "num_block": 2, "upscale": 3}),
+        ("EDSR", {"num_feat": 8, "num_block": 3, "upscale": 8}),
+        ("EDSR", {"num_in_ch": 1, "num_out_ch": 1, "num_feat": 8, "num_block": 1, "rgb_mean": [0.5]}),
+        ("MSRResNet", {"num_feat": 8, "num_block": 2, "upscale": 2}),
+        ("MSRResNet", {"num_feat": 8, "num_block": 1, "upscale": 3, "num_in_ch": 1, "num_out_ch": 1}),
+        ("MSRResNet", {"num_feat": 8, "num_block": 2}),
+        ("BasicVSR", {"num_feat": 8, "num_block": 2}),
+    ],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_network_is_found_in_its_weights(tmp_path, architecture, kwargs, wrapped):
+    module = built(architecture, kwargs).module
+    weights = module.state_dict()
+    torch.save(
+        {"params_ema": weights} if wrapped else {f"module.{k}": v for k, v in weights.items()},
+        tmp_path / "a.pth",
+    )
+    found = found_network(tmp_path / "a.pth")
+    assert found.section["architecture"] == architecture
+    again = build_model(config_from_dict({"model": found.section})).module
+    assert {k: v.shape for k, v in again.state_dict().items()} == {k: v.shape for k, v in weights.items()}
+    again.load_state_dict(weights, strict=True)
+
+
+def test_weights_of_no_convolution_are_of_no_such_network():
+    marks = ("conv_first", "body.0.conv1", "conv_after_body", "upsample.0", "conv_last")
+    assert restoration_section({f"{mark}.weight": torch.zeros(3) for mark in marks}) is None
+    assert restoration_section({f"{mark}.weight": torch.zeros(0, 0, 3, 3) for mark in marks}) is None
+
+
+def test_weights_of_a_part_more_are_of_no_such_network(tmp_path):
+    weights = built("EDSR", {"num_feat": 8, "num_block": 2}).module.state_dict()
+    torch.save(weights | {"more.weight": torch.zeros(3)}, tmp_path / "a.pth")
+    with pytest.raises(ModelError, match="are of no network that is known here"):
+        found_network(tmp_path / "a.pth")

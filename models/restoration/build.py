@@ -16,7 +16,9 @@ from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.restoration.basicvsr import BasicVSR
 from swinmr_profiling.models.restoration.kair import IMDN, SRMD, FFDNet, MSRResNet0
+from swinmr_profiling.models.restoration.man import MAN
 from swinmr_profiling.models.restoration.residual import EDSR, ArtCNN, MSRResNet
+from swinmr_profiling.models.restoration.span_plus import SPANPlus
 
 DEFAULT_SIDE = 256
 
@@ -42,8 +44,10 @@ NETWORKS = {
     "EDSR": Entry(EDSR, "num_in_ch"),
     "FFDNet": Entry(FFDNet, "in_nc", takes_noise=True),
     "IMDN": Entry(IMDN, "in_nc"),
+    "MAN": Entry(MAN, "n_colors"),
     "MSRResNet": Entry(MSRResNet, "num_in_ch"),
     "MSRResNet0": Entry(MSRResNet0, "in_nc"),
+    "SPANPlus": Entry(SPANPlus, "num_in_ch"),
     "SRMD": Entry(SRMD, "in_nc"),
 }
 

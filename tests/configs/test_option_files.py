@@ -424,6 +424,6 @@ def test_the_command_tells_of_every_file_and_never_fails(tmp_path):
     assert "✓ deep/good.yml: ESRGAN; batch 16 per device; patch 32x32; adam 0.0001; " in run.stdout
     assert "0.01 l1 + 1 vgg19[34]; EMA 0.999; fp32" in run.stdout
     assert "✗ bad.toml: not UTF-8" in run.stdout
-    assert lines[-1] == "3 files: 1 loaded, 2 not loaded"
+    assert lines[-1] == "3 files: 1 loaded, 2 not loaded (33.3% understood)"
     assert "Traceback" not in run.stdout + run.stderr
     assert run_command("scripts/check_option_files.py", tmp_path / "no", cwd=tmp_path).returncode == 2

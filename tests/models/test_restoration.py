@@ -16,6 +16,7 @@ from swinmr_profiling.models.restoration.build import NETWORKS
 from swinmr_profiling.models.restoration.from_weights import restoration_section
 from swinmr_profiling.models.restoration.kair import DistillationBlock
 from swinmr_profiling.models.restoration.residual import EDSR, MSRResNet
+from swinmr_profiling.models.restoration.span_plus import DySample, FoldedConv
 from swinmr_profiling.profiler.counting import count_forward
 
 
@@ -62,13 +63,15 @@ def test_macs_of_edsr_by_hand():
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_runs_on_its_own_inputs(name):
     small = {"BasicVSR": {"num_feat": 8, "num_block": 1}, "IMDN": {"nc": 8, "nb": 1}}
+    small["SPANPlus"] = {"feature_channels": 8, "blocks": [1]}
+    small["MAN"] = {"n_feats": 12, "n_resblocks": 1}
     small["ArtCNN"] = {"filters": 8, "n_block": 1}
     plain = {"num_feat": 8, "num_block": 1} if name in ("EDSR", "MSRResNet") else {"nc": 8, "nb": 3}
     side = 64 if name == "BasicVSR" else 32
     network = built(name, small.get(name, plain), frames=2, img_size=side)
     inputs = network.example_inputs(2)
     output = network.module(*inputs)
-    scale = {"FFDNet": 1}.get(name, 4)
+    scale = {"FFDNet": 1, "MAN": 2}.get(name, 4)
     assert output.shape[-2:] == (side * scale, side * scale)
     assert output.shape[0] == 2
     assert torch.isfinite(output).all()
@@ -92,6 +95,25 @@ def test_msrresnet_without_weights_enlarges_bilinearly():
     rows = torch.tensor([[0.0, 4.0], [0.0, 4.0]]).expand(1, 3, 2, 2)
     # Half a pixel apart, the border repeated: 0, 1/4, 3/4, 1 of the way.
     torch.testing.assert_close(network(rows)[0, 0, 0], torch.tensor([0.0, 1.0, 3.0, 4.0]))
+
+
+@pytest.mark.parametrize("channels", [(3, 4), (2, 2)])
+def test_a_folded_convolution_is_the_one_that_was_trained(channels):
+    torch.manual_seed(0)
+    conv = FoldedConv(*channels)
+    image = torch.rand(1, channels[0], 6, 5)
+    trained = conv.train()(image)
+    torch.testing.assert_close(conv.eval()(image), trained, atol=1e-5, rtol=1e-5)
+
+
+def test_dysample_without_offsets_enlarges_bilinearly():
+    """Old pixels of 0 and 4: the new ones lie a quarter of a pixel from their middles, the border repeated."""
+    network = DySample(4, 1, 2)
+    for parameter in network.parameters():
+        torch.nn.init.zeros_(parameter)
+    network.end_conv.weight.data[0, 0] = 1
+    image = torch.tensor([[0.0, 4.0], [0.0, 4.0]]).expand(1, 4, 2, 2)
+    torch.testing.assert_close(network(image)[0, 0, 0], torch.tensor([0.0, 1.0, 3.0, 4.0]))
 
 
 def test_flow_moves_an_image_by_whole_pixels():
@@ -135,7 +157,7 @@ def test_a_video_too_small_for_its_flow_is_refused():
         (
             "Nothing",
             {},
-            "one of ArtCNN, BasicVSR, EDSR, FFDNet, IMDN, MSRResNet, MSRResNet0, SRMD is expected",
+            "one of ArtCNN, BasicVSR, EDSR, FFDNet, IMDN, MAN, MSRResNet, MSRResNet0, SPANPlus, SRMD is expected",
         ),
         (
             "EDSR",

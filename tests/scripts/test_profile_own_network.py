@@ -219,6 +219,7 @@ class MAN(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_an_option_file_of_an_unknown_network_and_its_class(profile_model, tmp_path, read_profile):
     """The file says how it is trained, the class what it is: the refusal names the command, and it runs."""
     text = (OPTIONS / "trainner_span.yml").read_text()

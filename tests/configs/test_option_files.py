@@ -421,7 +421,7 @@ def test_the_command_tells_of_every_file_and_never_fails(tmp_path):
     run = run_command("scripts/check_option_files.py", folder, cwd=tmp_path)
     assert run.returncode == 4
     lines = run.stdout.splitlines()
-    assert "✓ deep/good.yml: ESRGAN; batch 16 per device; patch 32x32; adam 0.0001; " in run.stdout
+    assert "✓ deep/good.yml: ESRGAN x4; batch 16 per device; patch 32x32; adam 0.0001; " in run.stdout
     assert "0.01 l1 + 1 vgg19[34]; EMA 0.999; fp32" in run.stdout
     assert "✗ bad.toml: not UTF-8" in run.stdout
     assert lines[-1] == "3 files: 1 loaded, 2 not loaded (33.3% understood)"

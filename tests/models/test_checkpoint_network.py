@@ -293,7 +293,7 @@ def test_the_command_tells_bad_checkpoints_in_one_line(tmp_path, profile_model):
     [
         {"net_type": "unet_denoiser", "img_size": 32, "base_channels": 8, "channel_multipliers": [1, 2],
          "attention_resolutions": [16], "head_channels": 8, "num_groups": 4, "num_res_blocks": 1},
-        {"net_type": "dit_denoiser", "img_size": 32, "hidden_size": 16, "depth": 1, "num_heads": 2},
+        {"net_type": "dit_denoiser", "img_size": 32, "embed_dim": 16, "depth": 1, "num_heads": 2},
         {"net_type": "swinir", "img_size": 32, "depths": [1], "num_heads": [1], "embed_dim": 8, "drop_path_rate": 0.3},
     ],
 )  # fmt: skip

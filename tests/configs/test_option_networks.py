@@ -59,7 +59,7 @@ def test_values_without_a_counterpart_are_refused_in_one_line(tmp_path, network,
 
 
 def parameters_of(section):
-    """Of the network that a `model` section of an option file builds; without its weights, where its class can do so."""
+    """Of the network that a `model` section builds; without making its weights, where its class can be made so."""
     try:
         with torch.device("meta"):
             module = network_of(section)

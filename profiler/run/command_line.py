@@ -29,7 +29,7 @@ from swinmr_profiling.profiler.run.sweep import DEFAULT_BATCH_SIZES
 DEFAULT_OUTPUT = "results/profile_results.json"
 MAX_IMAGE_SIDE = 65536
 # system.mixed_precision; true means bf16 where supported, and where it is not the run says so.
-PRECISION_OF_CONFIG = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16"}
+PRECISION_OF_CONFIG = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16", "pure_bf16": "pure_bf16"}
 # What `--list-models` lists.
 LISTS = ["types", "spandrel", "restoration"]
 MODELS = {

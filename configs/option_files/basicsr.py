@@ -20,6 +20,7 @@ BASICSR, TRAINNER, NEOSR = "BasicSR", "traiNNer-redux", "neosr"
 TRAINNER_KEYS = ("use_amp", "amp_bf16", "use_channels_last", "high_order_degradation", "onnx", "use_compile")
 # Networks whose samples are several frames.
 VIDEO_NETWORKS = ("BasicVSR",)
+SEPTUPLET = 7
 _OPTIMIZERS = {"adam": "adam", "adamw": "adamw", "sgd": "sgd"}
 # Theirs -> ours, whole numbers; none of them changes what a step costs.
 _COUNTS = {
@@ -91,9 +92,7 @@ def import_basicsr(
     result.sections["model"] = section
     result.messages += notes
     if section.get("architecture") in VIDEO_NETWORKS:
-        frames = _count(options.pop("datasets.train.num_frame", None))
-        if frames is not None:
-            result.put("model.frames", frames, "datasets.train.num_frame")
+        _map_frames(options, result)
     for key in [key for key in options if key.startswith("network_g.")]:
         options.pop(key)
     _map_batch(options, result)
@@ -110,6 +109,18 @@ def import_basicsr(
         result.put("experiment_name", folder_name(options.pop("name")), "name")
     _say_what_is_left(raw, options, result)
     return result
+
+
+def _map_frames(options: dict[str, Any], result: ImportedOptions) -> None:
+    """Frames of a sample. -1 is all of Vimeo-90K's seven; `flip_sequence` adds them once more, backwards."""
+    origin = "datasets.train.num_frame"
+    frames = _count(options.pop(origin, None))
+    if frames is None:
+        return
+    if frames == -1:
+        frames = SEPTUPLET * (2 if options.get("datasets.train.flip_sequence") else 1)
+        result.messages.append(f"{origin} -1 is all frames of Vimeo-90K's samples: model.frames is {frames}")
+    result.put("model.frames", frames, origin)
 
 
 def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:
@@ -228,6 +239,10 @@ def _map_schedule(section: Any, result: ImportedOptions) -> None:
     milestones = section.get("milestones")
     if str(section.get("type")).lower() == "multisteplr" and isinstance(milestones, list):
         steps = [_count(step) for step in milestones]
+        if all(type(step) is int for step in steps) and steps != sorted(steps):
+            # torch's scheduler looks each step up, in whatever order they stand.
+            steps.sort()
+            result.messages.append(f"train.scheduler.milestones: do not rise, and are taken as {steps}")
         result.put("training.scheduler.milestones", steps, "train.scheduler.milestones")
         if is_number(section.get("gamma")):
             result.put("training.scheduler.gamma", float(section["gamma"]), "train.scheduler.gamma")

@@ -238,6 +238,22 @@ def test_a_video_has_its_frames():
     assert "train.fix_flow (a part that is not trained at first)" in "\n".join(loaded.messages)
 
 
+@pytest.mark.parametrize(("flipped", "frames"), [("false", 7), ("true", 14)])
+def test_all_frames_of_vimeo_are_seven_or_twice_that(tmp_path, flipped, frames):
+    text = (FOLDER / "basicsr_basicvsr_reds.yml").read_text()
+    file = tmp_path / "o.yml"
+    file.write_text(text.replace("num_frame: 15", f"num_frame: -1\n    flip_sequence: {flipped}"))
+    assert load_config(file).config.model.frames == frames
+
+
+def test_milestones_in_any_order_are_those_that_the_framework_meets(tmp_path):
+    text = (FOLDER / "basicsr_edsr_l_x3.yml").read_text()
+    (tmp_path / "o.yml").write_text(text.replace("[200000]", "[800000, 1200000, 140000]"))
+    loaded = load_config(tmp_path / "o.yml")
+    assert loaded.config.training.scheduler.milestones == [140_000, 800_000, 1_200_000]
+    assert "do not rise, and are taken as [140000, 800000, 1200000]" in "\n".join(loaded.messages)
+
+
 def test_milestones_of_basicsr_are_completed_steps():
     """Its schedule moves before a step, from the second on: step 200,001 is the first at the new rate. KAIR's counts
     the step that is to come, so its 200,000th is."""

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 
 class FreeGroup(NamedTuple):
-    """rule: "none", "output", "input", "source", "bag", "window", "pairs", "fft", "softmax" or "lists"; factor: FLOPs per
-    element of that rule."""
+    """rule: "none", "output", "input", "source", "bag", "window", "pairs", "fft", "softmax" or "lists"; factor: FLOPs
+    per element of that rule."""
 
     rule: str
     factor: int

@@ -18,6 +18,7 @@ from swinmr_profiling.training.denoising.denoising_step import Preparation, buil
 from swinmr_profiling.training.denoising.denoising_validation import denoising_result, largest_call
 from swinmr_profiling.training.errors import LossError
 from swinmr_profiling.training.own_gradients import without_gradients
+from swinmr_profiling.training.step.attention_kernels import every_attention_kernel
 from swinmr_profiling.training.step.example_batches import (
     ExampleBatch,
     ExampleSlices,
@@ -37,10 +38,11 @@ def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[in
     try:
         module = copy_to(built.module, ())[0].eval()
         inputs = built.example_inputs(batch_size, "meta", which=which)
-        output = without_gradients(module, lambda: module(*inputs), torch.no_grad)
+        with every_attention_kernel():
+            output = without_gradients(module, lambda: module(*inputs), torch.no_grad)
         return tuple(first_tensor(output).shape)
     except Exception:  # whatever a network raises that asks its tensors for values
-        with state_preserved(built.module):
+        with state_preserved(built.module), every_attention_kernel():
             built.module.eval()
             inputs = built.example_inputs(1, which=which)
             output = without_gradients(built.module, lambda: built.module(*inputs), torch.no_grad)

@@ -18,6 +18,7 @@ from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
 from swinmr_profiling.training.own_gradients import wants_gradients
+from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
     MicroBatch,
@@ -146,7 +147,7 @@ def _trace_training(
     no_gradients: AbstractContextManager[Any],
 ) -> Trace:
     clear_cache()
-    with cuda_on_meta() if as_on_cuda else nullcontext():
+    with attention_kernels(config.system.attention), cuda_on_meta() if as_on_cuda else nullcontext():
         copied = copy_without_data if device == "meta" else copy_with_data
         module = copied(built.module).train()
         loss = copied(build_loss(config, for_prediction=True))
@@ -199,7 +200,7 @@ def _trace_inference(
     built: BuiltModel, config: ExperimentConfig, batch_size: int, no_gradients: AbstractContextManager[Any]
 ) -> Trace:
     clear_cache()
-    with cuda_on_meta():
+    with attention_kernels(config.system.attention), cuda_on_meta():
         module = copy_without_data(built.module).eval()
         settings = build_settings(config, "cuda")
         enabled = settings.autocast_dtype is not None

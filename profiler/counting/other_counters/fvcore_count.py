@@ -54,6 +54,11 @@ def _added_product(inputs: Any, outputs: Any) -> int:
     return prod(a) * b[-1]
 
 
+def _grouped_product(inputs: Any, outputs: Any) -> int:
+    a, b = _shapes(inputs[:2])  # as products.grouped_mm
+    return prod(a[-2:] if len(a) > len(b) else a) * b[-1]
+
+
 def _linear(inputs: Any, outputs: Any) -> int:
     x, weight = _shapes(inputs[:2])
     return prod(x) * weight[0]
@@ -171,6 +176,7 @@ EXACT_HANDLES: dict[str, Callable[[Any, Any], int]] = {
     ),
     "aten::_addmm_activation": _added_product,
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::inner", "aten::_int_mm"), _matmul),
+    "aten::_grouped_mm": _grouped_product,
     "aten::tensordot": _tensordot,
     "aten::mv": _first_matrix,
     "aten::dot": _first_matrix,

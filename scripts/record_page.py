@@ -30,7 +30,6 @@ too low).
 | network, side | ran | it is predicted to | the next is predicted to | verdict | by |
 | --- | ---: | --- | --- | --- | ---: |
 """
-NOTHING = "| (none tried yet) | | | | | |\n"
 
 
 def page(rows: Iterable[Mapping[str, Any]], records: Iterable[Record]) -> str:
@@ -52,13 +51,13 @@ def page(rows: Iterable[Mapping[str, Any]], records: Iterable[Record]) -> str:
     ]
     for group in sorted(total):
         good = [row for row in by_group[group] if row["status"] == "predicted"]
-        if group.startswith("inference"):
+        if not good:
+            parts.append(f"\n## {group}\nNone was predicted.\n")
+        elif group.startswith("inference"):
             parts += ["\n" + INFERENCE.format(group=group), *map(_inference, good)]
         else:
             ladder = ", ".join(map(str, LADDER[:6])) + ", ..., 1"
             parts += ["\n" + TRAINING.format(group=group, ladder=ladder), *map(_training, good)]
-        if not good:
-            parts.append(NOTHING)
     return "".join([*parts, *_left_out(tried)])
 
 

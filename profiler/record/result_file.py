@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, write_text
-from swinmr_profiling.configs.writing.output_claims import Claim, claim_free_file
-from swinmr_profiling.configs.writing.standard_streams import complain
+from swinmr_profiling.configs.writing.output_claims import Claim, claim_free_file, say_another_name
 from swinmr_profiling.profiler.record.earlier_results import EarlierResults, ResultsOf
 
 STANDARD_OUTPUT = "-"
@@ -61,7 +60,7 @@ class ResultFile:
                     self._claim.release()
                     raise OutputError(f"--resume: another run is writing {asked}: wait for its end")
                 self.moved = True
-                complain(f"warning: another run is writing {asked}: this one writes {self.path}")
+                say_another_name(asked, self.path)
             if self.earlier is not None:
                 self.earlier.read(self.path)
 

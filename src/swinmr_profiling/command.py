@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -73,7 +74,17 @@ def run(main: Callable[[], int]) -> NoReturn:
             raise
         print(f"error: {failure}", file=sys.stderr)
         status = EXIT_INTERRUPTED
+    _leave_descriptors_to_the_end()
     sys.exit(status)
+
+
+def _leave_descriptors_to_the_end() -> None:
+    """Where no file could be opened any more, what libraries remove at exit is removed, not a traceback of theirs."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource  # not on Windows
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if _IS_RUN:

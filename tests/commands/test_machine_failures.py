@@ -60,6 +60,14 @@ def test_one_line_or_none(error, line):
     assert machine_failure(error) == line
 
 
+def end_of(code, folder):
+    """How a command ends whose `main` is in this code."""
+    code = f"import swinmr_profiling.command as command\n{code}\ncommand.run(main)"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "TMPDIR": str(folder)}
+    given = [sys.executable, "-c", code]
+    return subprocess.run(given, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+
+
 @pytest.mark.parametrize(
     ("raised", "status", "last_line"),
     [
@@ -72,16 +80,27 @@ def test_one_line_or_none(error, line):
     ],
 )
 def test_the_end_of_a_command(raised, status, last_line, tmp_path):
-    code = "import swinmr_profiling.command as command\ndef main(): raise " + raised + "\ncommand.run(main)"
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = end_of(f"def main(): raise {raised}", tmp_path)
     assert done.returncode == status
     assert done.stderr.splitlines()[-1] == last_line
     assert ("Traceback" in done.stderr) is (status == 1)
+
+
+NO_DESCRIPTOR = """
+import os, resource
+from multiprocessing.util import get_temp_dir
+def main():
+    get_temp_dir()  # as a loader's processes have one, removed at exit
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return 2
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit")
+def test_what_libraries_remove_at_exit_is_removed_where_no_file_can_be_opened(tmp_path):
+    """Python's own finalizer told it as a traceback, and left its folder."""
+    done = end_of(NO_DESCRIPTOR, tmp_path)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert os.listdir(tmp_path) == []

@@ -55,6 +55,12 @@ def measured_sizes(content: dict[str, Any]) -> dict[str, Any]:
     return {f"batch {size}": block["timing"]["samples_ms"] for size, block in blocks if "timing" in block}
 
 
+def out_of_memory(out: Path) -> set[str]:
+    """The batch sizes of profile.json that were out of memory."""
+    blocks = read_json(out / "profile.json")["batch_profiling"].items()
+    return {f"batch {size}" for size, block in blocks if block.get("error") == "OOM"}
+
+
 def of_profile(out: Path) -> dict[str, Any]:
     """Batch sizes of profile.json; the other files are reports of it."""
     found: dict[str, Any] = {}

@@ -53,14 +53,14 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
     )
     if STANDARD_OUTPUT in (parsed.csv, parsed.chart):
         raise OutputError("--csv and --chart write files: only --output may be -")
-    with claimed_outputs([("--csv", parsed.csv), ("--chart", parsed.chart)]) as (csv, chart):
-        return _cost_and_write(parsed, command_line, csv, chart)
+    others = [("--csv", parsed.csv), ("--chart", parsed.chart)]
+    with claimed_outputs(others) as (csv, chart), ResultFile(parsed.output, pipeline_results) as result:
+        return _cost_and_write(parsed, command_line, result, csv, chart)
 
 
 def _cost_and_write(
-    parsed: PipelineArguments, command_line: list[str], csv: str | None, chart: str | None
+    parsed: PipelineArguments, command_line: list[str], result: ResultFile, csv: str | None, chart: str | None
 ) -> int:
-    result = ResultFile(parsed.output, pipeline_results)
     result.prepare()
     console = Console(sys.stderr if result.to_standard_output else sys.stdout)
     definitions = _definitions(parsed)

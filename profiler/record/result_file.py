@@ -29,6 +29,7 @@ class ResultFile:
     """The file of `--output`, or standard output for "-".
 
     Where it knows what a result is, a content without a new one is not written over a file that was there before.
+    As a context: the file is this run's until the block ends, with the reports of it.
     """
 
     def __init__(self, output: str, results_of: ResultsOf | None = None) -> None:
@@ -40,6 +41,13 @@ class ResultFile:
         self.earlier = None if results_of is None else EarlierResults(results_of)
         self.moved = False  # whether `prepare` took another name
         self.kept_earlier = False  # whether `finish` left the file as it was
+
+    def __enter__(self) -> ResultFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._claim is not None:
+            self._claim.release()
 
     @property
     def name(self) -> str:
@@ -57,7 +65,6 @@ class ResultFile:
             self.path, self._claim = claim_free_file(asked)
             if self.path != asked:
                 if goes_on:
-                    self._claim.release()
                     raise OutputError(f"--resume: another run is writing {asked}: wait for its end")
                 self.moved = True
                 say_another_name(asked, self.path)
@@ -87,13 +94,6 @@ class ResultFile:
         Where the file cannot be written the result goes to the temporary folder, and where that fails too to
         standard error: it is never dropped. replace: over a file that was there before though nothing in it is new.
         """
-        try:
-            return self._finish(content, replace)
-        finally:
-            if self._claim is not None:
-                self._claim.release()
-
-    def _finish(self, content: object, replace: bool) -> str | None:
         if replace and self.earlier is not None:
             self.earlier.are_replaced()
         if self.path is None:

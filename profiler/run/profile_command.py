@@ -177,18 +177,18 @@ def _profile(
         complain(message)
     if parsed.save_config is not None:
         save_config(loaded, parsed.save_config)
-    result = ResultFile(output, partial(profile_results, failures=parsed.resume))
-    result.prepare(goes_on=parsed.resume)
-    console = _console(parsed, result)
-    options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
-    allow(parsed.memory_limit)
-    code, profile = run_profile(loaded, options, console, result)
-    if parsed.verbose:
-        print_details(console, profile)
-    # What says nothing new replaces no report either.
-    if exports.wanted and not result.kept_earlier:
-        code = _export(console, exports, profile, result.name, code)
-    return code, profile, result
+    with ResultFile(output, partial(profile_results, failures=parsed.resume)) as result:
+        result.prepare(goes_on=parsed.resume)
+        console = _console(parsed, result)
+        options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
+        allow(parsed.memory_limit)
+        code, profile = run_profile(loaded, options, console, result)
+        if parsed.verbose:
+            print_details(console, profile)
+        # What says nothing new replaces no report either.
+        if exports.wanted and not result.kept_earlier:
+            code = _export(console, exports, profile, result.name, code)
+        return code, profile, result
 
 
 def save_config(loaded: LoadedConfig, file: str) -> None:

@@ -13,6 +13,11 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+try:
+    import resource  # now: where no file can be opened any more it could not be imported
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 from swinmr_profiling import CHECKOUT
 from swinmr_profiling.machine_failures import machine_failure
 from swinmr_profiling.stop_signals import STOP_SIGNALS
@@ -80,9 +85,9 @@ def run(main: Callable[[], int]) -> NoReturn:
 
 def _leave_descriptors_to_the_end() -> None:
     """Where no file could be opened any more, what libraries remove at exit is removed, not a traceback of theirs."""
-    with suppress(ImportError, OSError, ValueError):
-        import resource  # not on Windows
-
+    if resource is None:
+        return
+    with suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -48,6 +48,16 @@ class OutOfMemoryError(RuntimeError):
             RuntimeError(OF_A_LOADER),
             "OSError: [Errno 24] Too many open files: 'a.npy': raise the limit on open files (ulimit -n)",
         ),
+        (
+            RuntimeError("DataLoader worker (pid 31712) is killed by signal: Killed. "),
+            "a process that loads data is gone (DataLoader worker (pid 31712) is killed by signal: Killed.): if memory "
+            "is short, fewer data.num_workers take less of it",
+        ),
+        (
+            RuntimeError("DataLoader worker (pid(s) 3, 4) exited unexpectedly"),
+            "a process that loads data is gone (DataLoader worker (pid(s) 3, 4) exited unexpectedly): if memory is "
+            "short, fewer data.num_workers take less of it",
+        ),
         # A bug, of whoever: its place is what matters.
         (os_error(errno.ENOENT, "a"), None),
         (RuntimeError("CUDA error: device-side assert triggered"), None),
@@ -87,18 +97,21 @@ def test_the_end_of_a_command(raised, status, last_line, tmp_path):
 
 
 NO_DESCRIPTOR = """
-import os, resource
+import ctypes, os
 from multiprocessing.util import get_temp_dir
 def main():
     get_temp_dir()  # as a loader's processes have one, removed at exit
     free = os.dup(0)
     os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    limits = (ctypes.c_ulong * 2)()
+    ctypes.CDLL(None).getrlimit(7, limits)  # RLIMIT_NOFILE; the module resource could not be imported any more
+    limits[0] = free
+    assert ctypes.CDLL(None).setrlimit(7, limits) == 0
     return 2
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no such limit")
+@pytest.mark.skipif(sys.platform != "linux", reason="no such limit")
 def test_what_libraries_remove_at_exit_is_removed_where_no_file_can_be_opened(tmp_path):
     """Python's own finalizer told it as a traceback, and left its folder."""
     done = end_of(NO_DESCRIPTOR, tmp_path)

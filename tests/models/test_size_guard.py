@@ -40,7 +40,7 @@ def build(**model):
     [
         # Position embedding: (65,536 / 16)^2 x 768 x 4 B = 48 GiB.
         {"net_type": "timm", "name": "vit_base_patch16_224", "img_size": 65536},
-        {"net_type": "timm", "name": "vit_base_patch16_224", "kwargs": {"depth": 5000}},
+        {"net_type": "timm", "name": "vit_base_patch16_224", "kwargs": {"depth": 200}},
         {
             "net_type": "diffusers",
             "class": "UNet2DModel",
@@ -80,6 +80,21 @@ def test_the_users_own_network_is_watched_while_it_is_made(free, tmp_path, monke
         ModelError, match=r"one of its tensors needs 128.0 GiB of memory, and 4.0 GiB are free"
     ):
         build(net_type="custom", target="vast_network:Net", input_shapes=[[1, 8, 8]])
+
+
+def test_many_tensors_that_are_small_each_are_refused_before_nothing_is_free(monkeypatch):
+    """Of 16 KiB each, with 1 MiB free of which 512 KiB stay: after 32, asked every fourth, the 36th is too much."""
+    kept = []
+    monkeypatch.setattr(size_guard, "ASKED_EVERY_BYTES", 4 * 2**14)
+    monkeypatch.setattr(size_guard, "KEPT_FREE_BYTES", 2**19)
+    monkeypatch.setattr(size_guard, "available_bytes", lambda: 2**20 - len(kept) * 2**14)
+    with SizeGuard(), pytest.raises(TooLargeError, match="the tensors it makes need more than"):
+        kept.extend(torch.ones(2**12) for _ in range(64))
+    assert 32 <= len(kept) <= 36
+    kept.clear()
+    with SizeGuard():  # as many, but none of them is kept
+        for _ in range(64):
+            torch.ones(2**12)
 
 
 @pytest.mark.parametrize(

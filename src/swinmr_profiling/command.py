@@ -8,18 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-try:
-    import resource  # now: where no file can be opened any more it could not be imported
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
 from swinmr_profiling import CHECKOUT
-from swinmr_profiling.machine_failures import machine_failure
+from swinmr_profiling.machine_failures import leave_descriptors_to_the_end, machine_failure
 from swinmr_profiling.stop_signals import STOP_SIGNALS
 
 # That of every interrupted run: EXIT_PARTIAL of profiler.options.exit_codes, which is not imported yet.
@@ -79,17 +73,17 @@ def run(main: Callable[[], int]) -> NoReturn:
             raise
         print(f"error: {failure}", file=sys.stderr)
         status = EXIT_INTERRUPTED
-    _leave_descriptors_to_the_end()
+    _end_quietly()
     sys.exit(status)
 
 
-def _leave_descriptors_to_the_end() -> None:
-    """Where no file could be opened any more, what libraries remove at exit is removed, not a traceback of theirs."""
-    if resource is None:
-        return
-    with suppress(OSError, ValueError):
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def _end_quietly() -> None:
+    """What libraries do while the process ends is nothing that a user is to read: no file for what they remove, or
+    a killed loader process that torch tells of by an exception wherever the interpreter is.
+    """
+    leave_descriptors_to_the_end()
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 if _IS_RUN:

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import errno
 import re
+from contextlib import suppress
+
+try:
+    import resource  # now: where no file can be opened any more it could not be imported
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 # errno -> what to do, in words that follow the system's own.
 REMEDIES = {
@@ -58,3 +64,15 @@ def machine_failure(error: BaseException) -> str | None:
         if any(words in said for words in texts):
             return f"{said}: {REMEDIES[number]}"
     return None
+
+
+def leave_descriptors_to_the_end() -> None:
+    """Raises the limit on open files as far as it goes, for a process that ends.
+
+    Where none could be opened any more, what libraries remove at exit is removed then, and is no traceback of theirs.
+    """
+    if resource is None:
+        return
+    with suppress(OSError, ValueError):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 
@@ -116,4 +117,42 @@ def test_what_libraries_remove_at_exit_is_removed_where_no_file_can_be_opened(tm
     """Python's own finalizer told it as a traceback, and left its folder."""
     done = end_of(NO_DESCRIPTOR, tmp_path)
     assert (done.returncode, done.stderr) == (2, "")
+    assert os.listdir(tmp_path) == []
+
+
+TOLD_AT_EXIT = """
+import atexit, os, signal
+def told(number, frame): raise RuntimeError("DataLoader worker (pid 8) is killed by signal: Killed. ")
+def main():
+    signal.signal(signal.SIGCHLD, told)
+    atexit.register(lambda: os.kill(os.getpid(), signal.SIGCHLD))
+    return 2
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="no such signal")
+def test_a_loader_process_that_is_told_of_at_exit_is_told_of_no_more(tmp_path):
+    done = end_of(TOLD_AT_EXIT, tmp_path)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="loader processes are forks there")
+def test_a_loader_process_that_can_open_no_file_ends_quietly(tmp_path):
+    """It hands tensors over by files of a folder that it removes when it ends."""
+    code = """
+import multiprocessing as mp
+from swinmr_profiling.training.data.loader import begin_loader_process
+def work():
+    begin_loader_process(0)
+    lowered()
+def main():
+    worker = mp.get_context("fork").Process(target=work)
+    worker.start()
+    worker.join()
+    return worker.exitcode
+"""
+    done = end_of(
+        NO_DESCRIPTOR.replace("def main", "def lowered").replace("return 2", "pass") + code, tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, "")
     assert os.listdir(tmp_path) == []

@@ -25,8 +25,9 @@ from swinmr_profiling.models.host_memory import available_bytes
 ASKED_FROM_ELEMENTS = 2**24
 # Tensors below that are asked about once so much of them has been made, and may leave no less than this free.
 ASKED_EVERY_BYTES = 2**26
-KEPT_FREE_BYTES = 2**28
+KEPT_FREE_BYTES = 2**27
 GIB = 2**30
+REMEDY = "make it smaller (img_size, widths, depths), or use a machine with more"
 
 
 class TooLargeError(MemoryError):
@@ -61,7 +62,9 @@ class SizeGuard(TorchDispatchMode):
             return
         self._asked_at_bytes = self._made_bytes
         if available_bytes() < KEPT_FREE_BYTES:
-            raise TooLargeError(_words("the tensors it makes need more than", self._made_bytes))
+            raise TooLargeError(
+                f"its tensors have left {available_bytes() / GIB:,.1f} GiB of memory free: {REMEDY}"
+            )
 
 
 def _could_be_large(args: Any, kwargs: Any) -> bool:
@@ -105,10 +108,8 @@ def _result_bytes(func: Any, args: Any, kwargs: Any) -> int:
 
 
 def _words(what: str, wanted_bytes: int) -> str:
-    return (
-        f"{what} {wanted_bytes / GIB:,.1f} GiB of memory, and {available_bytes() / GIB:,.1f} GiB are free: make it "
-        "smaller (img_size, widths, depths), or use a machine with more"
-    )
+    free = f"{available_bytes() / GIB:,.1f} GiB are free"
+    return f"{what} {wanted_bytes / GIB:,.1f} GiB of memory, and {free}: {REMEDY}"
 
 
 def without_data(make: Callable[[], nn.Module]) -> nn.Module | None:

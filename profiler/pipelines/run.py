@@ -19,7 +19,7 @@ from swinmr_profiling.configs.writing.atomic_files import (
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.pipelines.command_line import PipelineArguments
+from swinmr_profiling.profiler.pipelines.command_line import DEFAULT_OUTPUT, PipelineArguments
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
 from swinmr_profiling.profiler.pipelines.defined.cost_records import CostedPipeline, FailedPipeline
@@ -38,7 +38,7 @@ from swinmr_profiling.profiler.pipelines.output.csv_file import csv_text
 from swinmr_profiling.profiler.pipelines.output.record import results_record
 from swinmr_profiling.profiler.record.earlier_results import pipeline_results
 from swinmr_profiling.profiler.record.result_file import STANDARD_OUTPUT, ResultFile
-from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 
 
 def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
@@ -51,14 +51,14 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
         [("--output", parsed.output), ("--csv", parsed.csv), ("--chart", parsed.chart)],
         [] if folder is None else [("the index of --pipeline-dir", Path(folder) / INDEX_NAME)],
     )
-    result = ResultFile(parsed.output, pipeline_results)
+    result = ResultFile(parsed.output, pipeline_results, keeps_earlier=parsed.output == DEFAULT_OUTPUT)
     result.prepare()
     for option, file in (("--csv", parsed.csv), ("--chart", parsed.chart)):
         if file == STANDARD_OUTPUT:
             raise OutputError("--csv and --chart write files: only --output may be -")
         if file:
             check_writable(file, option)
-    console = Console(sys.stderr if result.to_standard_output else sys.stdout)
+    console = Console(sys.stderr if result.to_standard_output else sys.stdout, report_columns())
     definitions = _definitions(parsed)
     counts = ComponentCounts(PRECISIONS[parsed.precision])
     pipelines: list[CostedPipeline | FailedPipeline]

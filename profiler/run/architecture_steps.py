@@ -42,7 +42,6 @@ def analyse_architecture(context: RunContext) -> None:
         print_counts(console, architecture)
         print_training_macs(console, architecture.training_macs)
         print_reconstruction(console, architecture)
-        print_counters(console, architecture.counters)
         return
     profile.architecture = built.architecture
     print_parameters(console, built.architecture)
@@ -55,8 +54,6 @@ def analyse_architecture(context: RunContext) -> None:
     config = config_from_dict(profile.config.resolved)
     profile.architecture.reconstruction = reconstruction_cost(config, profile.architecture.macs)
     print_reconstruction(console, profile.architecture)
-    context.save()
-    _ask_other_counters(context, profile.architecture)
     context.save()
 
 
@@ -89,12 +86,18 @@ def _counted_training(context: RunContext) -> TrainingMacs:
         )
 
 
-def _ask_other_counters(context: RunContext, architecture: Architecture) -> None:
-    options = context.options
+def ask_other_counters(context: RunContext) -> None:
+    """Fills `counters`: after the answer, which does not wait for it."""
+    options, architecture = context.options, context.profile.architecture
+    if architecture is None:
+        return
+    if architecture.counters:  # of a resumed profile
+        print_counters(context.console, architecture.counters)
+        return
     if options.flops_counter is not None:
         quoted = _cross_check(context, "full", [options.flops_counter])
         architecture.quoted_counter = quoted[0] if quoted else None
-        print_counters(context.console, quoted)
+        print_counters(context.console, quoted, in_full=True)
     if options.cross_check == "off":
         context.console.note("no other counter was asked: --cross-check off")
         return
@@ -105,6 +108,7 @@ def _ask_other_counters(context: RunContext, architecture: Architecture) -> None
         if check.agrees is False:
             text = f"{check.counter} and our count differ by MACs that nothing explains: see `counters`"
             context.warn(ProfileWarning("counters_disagree", text))
+    context.save()
 
 
 # Levels below the network that are printed where --depth names none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import asdict
+from functools import partial
 
 from swinmr_profiling.configs import LoadedConfig
 from swinmr_profiling.configs.writing.standard_streams import complain
@@ -22,11 +23,15 @@ from swinmr_profiling.profiler.prediction.prediction_session import PredictionSe
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
 from swinmr_profiling.profiler.record.failures import FailureKind
+from swinmr_profiling.profiler.record.private_record import relative_path
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
-from swinmr_profiling.profiler.reports.console.terminal import Console, print_configuration, print_summary
+from swinmr_profiling.profiler.reports.console.answer import print_answer
+from swinmr_profiling.profiler.reports.console.summary import print_summary
+from swinmr_profiling.profiler.reports.console.terminal import Console, print_configuration
 from swinmr_profiling.profiler.run.architecture_steps import (
     analyse_architecture,
+    ask_other_counters,
     counting_gate_failed,
     measure_module_costs,
 )
@@ -51,7 +56,7 @@ def config_block(loaded: LoadedConfig, options: RunOptions, sizes: list[int]) ->
     return RunConfig(
         model=config.model.net_type,
         image_size=getattr(config.model, "img_size", None),
-        config_file=str(loaded.file),
+        config_file=relative_path(loaded.file),
         config_sha256=loaded.sha256,
         experiment_name=config.experiment_name,
         batch_sizes=sizes,
@@ -89,10 +94,14 @@ def run_profile(
         try:
             with session:
                 _open(context, earlier, taken_over)
-                analyse_architecture(context)
-                if options.training.enabled:
-                    with prediction:
-                        predict_training(context, prediction, sizes)
+                with console.after(
+                    partial(print_answer, console, profile, latency_comes=not options.training.predict_only)
+                ):
+                    analyse_architecture(context)
+                    if options.training.enabled:
+                        with prediction:
+                            predict_training(context, prediction, sizes)
+                ask_other_counters(context)
                 if not options.training.predict_only:
                     measure_batches(context, sizes)
                     measure_module_costs(context)
@@ -150,7 +159,7 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     profile.status = "complete" if partial_reason is None else "partial"
     profile.status_reason = partial_reason
     print_summary(console, profile)
-    elsewhere = result.finish(profile.to_json(), replace=partial_reason is None)
+    elsewhere = result.finish(context.content(), replace=partial_reason is None)
     console.line()
     if elsewhere is not None:
         complain(f"error: {elsewhere}")

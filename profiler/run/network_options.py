@@ -24,18 +24,26 @@ PACKAGES = {"timm": "name", "spandrel": "architecture"}
 def add_network_options(add: Callable[..., Any]) -> None:
     """Adds them to a parser by its `add_argument`."""
     add("--checkpoint", metavar="FILE", help=(
-        "profile the network of a checkpoint (.pth, .pt, .ckpt, .safetensors): found from its weights, nothing is run"
+        ".pth, .pt, .ckpt, .safetensors: the network is found from its weights, nothing is run"
     ))  # fmt: skip
-    add("--module", metavar="FILE.py:CLASS", help=(
-        "profile a class of your own code (or package.module:Class); asks for --trust-config"
-    ))  # fmt: skip
+    add("--module", metavar="FILE.py:CLASS", help="a class of your own; asks for --trust-config")
     add("--kwargs", type=keyword_arguments, metavar="JSON", help="arguments of that class: '{\"dim\": 64}'")
     add("--inputs", type=input_shapes, metavar="1xCxHxW,...", help="its inputs, each with a batch of 1")
+    add(
+        "--configs",
+        nargs="+",
+        metavar="FILE",
+        help="several configs, and their comparison (--output: a folder)",
+    )
     add("--models", type=names, metavar="NAME,NAME,...", help=(
-        "profile several networks of timm (or spandrel:NAME) and compare them; each goes to profile_NAME.json in "
-        "--output, a folder (default results)"
+        "several networks of timm (or spandrel:NAME), compared likewise"
     ))  # fmt: skip
-    add("--save-config", metavar="FILE", help="also write the config that the network amounts to, as JSON")
+    add("--save-config", metavar="FILE", help="also write the config that this amounts to")
+    add("--allow-unknown", action="store_true", help="unknown keys of the config are warnings")
+    add("--trust-config", action="store_true", help="let the config import and run your own class")
+    add("--list-models", nargs="?", const="types", choices=["types", "spandrel"], metavar="PACKAGE", help=(
+        "list the network types and exit; spandrel: its architectures"
+    ))  # fmt: skip
 
 
 def keyword_arguments(text: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerpri
 from swinmr_profiling.profiler.record.prediction_intervals import interval_of, shares_of
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
+from swinmr_profiling.profiler.reports.console.training import print_beside_answer
 from swinmr_profiling.profiler.run.card_budgets import (
     budget_of,
     held_by_others_at_start,
@@ -68,7 +68,7 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
         devices=options.training.devices,
     )
     profile.recommend(training=entries)
-    print_training_recommendation(console, profile.memory_model, entries)
+    print_beside_answer(console, profile.memory_model, entries)
     context.save()
 
 

@@ -76,7 +76,12 @@ def run(main: Callable[[], int]) -> NoReturn:
     sys.exit(status)
 
 
-if _IS_RUN:
+def begin() -> None:
+    """Before anything slow is imported: a stop signal is one line."""
     _handle(_end_now)
+
+
+if _IS_RUN:
+    begin()
     # Wherever it stands: a PYTHONPATH that names the checkout must not bring it back.
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in _COMMANDS]

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -29,10 +30,13 @@ class _CompactHelp(argparse.HelpFormatter):
 class OneLineParser(argparse.ArgumentParser):
     """Ends with one line on standard error and exit status 2, without the usage text; knows --version."""
 
-    def __init__(self, prog: str, **settings: Any) -> None:
+    def __init__(self, prog: str | None = None, **settings: Any) -> None:
         self._given: list[str] = []
         super().__init__(
-            prog=program_name(prog), usage="%(prog)s [options]", formatter_class=_CompactHelp, **settings
+            prog=program_name(prog or os.path.basename(sys.argv[0])),
+            usage="%(prog)s [options]",
+            formatter_class=_CompactHelp,
+            **settings,
         )
         self.add_argument("--version", action="version", version=f"{self.prog} {version()}")
 

@@ -39,11 +39,9 @@ def _without_paths(value: Any) -> Any:
 
 
 def _without_path(text: str) -> str:
-    if os.path.isabs(text) and "\n" not in text:
-        inside = relative_path(text)
-        return PurePath(text).name if os.path.isabs(inside) else inside
-    # Inside a sentence, such as the reason of a failure.
+    # Inside a sentence, too, such as the reason of a failure.
     for folder, shown in ((os.getcwd() + os.sep, ""), (os.path.expanduser("~") + os.sep, "~" + os.sep)):
         if len(folder) > 2:
             text = text.replace(folder, shown)
-    return text
+    # Whatever else begins at the top: its last name alone.
+    return PurePath(text).name if os.path.isabs(text) or text.startswith("~" + os.sep) else text

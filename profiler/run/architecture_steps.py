@@ -30,6 +30,7 @@ def analyse_architecture(context: RunContext) -> None:
     """Builds, describes and counts the network; fills `architecture`, saved after each step."""
     console, profile = context.console, context.profile
     console.step(1, "Creating model...")
+    context.status.say("creating the model")
     built = context.session.build()
     console.good("Model created")
     console.step(2, "Analyzing model architecture...")
@@ -47,8 +48,10 @@ def analyse_architecture(context: RunContext) -> None:
     print_parameters(console, built.architecture)
     context.save()
     console.step(3, "Measuring FLOPs...")
+    context.status.say("counting multiply-adds")
     profile.architecture = _counted(context, built.architecture)
     if context.options.training.enabled and profile.architecture.count_error is None:
+        context.status.say("counting multiply-adds of a training step")
         profile.architecture.training_macs = _counted_training(context)
         print_training_macs(console, profile.architecture.training_macs)
     config = config_from_dict(profile.config.resolved)
@@ -101,6 +104,7 @@ def ask_other_counters(context: RunContext) -> None:
     if options.cross_check == "off":
         context.console.note("no other counter was asked: --cross-check off")
         return
+    context.status.say("asking fvcore and thop")
     checks = _cross_check(context, options.cross_check, ["fvcore", "thop"])
     architecture.counters = checks
     print_counters(context.console, checks)

@@ -17,6 +17,7 @@ from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.run.status_line import StatusLine
 
 
 class Card(NamedTuple):
@@ -85,6 +86,7 @@ class RunContext:
     result: ResultFile
     input_shape: list[int] = field(default_factory=list)
     training_input_shape: list[int] = field(default_factory=list)
+    status: StatusLine = field(default_factory=StatusLine)
     _disk_failed: bool = False
 
     @property

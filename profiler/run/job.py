@@ -12,14 +12,14 @@ from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3
 from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
-from swinmr_profiling.profiler.measure.machine_state import governor_warning, load_warning
+from swinmr_profiling.profiler.measure.machine_state import governor_warning, load_now, load_warning
 from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_DONE,
     EXIT_GATE_FAILED,
     EXIT_NOTHING_FITS,
     EXIT_PARTIAL,
 )
-from swinmr_profiling.profiler.prediction.prediction_session import PredictionSession
+from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
 from swinmr_profiling.profiler.record.failures import FailureKind
@@ -93,15 +93,15 @@ def run_profile(
     with interruptible(before_sudden_end=end_at_once) as only_saving_is_left:
         try:
             with session:
-                _open(context, earlier, taken_over)
-                with console.after(
-                    partial(print_answer, console, profile, latency_comes=not options.training.predict_only)
-                ):
-                    analyse_architecture(context)
-                    if options.training.enabled:
-                        with prediction:
-                            predict_training(context, prediction, sizes)
-                ask_other_counters(context)
+                load = load_now()  # before our own processes add to it
+                with prediction:
+                    if options.training.enabled and profile.memory_model is None:
+                        # They import while the network is built and counted.
+                        prediction.start(MAX_PROCESSES)
+                    _open(context, earlier, taken_over, load)
+                    _answer(context, prediction, sizes)
+                with context.status.shown():
+                    ask_other_counters(context)
                 if not options.training.predict_only:
                     measure_batches(context, sizes)
                     measure_module_costs(context)
@@ -123,7 +123,17 @@ def run_profile(
         return _finish(context, reason), profile
 
 
-def _open(context: RunContext, earlier: Profile | None, taken_over: list[str]) -> None:
+def _answer(context: RunContext, prediction: PredictionSession, sizes: list[int]) -> None:
+    """Builds, counts and predicts; what the steps print follows the answer that they give."""
+    training = context.options.training
+    answer = partial(print_answer, context.console, context.profile, latency_comes=not training.predict_only)
+    with context.console.after(answer), context.status.shown():
+        analyse_architecture(context)
+        if training.enabled:
+            predict_training(context, prediction, sizes)
+
+
+def _open(context: RunContext, earlier: Profile | None, taken_over: list[str], load: float | None) -> None:
     opened = context.session.open()
     profile = context.profile
     profile.config.device = opened.device
@@ -136,7 +146,7 @@ def _open(context: RunContext, earlier: Profile | None, taken_over: list[str]) -
         context.console.line(
             f"  - Resumed: {'batch ' + ', '.join(taken_over) if taken_over else 'nothing yet'}"
         )
-    context.warn(load_warning(context.environment.cpu.usable_cores))
+    context.warn(load_warning(context.environment.cpu.usable_cores, load))
     if context.device_kind == "cpu":
         context.warn(governor_warning())
     warn_about_gpu(context)

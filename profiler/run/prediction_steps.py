@@ -51,6 +51,8 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
     console.line("  Predicting the memory of training (nothing is run)...")
     config = config_of_training(profile, options)
     settings = _settings(context, config)
+    many = f" in {len(settings)} settings" if len(settings) > 1 else ""
+    context.status.say(f"predicting the memory of training{many} (nothing is run)")
     if profile.memory_model is None or not _holds(profile.memory_model, settings, sizes):
         try:
             profile.memory_model = _memory_model(context, session, config, settings, sizes)

@@ -66,7 +66,7 @@ def packed(order: AllocationOrder) -> dict[str, str]:
     }
 
 
-def unpacked(block: Mapping[str, Any]) -> AllocationOrder:
+def unpacked(block: Mapping[str, str | None]) -> AllocationOrder:
     """The order that `packed` made texts of; `optional` may be missing, as from earlier versions.
 
     Raises AllocationOrderError, also for an order that no run can have.
@@ -97,7 +97,7 @@ def _text(values: np.ndarray) -> str:
     return base64.b64encode(zlib.compress(values.tobytes(), 9)).decode("ascii")
 
 
-def _array(block: Mapping[str, Any], key: str, kind: np.dtype) -> np.ndarray:
+def _array(block: Mapping[str, str | None], key: str, kind: np.dtype[Any]) -> np.ndarray:
     text = block.get(key)
     if not isinstance(text, str):
         raise AllocationOrderError(f"allocations.{key} is missing")

@@ -35,7 +35,7 @@ class SimulatedOutOfMemoryError(MemoryError):
 ADDRESS_SPACE_BYTES = 2**60
 
 
-class _Block:
+class AllocatedBlock:
     """A stretch of a segment. Free blocks are ordered by (size, segment, offset), as the allocator orders them.
 
     mapped: whether there is memory behind the addresses; only expandable segments have blocks without.
@@ -45,8 +45,8 @@ class _Block:
 
     def __init__(self, segment: int, offset: int, size: int, small: bool, mapped: bool = True) -> None:
         self.segment, self.offset, self.size, self.small = segment, offset, size, small
-        self.previous: _Block | None = None
-        self.next: _Block | None = None
+        self.previous: AllocatedBlock | None = None
+        self.next: AllocatedBlock | None = None
         self.free = False
         self.mapped = mapped
 
@@ -57,7 +57,7 @@ class _Block:
         """Bytes that it can grow to: a block before unmapped addresses counts with them."""
         return self.size + (self.next.size if self.next is not None and not self.next.mapped else 0)
 
-    def put_between(self, before: _Block | None, after: _Block | None) -> None:
+    def put_between(self, before: AllocatedBlock | None, after: AllocatedBlock | None) -> None:
         self.previous, self.next = before, after
         if before is not None:
             before.next = self
@@ -70,10 +70,10 @@ class _Pool:
 
     def __init__(self) -> None:
         self.keys: list[tuple[int, int, int]] = []
-        self.blocks: dict[tuple[int, int], _Block] = {}
-        self.unmapped: list[_Block] = []
+        self.blocks: dict[tuple[int, int], AllocatedBlock] = {}
+        self.unmapped: list[AllocatedBlock] = []
 
-    def add(self, block: _Block) -> None:
+    def add(self, block: AllocatedBlock) -> None:
         block.free = True
         if not block.mapped:
             insort(self.unmapped, block, key=lambda other: other.offset)
@@ -81,14 +81,14 @@ class _Pool:
         insort(self.keys, block.key())
         self.blocks[block.segment, block.offset] = block
 
-    def remove(self, block: _Block) -> None:
+    def remove(self, block: AllocatedBlock) -> None:
         if not block.mapped:
             self.unmapped.remove(block)
             return
         del self.keys[bisect_left(self.keys, block.key())]
         del self.blocks[block.segment, block.offset]
 
-    def at(self, position: int) -> _Block:
+    def at(self, position: int) -> AllocatedBlock:
         _, segment, offset = self.keys[position]
         return self.blocks[segment, offset]
 
@@ -125,7 +125,7 @@ class CachingAllocator:
         self._next_segment = 0
         if expandable:
             for small, pool in self._pools.items():
-                pool.add(_Block(0, 0, ADDRESS_SPACE_BYTES, small, mapped=False))
+                pool.add(AllocatedBlock(0, 0, ADDRESS_SPACE_BYTES, small, mapped=False))
 
     def use(self) -> AllocatorUse:
         """The figures so far."""
@@ -142,7 +142,7 @@ class CachingAllocator:
         self.peak_allocated_bytes = self.allocated_bytes
         self.peak_reserved_bytes = self.reserved_bytes
 
-    def allocate(self, requested_bytes: int) -> _Block:
+    def allocate(self, requested_bytes: int) -> AllocatedBlock:
         """A block for a request. Raises SimulatedOutOfMemoryError; the blocks handed out stay valid."""
         size = max(-(-requested_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES, MIN_BLOCK_BYTES)
         small = size <= SMALL_REQUEST_BYTES
@@ -158,7 +158,7 @@ class CachingAllocator:
         self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
         return block
 
-    def free(self, block: _Block) -> None:
+    def free(self, block: AllocatedBlock) -> None:
         """Gives a block back to its pool, joined with free neighbours."""
         self.allocated_bytes -= block.size
         pool = self._pools[block.small]
@@ -175,7 +175,7 @@ class CachingAllocator:
                     pool.remove(block)
                     self.reserved_bytes -= self._segment_bytes.pop(block.segment)
 
-    def _take_free(self, pool: _Pool, size: int) -> _Block | None:
+    def _take_free(self, pool: _Pool, size: int) -> AllocatedBlock | None:
         position = pool.best_fit(size)
         if position == len(pool.keys):
             return None
@@ -188,14 +188,16 @@ class CachingAllocator:
         pool.remove(block)
         return block
 
-    def _split(self, pool: _Pool, block: _Block, size: int) -> None:
+    def _split(self, pool: _Pool, block: AllocatedBlock, size: int) -> None:
         """Shortens the block to `size`; what is behind becomes a free (or unmapped) block of its own."""
-        rest = _Block(block.segment, block.offset + size, block.size - size, block.small, block.mapped)
+        rest = AllocatedBlock(
+            block.segment, block.offset + size, block.size - size, block.small, block.mapped
+        )
         rest.put_between(block, block.next)
         block.size = size
         pool.add(rest)
 
-    def _join_neighbours(self, pool: _Pool, block: _Block) -> None:
+    def _join_neighbours(self, pool: _Pool, block: AllocatedBlock) -> None:
         """Makes `block`, which is in no pool, cover its free neighbours (unmapped ones, where it is unmapped)."""
         before, after = block.previous, block.next
         if before is not None and before.free and before.mapped == block.mapped:
@@ -208,7 +210,7 @@ class CachingAllocator:
             block.size += after.size
             block.put_between(block.previous, after.next)
 
-    def _grow(self, small: bool, size: int) -> _Block:
+    def _grow(self, small: bool, size: int) -> AllocatedBlock:
         if small:
             segment_bytes = SMALL_SEGMENT_BYTES
         elif size < OWN_SEGMENT_BYTES:
@@ -227,12 +229,12 @@ class CachingAllocator:
             size if self.expandable else segment_bytes, self.reserved_bytes, self.limit_bytes or 0
         )
 
-    def _segment(self, small: bool, segment_bytes: int) -> _Block | None:
+    def _segment(self, small: bool, segment_bytes: int) -> AllocatedBlock | None:
         if not self._reserve(segment_bytes):
             return None
         segment, self._next_segment = self._next_segment, self._next_segment + 1
         self._segment_bytes[segment] = segment_bytes
-        return _Block(segment, 0, segment_bytes, small)
+        return AllocatedBlock(segment, 0, segment_bytes, small)
 
     def _reserve(self, more_bytes: int) -> bool:
         """Takes memory from the device; False where the limit does not allow it."""
@@ -242,7 +244,7 @@ class CachingAllocator:
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         return True
 
-    def _expand(self, small: bool, size: int) -> _Block | None:
+    def _expand(self, small: bool, size: int) -> AllocatedBlock | None:
         """Maps pages where, from the lowest address on, `size` bytes are free or unmapped; None at the limit."""
         pool = self._pools[small]
         block = self._lowest_room(pool, size)
@@ -258,7 +260,7 @@ class CachingAllocator:
         return block
 
     @staticmethod
-    def _lowest_room(pool: _Pool, size: int) -> _Block:
+    def _lowest_room(pool: _Pool, size: int) -> AllocatedBlock:
         for unmapped in pool.unmapped:
             start = unmapped.previous if unmapped.previous and unmapped.previous.free else unmapped
             found, block = 0, start
@@ -269,7 +271,7 @@ class CachingAllocator:
                 return start
         raise OverflowError(f"{size} bytes are more than there are addresses")
 
-    def _map(self, pool: _Pool, block: _Block, size: int) -> bool:
+    def _map(self, pool: _Pool, block: AllocatedBlock, size: int) -> bool:
         """Puts memory behind the first pages of an unmapped block, `size` bytes rounded up, as a free block."""
         page = SMALL_SEGMENT_BYTES if block.small else LARGE_SEGMENT_BYTES
         mapped_bytes = -(-size // page) * page
@@ -283,7 +285,7 @@ class CachingAllocator:
         pool.add(block)
         return True
 
-    def _unmap(self, pool: _Pool, block: _Block) -> None:
+    def _unmap(self, pool: _Pool, block: AllocatedBlock) -> None:
         """Gives back the pages that lie in a free block as a whole; its ends stay free blocks."""
         page = SMALL_SEGMENT_BYTES if block.small else LARGE_SEGMENT_BYTES
         first = -(-block.offset // page) * page
@@ -294,7 +296,7 @@ class CachingAllocator:
         if end < block.offset + block.size:
             self._split(pool, block, end - block.offset)
         if block.offset < first:
-            before = _Block(block.segment, block.offset, first - block.offset, block.small)
+            before = AllocatedBlock(block.segment, block.offset, first - block.offset, block.small)
             before.put_between(block.previous, block)
             block.offset, block.size = first, end - first
             pool.add(before)

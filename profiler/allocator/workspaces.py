@@ -10,13 +10,36 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 TABLE = Path(__file__).with_name("workspaces.json")
 # The thread of the forward pass, and autograd's.
 PRODUCT_THREADS = 2
 KERNELS_BYTES = 128 * 2**20
 KERNELS_SOURCE = "128 MiB for the kernels that a run loads (assumed)"
+
+
+class _LibraryRow(TypedDict):
+    backend: str
+    torch_from: str
+    capabilities: list[int] | None
+    cublas_bytes: int
+    cublaslt_bytes: int
+    cublaslt_kept: bool
+    cublaslt_makes_cublas: bool
+    source: str
+
+
+class _ContextRow(TypedDict):
+    capability: str
+    bare_bytes: int
+    source: str
+
+
+class _Table(TypedDict):
+    newest_torch: str
+    libraries: list[_LibraryRow]
+    contexts: list[_ContextRow]
 
 
 class WorkspaceTableError(ValueError):
@@ -73,8 +96,9 @@ def workspaces_for(torch_version: str, compute_capability: str | None, backend: 
 
 
 @cache
-def _table() -> dict[str, Any]:
-    return json.loads(TABLE.read_text(encoding="utf-8"))
+def _table() -> _Table:
+    table: _Table = json.loads(TABLE.read_text(encoding="utf-8"))
+    return table
 
 
 def _numbers(text: str, what: str) -> tuple[int, ...]:
@@ -85,8 +109,8 @@ def _numbers(text: str, what: str) -> tuple[int, ...]:
 
 
 def _library_row(
-    rows: list[dict[str, Any]], version: tuple[int, ...], capability: tuple[int, ...] | None
-) -> tuple[dict[str, Any], list[str]]:
+    rows: list[_LibraryRow], version: tuple[int, ...], capability: tuple[int, ...] | None
+) -> tuple[_LibraryRow, list[str]]:
     """The row that covers both, by its first version and its capabilities; and what had to be assumed."""
     notes = []
     first_versions = sorted({_numbers(row["torch_from"], "torch_from") for row in rows})
@@ -107,11 +131,11 @@ def _library_row(
     notes.append(
         f"compute capability {capability[0]}.{capability[1]} is not in the table, its newest is taken"
     )
-    return max(candidates, key=lambda row: max(row["capabilities"])), notes
+    return max(candidates, key=lambda row: max(row["capabilities"] or [0])), notes
 
 
 def _context(
-    contexts: list[dict[str, Any]], capability: tuple[int, ...] | None, backend: str
+    contexts: list[_ContextRow], capability: tuple[int, ...] | None, backend: str
 ) -> tuple[int, str]:
     """Bytes of the context with the kernels that a run loads, and where they come from."""
     if backend != "cuda":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache
@@ -81,8 +82,9 @@ def known_gpus() -> tuple[Gpu, ...]:
     """All cards, in the file's order."""
     cards = json.loads(CARDS.read_text(encoding="utf-8"))["gpus"]
     alike = [field.name for field in fields(Gpu) if field.name != "total_bytes"]
+    make: Callable[..., Gpu] = Gpu
     return tuple(
-        Gpu(
+        make(
             total_bytes=card["total_memory_mib"] * MIB,
             **{name: tuple(value) if isinstance(value := card[name], list) else value for name in alike},
         )

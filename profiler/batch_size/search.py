@@ -111,10 +111,10 @@ class BatchSearch:
             if self._largest_fit() != size:
                 break
         while len(self.trials) < self.max_trials and self.may_go_on():
-            size = self._next()
-            if size is None:
+            following = self._next()
+            if following is None:
                 return
-            self._try(size)
+            self._try(following)
 
     def _read(self) -> None:
         before = self._available_bytes

@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -82,7 +82,7 @@ def count_call(
     module: nn.Module,
     inputs: tuple[Any, ...],
     kwargs: dict[str, Any],
-    call: Callable[[nn.Module, tuple, dict], object],
+    call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], object],
     *,
     trains: bool = False,
     only_without_data: bool = False,
@@ -113,7 +113,7 @@ def count_call(
         note = f"counted in a real run on {device}: the model does not run on the meta device ({reason})"
         try:
             copied, (args, keywords) = copy_to(module, (inputs, kwargs), device=None)
-            keep = nullcontext()
+            keep: AbstractContextManager[None] = nullcontext()
         except Exception as error:
             if trains:
                 # Gradients and optimizer steps cannot be taken back.
@@ -229,7 +229,7 @@ def _device_of(module: nn.Module) -> str:
     return "cpu" if tensor is None else tensor.device.type
 
 
-def _in_one_line(error: Exception) -> str:
+def _in_one_line(error: BaseException) -> str:
     """PyTorch's first sentence: behind it come advice and lists of backends."""
     line = (str(error).splitlines() or [""])[0]
     sentence = line.split(". ")[0]

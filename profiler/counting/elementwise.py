@@ -15,6 +15,7 @@ from math import log2, prod
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from swinmr_profiling.profiler.counting import attention_formulas as attention
 from swinmr_profiling.profiler.counting.formulas import Work
@@ -42,25 +43,28 @@ def _last_tensor_numel(args: Any) -> int:
 
 def _bag_flops(args: Any) -> int:
     """Rows taken of a table times their width: (table, indices, ...); backwards (gradient of bags, indices, ...)."""
-    rows = next(t for t in args[1:] if not t.is_floating_point())
-    return rows.numel() * args[0].shape[-1]
+    rows: Tensor = next(t for t in args[1:] if not t.is_floating_point())
+    return rows.numel() * int(args[0].shape[-1])
 
 
 def _window_flops(out: Any, args: Any) -> int:
-    kernel = args[1] if len(args) > 1 else 1
-    kernel = (kernel,) if isinstance(kernel, int) else tuple(kernel)
+    given = args[1] if len(args) > 1 else 1
+    kernel: tuple[int, ...] = (given,) if isinstance(given, int) else tuple(given)
     tensor = _first_tensor(out)
+    assert tensor is not None
     # One number stands for every spatial dimension.
     sides = max(1, tensor.dim() - 2) if len(kernel) == 1 else 1
-    return tensor.numel() * prod(kernel) ** sides
+    return tensor.numel() * int(prod(kernel) ** sides)
 
 
 def _fft_flops(factor: int, out: Any, args: Any) -> int:
     """5 N log2 N real operations per transform of N complex points; half of that where one side is real."""
     x, axes = args[0], args[1]
-    full = x if x.numel() >= _numel(out) else _first_tensor(out)
+    result = _first_tensor(out)
+    assert result is not None
+    full = x if x.numel() >= _numel(out) else result
     points = prod(full.shape[axis] for axis in axes)
-    real_side = not (x.is_complex() and _first_tensor(out).is_complex())
+    real_side = not (x.is_complex() and result.is_complex())
     return round(factor * full.numel() * log2(max(points, 2)) / (2 if real_side else 1))
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nested._internal.nested_tensor import NestedTensor
 from torch.utils._pytree import tree_leaves
+from typing_extensions import Self
 
 from swinmr_profiling.profiler.counting.attention_formulas import READS_LENGTHS
 from swinmr_profiling.profiler.counting.complex_numbers import (
@@ -40,7 +41,7 @@ from swinmr_profiling.profiler.counting.operator_table import PRODUCT
 from swinmr_profiling.profiler.counting.storages import Allocation, FunctionCall, Storages
 from swinmr_profiling.profiler.counting.threads import ThreadFollowingMode
 
-DENSE_LAYOUTS = (torch.strided, torch._mkldnn)
+DENSE_LAYOUTS = (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
 
 
 class CountingMode(ThreadFollowingMode):
@@ -102,7 +103,7 @@ class CountingMode(ThreadFollowingMode):
         self._composed = ComposedConvolutions()
         self.storages = Storages(inputs, follow=follow_inputs)
 
-    def twin(self) -> "CountingMode":
+    def twin(self) -> Self:
         twin = super().twin()
         twin._composed = ComposedConvolutions()
         return twin

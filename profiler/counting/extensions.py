@@ -126,8 +126,11 @@ def of_inputs(out: Any, inp: Tensor, *args: Any, **kwargs: Any) -> Work:
 
 WAYS_OUT = ("numpy", "tolist")
 
-# Fused attention keeps no scores: of the forward's two products its backward computes the first again.
-_FUSED = {"kind": "attention", "again": 0.5}
+
+def _fused(forward: Callable[..., Work]) -> HiddenFunction:
+    """Fused attention keeps no scores: of the forward's two products its backward computes the first again."""
+    return HiddenFunction("attention", forward, again=0.5)
+
 
 FUNCTIONS: dict[str, HiddenFunction] = {
     # mamba_ssm, mamba.py's copies, VMamba (https://github.com/state-spaces/mamba)
@@ -141,7 +144,7 @@ FUNCTIONS: dict[str, HiddenFunction] = {
         for what, formula in (("QK", neighbourhood_scores), ("AV", neighbourhood_values))
     },
     **{
-        name: HiddenFunction(forward=neighbourhood_attention, **_FUSED)
+        name: _fused(neighbourhood_attention)
         for name in [
             "FusedNeighborhoodAttention1D",
             "FusedNeighborhoodAttention2D",
@@ -152,12 +155,12 @@ FUNCTIONS: dict[str, HiddenFunction] = {
         ]
     },
     # flash-attn (https://github.com/Dao-AILab/flash-attention), versions whose kernels are no operators
-    "FlashAttnFunc": HiddenFunction(forward=fused_attention, **_FUSED),
-    "FlashAttnKVPackedFunc": HiddenFunction(forward=packed_kv, **_FUSED),
-    "FlashAttnQKVPackedFunc": HiddenFunction(forward=packed_qkv, **_FUSED),
-    "FlashAttnVarlenFunc": HiddenFunction(forward=sequences_of_lengths, **_FUSED),
+    "FlashAttnFunc": _fused(fused_attention),
+    "FlashAttnKVPackedFunc": _fused(packed_kv),
+    "FlashAttnQKVPackedFunc": _fused(packed_qkv),
+    "FlashAttnVarlenFunc": _fused(sequences_of_lengths),
     # xformers (https://facebookresearch.github.io/xformers), where its kernels are no operators
-    "_fMHA": HiddenFunction(forward=of_inputs, **_FUSED),
+    "_fMHA": _fused(of_inputs),
     # Deformable DETR, mmcv, GroundingDINO, Mask2Former, DINO
     "MSDeformAttnFunction": HiddenFunction("attention", deformable_attention),
     "MultiScaleDeformableAttnFunction": HiddenFunction("attention", deformable_attention),

@@ -59,7 +59,7 @@ def dot(out: Any, x_n: Tensor, y_n: Tensor, *args: Any, **kwargs: Any) -> Work:
     return x_n.numel()
 
 
-def foreach_mm(out: Any, a_list: Any, b_list: Any, *args: Any, **kwargs: Any) -> Work:
+def foreach_mm(out: Any, a_list: list[Tensor], b_list: list[Tensor], *args: Any, **kwargs: Any) -> Work:
     """The sum of m n k over the pairs of the lists."""
     return sum(a.numel() * b.shape[-1] for a, b in zip(a_list, b_list, strict=True))
 
@@ -75,12 +75,12 @@ def grouped_mm(out: Any, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Wor
     return a.numel() * b.shape[-1]
 
 
-def linear(out: Any, x: Tensor, *args: Any, **kwargs: Any) -> Work:
+def linear(out: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Work:
     """numel(x) out_features. The weight is not read: packed and quantized ones hide their shape."""
     return x.numel() * out.shape[-1]
 
 
-def third_is_input(out: Any, exponent: Any, mantissa: Any, x: Tensor, *args: Any, **kwargs: Any) -> Work:
+def third_is_input(out: Tensor, exponent: Any, mantissa: Any, x: Tensor, *args: Any, **kwargs: Any) -> Work:
     """A linear layer whose input comes third, after the bits of its weights."""
     return x.numel() * out.shape[-1]
 
@@ -163,7 +163,7 @@ def plain_transposed_convolution(out: Any, x: Tensor, weight: Tensor, *args: Any
     return convolution_macs(x.shape, weight.numel(), out.shape, transposed=True)
 
 
-def unbatched_convolution(out: Any, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Work:
+def unbatched_convolution(out: Tensor, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Work:
     """slow_conv* take (C, spatial) and (N, C, spatial): outputs per channel times numel(W)."""
     channels = out.shape[weight.dim() * -1 + 1]
     return out.numel() // channels * weight.numel()
@@ -317,7 +317,7 @@ def cdist(
     return out.numel() * x1.shape[-1] if by_product else 0
 
 
-def euclidean_dist(out: Any, x1: Tensor, x2: Tensor) -> Work:
+def euclidean_dist(out: Tensor, x1: Tensor, x2: Tensor) -> Work:
     """B P R d: the distance by a matrix product."""
     return out.numel() * x1.shape[-1]
 

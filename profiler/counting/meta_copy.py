@@ -9,9 +9,9 @@ module is only read.
 import copy
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -52,17 +52,18 @@ def _bare(module: nn.Module) -> nn.Module:
         if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             module = module.module
         elif isinstance(getattr(module, "_orig_mod", None), nn.Module):
-            module = module._orig_mod
+            module = cast(nn.Module, module._orig_mod)
         else:
             return module
 
 
 def _lazy_on(tensor: torch.Tensor, device: str | None) -> torch.Tensor:
     # Lazy tensors make their data on first use, on the device they remember.
-    return type(tensor)(tensor.requires_grad, device=device or tensor.device, dtype=tensor.dtype)
+    lazy: Callable[..., torch.Tensor] = type(tensor)
+    return lazy(tensor.requires_grad, device=device or tensor.device, dtype=tensor.dtype)
 
 
-def copy_to(module: nn.Module, inputs: Any, device: str | None = "meta") -> tuple[nn.Module, object]:
+def copy_to(module: nn.Module, inputs: Any, device: str | None = "meta") -> tuple[nn.Module, Any]:
     """Copies of a model and its inputs (any nest of containers), which share what the originals share.
 
     Args:
@@ -117,5 +118,5 @@ def random_state_kept() -> Iterator[None]:
             yield
     finally:
         random.setstate(python_state)
-        if numpy_state is not None:
+        if numpy and numpy_state is not None:
             numpy.random.set_state(numpy_state)

@@ -20,6 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 from swinmr_profiling.profiler.counting.complex_numbers import complex_as_one
+from swinmr_profiling.profiler.counting.report import ModuleNode
 from swinmr_profiling.profiler.counting.script_modules import check_script
 
 ROOT = ""
@@ -65,7 +66,8 @@ class ModuleTracker:
             self._of_thread.stack = [(None, ROOT)]
             # Beside each module the backward within which it was entered, -1 outside of any.
             self._of_thread.entered_in = [-1]
-        return self._of_thread.stack
+        stack: list[tuple[nn.Module | None, str]] = self._of_thread.stack
+        return stack
 
     @contextmanager
     def credited_to(self, owner: tuple[nn.Module | None, str]) -> Iterator[None]:
@@ -171,7 +173,7 @@ class ModuleTracker:
         for handle in self._handles:
             handle.remove()
 
-    def tree(self) -> dict[str, Any]:
+    def tree(self) -> ModuleNode:
         """The report's ``by_module``: name, path, class, macs (with children), own, parameters, children.
 
         ``own`` has the MACs by kind of the module's forward outside its children; ``macs_complex_as_one`` is
@@ -182,19 +184,19 @@ class ModuleTracker:
 
     def _node(
         self, module: nn.Module, name: str, path: str, ancestors: tuple[Any, ...]
-    ) -> tuple[dict, dict[int, int]]:
+    ) -> tuple[ModuleNode, dict[int, int]]:
         own = dict(self.own_macs.get(path, {}))
         sizes = {id(p): _numel(p) for p in module._parameters.values() if p is not None}
-        children = []
+        children: list[ModuleNode] = []
         for child_name, child in module._modules.items():
             if child is None or child is module or child in ancestors:
                 continue
             child_path = f"{path}.{child_name}" if path else child_name
-            node, child_sizes = self._node(child, child_name, child_path, (*ancestors, module))
-            children.append(node)
+            child_node, child_sizes = self._node(child, child_name, child_path, (*ancestors, module))
+            children.append(child_node)
             sizes.update(child_sizes)
         own_as_one = complex_as_one(sum(own.values()), self.own_complex_macs[path])
-        node = {
+        node: ModuleNode = {
             "name": name,
             "path": path,
             "class": type(module).__name__,

@@ -28,12 +28,12 @@ def nested_numel(tensor: torch.Tensor) -> int:
     return int(tensor.values().numel()) if tensor.layout is torch.jagged else int(tensor.numel())
 
 
-def sum_of_parts(count: Callable[..., int], out: Any, args: Any, kwargs: dict[str, Any]) -> int:
+def sum_of_parts(count: Callable[..., int], out: Any, args: Any, kwargs: Any) -> int:
     """What is counted of each part, summed."""
     return sum(count(result, *taken, **named) for result, taken, named in _calls(out, args, kwargs))
 
 
-def work_by_parts(formula: Callable[..., Work], out: Any, args: Any, kwargs: dict[str, Any]) -> Work:
+def work_by_parts(formula: Callable[..., Work], out: Any, args: Any, kwargs: Any) -> Work:
     """The work of an operator with nested arguments: of one call for each part, as a batch of one.
 
     Raises:
@@ -53,7 +53,7 @@ def work_by_parts(formula: Callable[..., Work], out: Any, args: Any, kwargs: dic
     return total or plain
 
 
-def _calls(out: Any, args: Any, kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def _calls(out: Any, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any, Any]]:
     """The call once for each part, with that in the place of each nested tensor and the others as they are."""
     leaves, spec = tree_flatten((out, tuple(args), kwargs))
     parts = [_unbind(leaf) if is_nested(leaf) else None for leaf in leaves]
@@ -64,6 +64,6 @@ def _calls(out: Any, args: Any, kwargs: dict[str, Any]) -> Iterator[tuple[Any, A
 
 
 def _unbind(tensor: torch.Tensor) -> list[torch.Tensor]:
-    if tensor.layout is torch.jagged and tensor.offsets().is_meta:
+    if tensor.layout is torch.jagged and tensor.offsets().is_meta:  # type: ignore[attr-defined]
         raise NeedsValuesError("the lengths of a jagged tensor are values")
     return [part.unsqueeze(0) for part in tensor.unbind()]

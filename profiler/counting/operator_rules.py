@@ -50,7 +50,8 @@ def operator_name(func: Any) -> str:
     """The dispatcher's name without the overload; "higher_order::name" for operators that take functions."""
     if isinstance(func, torch._ops.HigherOrderOperator):
         return f"higher_order::{func.name()}"
-    return func._schema.name
+    name: str = func._schema.name
+    return name
 
 
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -100,7 +101,7 @@ def first_written(func: Any, args: Any) -> Any:
     return next((value for value, is_written in zip(args, written, strict=False) if is_written), None)
 
 
-def decompose(func: Any, args: Any, kwargs: dict[str, Any], *, nested: bool = False) -> Any:
+def decompose(func: Any, args: Any, kwargs: Any, *, nested: bool = False) -> Any:
     """Runs an operator as others. Those of the dispatcher come first: they are the ones that a device runs."""
     if nested and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), NESTED_COMPOSITE):
         return func._op_dk(NESTED_COMPOSITE, *args, **kwargs)
@@ -125,7 +126,7 @@ def rule_for(func: Any) -> Rule:
     return Rule(name, "unknown")
 
 
-def run_beside_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def run_beside_meta(func: Any, args: Any, kwargs: Any) -> Any:
     """Runs an operator; where meta and other tensors meet, the others are taken to meta for it.
 
     Models make small constants on the CPU in their forward. An operator that would write into the CPU tensor

@@ -1,7 +1,22 @@
 """What a count returns: plain integers, frozen, written to JSON as they are."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict
+
+ModuleNode = TypedDict(
+    "ModuleNode",
+    {
+        "name": str,
+        "path": str,
+        "class": str,
+        "macs": int,
+        "macs_complex_as_one": int,
+        "own": dict[str, int],
+        "parameters": int,
+        "children": list["ModuleNode"],
+    },
+)
+"""A module of the tree. ``macs`` and ``parameters`` include the children, ``own`` is its own work by kind."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +33,7 @@ class CountReport:
             "other".
         by_operator: MACs by the dispatcher's operator name. by_operator_complex_as_one: with one per complex
             multiply-add.
-        by_module: tree of {name, path, class, macs, macs_complex_as_one, own, parameters, children}; ``macs``
-            includes the children, ``own`` is the module's own work by kind.
+        by_module: the tree of modules.
         parameters, trainable_parameters: elements, a shared parameter once.
         uncounted_operators: operators nobody has a formula for, of whatever numbers, with their calls; under
             "unseen::" what ran in threads that could not be followed. Empty means that ``macs`` is complete.
@@ -35,7 +49,7 @@ class CountReport:
     by_kind: dict[str, int]
     by_operator: dict[str, int]
     by_operator_complex_as_one: dict[str, int]
-    by_module: dict
+    by_module: ModuleNode
     parameters: int
     trainable_parameters: int
     uncounted_operators: dict[str, int]

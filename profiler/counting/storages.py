@@ -107,7 +107,7 @@ class Storages:
         if follow:
             self._note(self._from_inputs, inputs)
 
-    def ran(self, name: str, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> list[Allocation]:
+    def ran(self, name: str, func: Any, args: Any, kwargs: Any, out: Any) -> list[Allocation]:
         """Takes note of an operator that has run. Returns what it read of memory that nobody wrote."""
         access = self._accesses.get(func)
         if access is None:
@@ -122,7 +122,7 @@ class Storages:
             self._follow(name, access, args, kwargs, out)
         return unseen
 
-    def _unseen_reads(self, access: _Access, args: Any, kwargs: dict[str, Any], out: Any) -> list[Allocation]:
+    def _unseen_reads(self, access: _Access, args: Any, kwargs: Any, out: Any) -> list[Allocation]:
         for storage in _storages(_written(access, args, kwargs)):
             self._unwritten.pop(storage._cdata, None)
         if not access.reads:
@@ -145,7 +145,7 @@ class Storages:
     def comes_from_inputs(self, values: Any) -> bool:
         return any(storage._cdata in self._from_inputs for storage in _storages(values))
 
-    def _follow(self, name: str, access: _Access, args: Any, kwargs: dict[str, Any], out: Any) -> None:
+    def _follow(self, name: str, access: _Access, args: Any, kwargs: Any, out: Any) -> None:
         if not self.comes_from_inputs((args, kwargs)):
             return
         if access.asks_values and (name != "aten::index" or _has_mask(args)):
@@ -175,7 +175,7 @@ def _access(name: str, func: Any) -> _Access:
     )
 
 
-def _written(access: _Access, args: Any, kwargs: dict[str, Any]) -> list[Any]:
+def _written(access: _Access, args: Any, kwargs: Any) -> list[Any]:
     """The arguments that an operator writes."""
     places = (place for place in access.written if not isinstance(place, int) or place < len(args))
     return [kwargs.get(place) if isinstance(place, str) else args[place] for place in places]
@@ -238,7 +238,7 @@ def _function_call(frame: Any) -> FunctionCall | None:
     node = values.get(code.co_varnames[0])
     if not isinstance(node, FunctionCtx) or not hasattr(type(node), "_forward_cls"):
         return None
-    name = type(node)._forward_cls.__name__
+    name = type(node)._forward_cls.__name__  # type: ignore[attr-defined]
     known = getattr(node, CALL, None)
     if code.co_name == "backward":
         counted = known is not None and known.counted

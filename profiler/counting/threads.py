@@ -20,6 +20,7 @@ from multiprocessing.pool import ThreadPool
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from typing_extensions import Self
 
 # Methods whose first argument is a function that another thread is going to run.
 TASKS = (
@@ -41,22 +42,22 @@ class ThreadFollowingMode(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.thread_errors: list[BaseException] = []
         self._followed_depth = 0
         # Shared by the twins: threads started, tasks given, and the threads in which an operator ran.
         self._started: list[threading.Thread] = []
-        self._tasks: list[weakref.ref] = []
+        self._tasks: list[weakref.ref[Any]] = []
         self._ran_in: set[int] = set()
 
-    def twin(self) -> "ThreadFollowingMode":
+    def twin(self) -> Self:
         """The same mode for another thread, with the same tallies: a mode object keeps the state of one thread."""
         twin = copy.copy(self)
         TorchDispatchMode.__init__(twin)
         twin._followed_depth = 0
         return twin
 
-    def handed_over(self) -> Callable[[], AbstractContextManager]:
+    def handed_over(self) -> Callable[[], AbstractContextManager[Any]]:
         """Called where work is handed over: makes the context in which the other thread is to do it."""
         return nullcontext
 
@@ -100,10 +101,10 @@ class ThreadFollowingMode(TorchDispatchMode):
         if not self._followed_depth:
             _wrapping.start()
         self._followed_depth += 1
-        return super().__enter__()
+        return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *exception: Any) -> None:
-        super().__exit__(*exception)
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
         self._followed_depth -= 1
         if not self._followed_depth:
             _wrapping.stop()
@@ -154,7 +155,9 @@ class _Wrapping:
                     setattr(owner, name, own)
             self._replaced.clear()
 
-    def _replace(self, owner: type, name: str, wrap: Callable[[Callable], Callable]) -> None:
+    def _replace(
+        self, owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> None:
         self._replaced.append((owner, name, vars(owner).get(name)))
         method = getattr(owner, name)
         setattr(owner, name, functools.wraps(method)(wrap(method)))
@@ -170,7 +173,7 @@ class _Wrapping:
                     with suppress(Exception):
                         carried()
 
-                thread.run = run
+                setattr(thread, "run", run)  # noqa: B010 - a method of this one thread
                 mode._started.append(thread)
             method(thread)
 

@@ -1,7 +1,7 @@
 """count_training_step: the MACs of forward and backward, model and recomputation apart."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -18,7 +18,8 @@ def forward_backward(module: nn.Module, *inputs: Any, **kwargs: Any) -> None:
     differentiable = [t for t in outputs if isinstance(t, torch.Tensor) and t.requires_grad]
     if not differentiable:
         raise ValueError("no output needs a gradient: every parameter and input of the model is frozen")
-    sum(t.abs().sum() if t.is_complex() else t.sum() for t in differentiable).backward()
+    total = sum(t.abs().sum() if t.is_complex() else t.sum() for t in differentiable)
+    cast(torch.Tensor, total).backward()
 
 
 def count_training_step(

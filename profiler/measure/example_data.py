@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 import torch
 from torch import nn
@@ -18,7 +17,12 @@ from swinmr_profiling.profiler.record.memory_fingerprint import SAMPLING_STEPS_T
 from swinmr_profiling.training.denoising.denoising_step import Preparation, build_preparation
 from swinmr_profiling.training.denoising.denoising_validation import denoising_result, largest_call
 from swinmr_profiling.training.errors import LossError
-from swinmr_profiling.training.step.example_batches import ExampleSlices, example_batch, target_for
+from swinmr_profiling.training.step.example_batches import (
+    ExampleBatch,
+    ExampleSlices,
+    example_batch,
+    target_for,
+)
 from swinmr_profiling.training.step.losses import first_tensor
 from swinmr_profiling.training.step.training_step import MicroBatch, StepSettings
 from swinmr_profiling.training.validation.validation import direct_result, to_device
@@ -88,13 +92,13 @@ class ExampleData:
             result = denoising_result(_in_few_steps(self.config), self.loss, slices, settings, self.device)
         return lambda network: result(network, batch)
 
-    def _maker(self, batch_size: int, which: Purpose) -> Callable[[], dict[str, Any]]:
+    def _maker(self, batch_size: int, which: Purpose) -> Callable[[], ExampleBatch]:
         """What makes the same batch again and again; the output's shape is looked up here and now."""
         shape = None if self.preparation is not None else output_shape(self.built, batch_size, which)
         channels = None if self.preparation is None else self.config.model.in_chans
         options = {"channels": channels, "with_values": self.device.type != "meta"}
 
-        def make() -> dict[str, Any]:
+        def make() -> ExampleBatch:
             batch = example_batch(self.built, batch_size, which, **options)
             if shape is not None:
                 batch["target"] = target_for(self.loss, batch["input"], shape)
@@ -103,7 +107,7 @@ class ExampleData:
         return make
 
     def _prepare(
-        self, batch: dict[str, Any], device: torch.device, epoch: int = 0, number: int = 0
+        self, batch: ExampleBatch, device: torch.device, epoch: int = 0, number: int = 0
     ) -> MicroBatch:
         if self.preparation is not None:
             return self.preparation(batch, device, epoch, number)

@@ -74,14 +74,16 @@ def _convolution_backward(
         if not own_kernel:
             run(_call(kind, x, w, dy, groups, layout))
     if mask[2] and bias_sizes is not None:
-        gradients[2] = torch.empty(bias_sizes, dtype=dy.dtype, device=dy.device)
-        note(gradients[2])
+        of_bias = torch.empty(bias_sizes, dtype=dy.dtype, device=dy.device)
+        note(of_bias)
+        gradients[2] = of_bias
     del copies
     return tuple(gradients)
 
 
 def _resize(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], note: Note) -> Tensor:
-    x, out = args[0], function(*args, **kwargs)
+    x: Tensor = args[0]
+    out: Tensor = function(*args, **kwargs)
     note(out)
     wide = x.shape[1] >= LEAST_CHANNELS_LAST_RESIZED
     layout = (

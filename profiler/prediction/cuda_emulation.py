@@ -5,6 +5,9 @@ another way, and another amount of memory. Everything here is process-wide while
 a process of its own.
 """
 
+# The operators of torch.ops.aten have no types; each returns what its schema says.
+# mypy: no-warn-return-any
+
 from __future__ import annotations
 
 import warnings
@@ -326,7 +329,7 @@ def _patches(cache: AutocastCache) -> list[Any]:
     infer = checkpoint._infer_device_type
 
     def infer_device_type(*args: Any) -> str:
-        found = infer(*args)
+        found: str = infer(*args)  # type: ignore[no-untyped-call]
         return "cuda" if found == "meta" else found
 
     return [

@@ -19,6 +19,7 @@ from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace_cache import cached, trace_key
 from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
+from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
 from swinmr_profiling.profiler.record.blocks.memory_model import (
     AffineTerms,
     MemoryPeak,
@@ -221,7 +222,7 @@ def _validation_alone(trace: Trace) -> int:
 
 def _terms(
     family: TraceFamily, sizes: Sequence[int]
-) -> tuple[dict[str, AffineTerms] | None, TermsHold | None]:
+) -> tuple[dict[MemoryCategory, AffineTerms] | None, TermsHold | None]:
     """Each category at the peak as fixed_bytes + bytes_per_sample x batch, and between which sizes that holds.
 
     Bytes as asked for: rounded up to 512 they are no longer affine.

@@ -8,10 +8,12 @@ import numpy as np
 
 from swinmr_profiling.profiler.allocator.caching_allocator import (
     MIN_BLOCK_BYTES,
+    AllocatedBlock,
     CachingAllocator,
 )
 from swinmr_profiling.profiler.allocator.workspaces import Workspaces
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
+from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
 
 # Operators that CUDA computes with cuBLAS, so that the calling thread's workspace exists from the first of them on.
 PRODUCTS = (
@@ -38,7 +40,7 @@ class Peak:
     live_bytes: int
     phase: str
     operator: str
-    by_category: dict[str, int]
+    by_category: dict[MemoryCategory, int]
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def live_peak(trace: Trace, first: int = 0, end: int | None = None) -> tuple[int
     return int(live[position]), first + position
 
 
-def live_by_category(trace: Trace, event: int) -> dict[str, int]:
+def live_by_category(trace: Trace, event: int) -> dict[MemoryCategory, int]:
     """Bytes alive after an event, each storage rounded up to 512, by category."""
     alive = np.zeros(len(trace.sizes), dtype=bool)
     until = trace.events[: event + 1]
@@ -95,7 +97,7 @@ def replay(
     algorithm: a question to ask ("and if it were 6 MiB?"), never a constant.
     """
     allocator = CachingAllocator(limit_bytes, expandable)
-    blocks: dict[int, object] = {}
+    blocks: dict[int, AllocatedBlock] = {}
     is_product = np.array([name.startswith(PRODUCTS) for name in trace.operator_names], dtype=bool)
     is_fused = np.array([name.startswith(FUSED_BIAS) for name in trace.operator_names], dtype=bool)
     product = is_product[trace.operators].tolist() if len(trace.operators) else []

@@ -20,13 +20,14 @@ from torch.utils._pytree import tree_leaves
 
 from swinmr_profiling.profiler.allocator.convolution_workspaces import ConvolutionCall, workspace_bytes
 from swinmr_profiling.profiler.prediction.cuda_convolutions import HANDLED, on_cuda
+from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
 
 # What the run is doing when something is allocated.
 PHASES = (
     "setup", "inputs", "forward", "loss", "backward", "clipping", "optimizer", "averaging", "validation",
 )  # fmt: skip
 # What an allocation is. The first four and the last are known when it is made, the others by how long it lives.
-CATEGORIES = (
+CATEGORIES: tuple[MemoryCategory, ...] = (
     "parameters", "loss_networks", "ema", "inputs", "gradients", "optimizer_state", "saved_activations", "temporaries",
     "workspaces",
 )  # fmt: skip
@@ -37,7 +38,7 @@ POINTWISE_FOREACH = {
     "mul", "neg", "pow", "reciprocal", "rsqrt", "sign", "sqrt", "sub",
 }  # fmt: skip
 _PHASE = {name: number for number, name in enumerate(PHASES)}
-_CATEGORY = {name: number for number, name in enumerate(CATEGORIES)}
+_CATEGORY: dict[str, int] = {name: number for number, name in enumerate(CATEGORIES)}
 _BY_LIFETIME = -1
 
 
@@ -88,7 +89,7 @@ class StorageTrace(TorchDispatchMode):
     """
 
     def __init__(self, device_type: str = "meta", *, as_on_cuda: bool = True) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.device_type = device_type
         self.as_on_cuda = as_on_cuda and device_type == "meta"
         self.phase = "setup"
@@ -106,7 +107,7 @@ class StorageTrace(TorchDispatchMode):
         self._recording = True
         _sole_holders()  # found out before, not inside a traced backward pass
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function._schema.name
         if self.device_type != "meta":
             # A real run has memory that no operator made (torch.from_numpy).
@@ -177,7 +178,7 @@ class StorageTrace(TorchDispatchMode):
             assumptions=assumptions,
         )
 
-    def _note(self, tensor: Tensor, function, args) -> None:
+    def _note(self, tensor: Tensor, function: Any, args: Any) -> None:
         if tensor.device.type != self.device_type:
             return
         storage = tensor.untyped_storage()
@@ -199,7 +200,7 @@ class StorageTrace(TorchDispatchMode):
         self._operators.append(self._names.setdefault(operator, len(self._names)))
         self._events.append(number + 1)
         self._event_phases.append(_PHASE[self.phase])
-        reference = weakref.ref(storage, lambda _, key=key, number=number: self._release(key, number))
+        reference = weakref.ref(storage, lambda _: self._release(key, number))
         self._live[key] = (number, reference)
 
     def _release(self, key: int, number: int) -> None:
@@ -228,7 +229,8 @@ def sums_in_place(args: tuple[Any, ...]) -> bool:
 def _holders(tensor: Tensor) -> tuple[int, int, int]:
     """How many hold an argument of an operator, its storage, and its Python object; those who look on included."""
     storage = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
-    return tensor._use_count(), storage, sys.getrefcount(tensor)
+    holders: int = tensor._use_count()  # type: ignore[attr-defined]
+    return holders, storage, sys.getrefcount(tensor)
 
 
 @cache
@@ -240,18 +242,18 @@ def _sole_holders() -> tuple[int, int, int]:
     found: list[tuple[int, int, int]] = []
 
     class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function is aten.add.Tensor and torch._C._current_autograd_node() is not None:
                 found.append(_holders(args[0]))
             return function(*args, **(kwargs or {}))
 
-    with Watch(), torch.enable_grad():
+    with Watch(), torch.enable_grad():  # type: ignore[no-untyped-call]
         hidden = torch.ones(2, 2, requires_grad=True) * 2
         (hidden + torch.tanh(hidden)).mm(torch.ones(2, 2)).sum().backward()
     return found[0]
 
 
-def _foreach_without_data(name: str, function, args, kwargs) -> Any:
+def _foreach_without_data(name: str, function: Any, args: Any, kwargs: Any) -> Any:
     """What an operator over a list of tensors allocates; the meta device would go through the list in Python.
 
     In place: nothing. Pointwise: a tensor like each of the first list.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -41,20 +41,23 @@ class PhaseScaler:
     def __init__(self, trace: StorageTrace, scales: bool) -> None:
         self.trace = trace
         self.scales = scales
+        # Made with the first loss, as GradScaler makes it.
         self._scale: Tensor | None = None
+        self._inverse: Tensor | None = None
+        self._found_inf: Tensor | None = None
         self._unscaled = False
 
     def scale(self, loss: Tensor) -> Tensor:
         if self.scales and self._scale is None:
             self._scale = torch.empty((), device=loss.device)
             self._growth_tracker = torch.empty((), dtype=torch.int32, device=loss.device)
-        scaled = loss * self._scale if self.scales else loss
+        scaled = loss if self._scale is None else loss * self._scale
         self.trace.phase = "backward"
         return scaled
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
         self.trace.phase = "clipping"
-        if self.scales and not self._unscaled:
+        if self._scale is not None and not self._unscaled:
             self._inverse = self._scale.double().reciprocal().float()
             self._found_inf = torch.empty((), device=self._scale.device)
             self._unscaled = True
@@ -203,8 +206,9 @@ def _set_up(
     trace.category = "ema"
     state = build_state(config, module, loss, total_steps=TRACED_STEPS)
     trace.category = None
-    state.scaler = PhaseScaler(trace, settings.autocast_dtype is torch.float16)
-    state.loss = PhasedLoss(trace, loss)
+    # They stand where the loop has torch's own scaler and the loss.
+    state.scaler = cast(torch.amp.GradScaler, PhaseScaler(trace, settings.autocast_dtype is torch.float16))
+    state.loss = cast(nn.Module, PhasedLoss(trace, loss))
     return state
 
 

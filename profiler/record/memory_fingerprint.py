@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.profiler.record.blocks.figures import Precision
 
 # How weights are drawn and where a network's file lies is no matter of memory.
 NOT_MEMORY = ("init_type", "init_bn_type", "init_gain", "target_folder")
@@ -16,7 +17,7 @@ LATER_KEYS = ("inputs", "training_inputs", "cross_check_inputs")
 # of the first, and the third, which is not the last either, draws noise beside noise: all further ones are like it.
 SAMPLING_STEPS_THAT_DIFFER = 3
 # `true` is bf16 where supported, which every GPU of the list is or emulates.
-PRECISIONS = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16"}
+PRECISIONS: dict[bool | str, Precision] = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16"}
 
 
 def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
         if key not in NOT_MEMORY and not (key in LATER_KEYS and value is None)
     }
     optimizer = training.optimizer
-    settings = {
+    settings: dict[str, Any] = {
         "model": model,
         "patch_hw": list(config.training_patch_hw) if config.training_patch_hw else None,
         "val_batch_size": config.data.val_batch_size,

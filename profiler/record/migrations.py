@@ -106,8 +106,10 @@ def with_named_intervals(content: Content) -> Content:
             spans = training.pop("interval_bytes") is not None
             figures = {"live": training.get("live_bytes"), "reserved": training.get("peak_reserved_bytes")}
             for quantity, figure in figures.items():
-                known = spans and type(figure) is int and 0 <= figure < LARGEST_FIGURE
-                training[f"{quantity}_interval_bytes"] = interval_bytes(quantity, figure) if known else None
+                interval = None
+                if spans and type(figure) is int and 0 <= figure < LARGEST_FIGURE:
+                    interval = interval_bytes(quantity, figure)
+                training[f"{quantity}_interval_bytes"] = interval
     if isinstance(model, dict) and "interval_share" in model:
         model["interval_shares"] = (
             None if model.pop("interval_share") is None else interval_shares().to_json()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -14,6 +14,16 @@ from swinmr_profiling.training.degradation.acquisition import DegradedSlice
 from swinmr_profiling.training.step.losses import CrossEntropyLoss, StandInLoss
 
 
+class ExampleBatch(TypedDict):
+    """What the loader collates, and the inputs of the network that no data has."""
+
+    input: Tensor
+    target: Tensor
+    index: Tensor
+    name: list[str]
+    further_inputs: list[Tensor]
+
+
 def example_batch(
     built: BuiltModel,
     batch_size: int,
@@ -21,7 +31,7 @@ def example_batch(
     *,
     channels: int | None = None,
     with_values: bool = True,
-) -> dict[str, Any]:
+) -> ExampleBatch:
     """A collated batch on the CPU, as `training.data.loader` makes them of data: images, targets of their shape, names.
 
     Images are the network's first input. `further_inputs` are those that no data has.

@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT_S = 300.0
 
 
 def cross_check(
-    config: Mapping,
+    config: Mapping[str, Any],
     *,
     counters: Sequence[str] = COUNTERS,
     size: str = "small",
@@ -64,12 +64,12 @@ def second_opinion(checks: Sequence[CrossCheck]) -> CrossCheck | None:
 
 
 def _in_its_own_process(
-    config: Mapping, counter: str, size: str, trust_config: bool, timeout_s: float
+    config: Mapping[str, Any], counter: str, size: str, trust_config: bool, timeout_s: float
 ) -> CrossCheck:
     from swinmr_profiling.profiler.counting.other_counters.fvcore_count import CONVENTION as FVCORE_CONVENTION
     from swinmr_profiling.profiler.counting.other_counters.thop_count import CONVENTION as THOP_CONVENTION
 
-    known = {
+    known: dict[str, Any] = {
         "counter": counter,
         "size": size,
         "convention": FVCORE_CONVENTION if counter == "fvcore" else THOP_CONVENTION,
@@ -109,7 +109,8 @@ def _last_json_line(text: str) -> dict[str, Any] | None:
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             try:
-                return json.loads(line)
+                answer: dict[str, Any] = json.loads(line)
+                return answer
             except ValueError:
                 return None
     return None

@@ -11,10 +11,11 @@ from typing import Any
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
+from swinmr_profiling.models.inputs import Purpose
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.counting.other_counters.explain import cross_check_module
 
-WHICH_INPUTS = {"small": "cross_check", "full": "inference"}
+WHICH_INPUTS: dict[str, Purpose] = {"small": "cross_check", "full": "inference"}
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """One counter's opinion on a module in hand, with its difference from ours taken apart to the unit."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import nn
 from swinmr_profiling.profiler.counting.count import count_forward
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
 from swinmr_profiling.profiler.counting.other_counters import fvcore_count, thop_count
+from swinmr_profiling.profiler.counting.report import ModuleNode
 from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck
 
 # fvcore's operators that are no matrix products.
@@ -29,7 +30,7 @@ def cross_check_module(
     A counter that is missing or raises is a record with the reason; an error of our own count raises.
     """
     ours = count_forward(module, inputs)
-    known = {
+    known: dict[str, Any] = {
         "counter": counter,
         "size": size,
         "inexact": counter == "thop",
@@ -94,8 +95,8 @@ def _fvcore_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> di
 def _thop_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> dict[str, Any]:
     figure, figure_parameters, units = thop_count.count_with_thop(module, inputs)
     unit_paths = {unit.path: unit for unit in units}
-    differences: Counter = Counter()
-    sides: dict[str, Counter] = {"thop": Counter(), "ours": Counter()}
+    differences: dict[str, float] = defaultdict(int)
+    sides: dict[str, dict[str, float]] = {"thop": defaultdict(int), "ours": defaultdict(int)}
     for node in _outermost_units(ours.by_module, unit_paths):
         unit = unit_paths.get(node["path"])
         if unit is not None:
@@ -109,7 +110,7 @@ def _thop_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> dict
             name = f"{KIND_IN_WORDS.get(kind, kind)} in {node['class']}"
             differences[name] -= macs
             sides["ours"][name] += macs
-    parts = [
+    parts: list[dict[str, Any]] = [
         {"operator": name, "macs": _integer(macs), "why": _why_thop(name, sides)}
         for name, macs in sorted(differences.items())
         if macs
@@ -135,7 +136,7 @@ def _thop_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> dict
     }
 
 
-def _outermost_units(node: dict[str, Any], unit_paths: dict[str, Any]) -> Iterator[dict]:
+def _outermost_units(node: ModuleNode, unit_paths: Container[str]) -> Iterator[ModuleNode]:
     """The tree's nodes down to the modules that thop takes as a whole."""
     yield node
     if node["path"] not in unit_paths:
@@ -143,7 +144,7 @@ def _outermost_units(node: dict[str, Any], unit_paths: dict[str, Any]) -> Iterat
             yield from _outermost_units(child, unit_paths)
 
 
-def _why_thop(name: str, sides: dict[str, Counter]) -> str:
+def _why_thop(name: str, sides: dict[str, dict[str, float]]) -> str:
     if name.startswith(COMPLEX_IN):
         return THOP_COMPLEX
     if not sides["ours"][name]:
@@ -157,9 +158,11 @@ def _why_thop(name: str, sides: dict[str, Counter]) -> str:
     return "unexplained"
 
 
-def _parameter_parts(module: nn.Module, unit_paths: dict[str, Any]) -> Iterator[dict]:
+def _parameter_parts(
+    module: nn.Module, unit_paths: Mapping[str, thop_count.ThopUnit]
+) -> Iterator[dict[str, Any]]:
     """Parameters outside thop's units, and those of units that never ran, by class and name."""
-    missed: Counter = Counter()
+    missed: Counter[str] = Counter()
     seen: set[int] = set()
     for path, child in module.named_modules():
         covered = any(path == unit or path.startswith(f"{unit}.") for unit in unit_paths)

@@ -25,7 +25,8 @@ CONVENTION = (
 PRINTED, EXACT, COMPLEX = "printed", "exact", "complex"
 
 
-def _shapes(values: Any) -> list[list[int] | None]:
+def _shapes(values: Any) -> list[list[int]]:
+    """The shapes of traced tensors. None, against the type, for what has none: a handle that needs it raises."""
     from fvcore.nn.jit_handles import get_shape
 
     return [get_shape(value) for value in values]
@@ -82,14 +83,14 @@ def _recurrent(inputs: Any, outputs: Any) -> int:
     """lstm, gru, rnn: the weights are the longest list among the inputs."""
     lists = [list(v.node().inputs()) for v in inputs if v.node().kind() == "prim::ListConstruct"]
     weights = _shapes(max(lists, key=len))
-    matrix_numel = sum(prod(shape) for shape in weights if shape is not None and len(shape) == 2)
+    matrix_numel = sum(prod(shape) for shape in weights if shape and len(shape) == 2)
     return formulas.rnn_macs(prod(_shapes(inputs[:1])[0][:-1]), matrix_numel)
 
 
 def _recurrent_cell(inputs: Any, outputs: Any) -> int:
     """lstm_cell and its like: input, hidden state(s), then W_ih and W_hh."""
     x = _shapes(inputs[:1])[0]
-    weights = [s for s in _shapes(inputs[2:4]) if s is not None]
+    weights = filter(None, _shapes(inputs[2:4]))
     return prod(x[:-1]) * sum(map(prod, weights))
 
 
@@ -113,11 +114,9 @@ def _bilinear(inputs: Any, outputs: Any) -> int:
 
 def _tensordot(inputs: Any, outputs: Any) -> int:
     a, out = _shapes((inputs[0], outputs[0]))
-    axes = (
-        [value.toIValue() for value in inputs[2].node().inputs()]
-        if inputs[2].toIValue() is None
-        else (inputs[2].toIValue())
-    )
+    axes: list[int] = inputs[2].toIValue()
+    if axes is None:
+        axes = [value.toIValue() for value in inputs[2].node().inputs()]
     return prod(out) * prod(a[axis] for axis in axes)
 
 
@@ -160,7 +159,7 @@ def _euclidean_distance(inputs: Any, outputs: Any) -> int:
     return prod(out) * a[-1] if by_product else 0
 
 
-EXACT_HANDLES: dict[str, Callable[[list, list], int]] = {
+EXACT_HANDLES: dict[str, Callable[[Any, Any], int]] = {
     "aten::_convolution": _convolution,
     "aten::_convolution_mode": _plain_convolution,
     "torchvision::deform_conv2d": _plain_convolution,
@@ -211,7 +210,7 @@ def _is_sum_of_parts(node: Any) -> bool:
     if [part.kind() for part in parts] != ["aten::select"] * 2:
         return False
     wholes = [next(part.inputs()) for part in parts]
-    return wholes[0] == wholes[1] and wholes[0].node().kind() == "aten::view_as_real"
+    return bool(wholes[0] == wholes[1]) and bool(wholes[0].node().kind() == "aten::view_as_real")
 
 
 class FvcoreFigures:
@@ -227,10 +226,10 @@ class FvcoreFigures:
 
     def __init__(
         self,
-        printed: dict[str, Any],
-        exact: dict[str, Any],
-        complex_extra: dict[str, Any],
-        unsupported: dict[str, Any],
+        printed: dict[str, float],
+        exact: dict[str, float],
+        complex_extra: dict[str, float],
+        unsupported: dict[str, int],
         failures: list[str],
     ) -> None:
         self.printed, self.exact, self.complex_extra = printed, exact, complex_extra
@@ -248,9 +247,12 @@ def count_with_fvcore(module: nn.Module, inputs: tuple[Any, ...]) -> FvcoreFigur
 
     failures: list[str] = []
 
-    def both(name: str, own: Callable | None, exact: Callable | None) -> Callable[..., Any]:
-        def handle(node_inputs: Any, node_outputs: Any) -> Counter[str]:
-            counts: Counter = Counter()
+    def both(
+        name: str, own: Callable[..., Any] | None, exact: Callable[[Any, Any], int] | None
+    ) -> Callable[..., Any]:
+        def handle(node_inputs: Any, node_outputs: Any) -> Counter[tuple[str, str]]:
+            # fvcore asks for a Counter; a number of its own may have a fraction.
+            counts: Counter[Any] = Counter()
             try:
                 printed = own(node_inputs, node_outputs) if own else 0
             except Exception as error:
@@ -288,5 +290,5 @@ def count_with_fvcore(module: nn.Module, inputs: tuple[Any, ...]) -> FvcoreFigur
     )
 
 
-def _integer(number: Any) -> int | float:
+def _integer(number: Any) -> Any:
     return int(number) if float(number).is_integer() else float(number)

@@ -41,7 +41,7 @@ def _units(module: nn.Module, layers: dict[str, Any], prefix: str) -> Iterator[T
     from thop.profile import register_hooks
 
     for name, (macs, parameters, inner) in layers.items():
-        child = module._modules[name]
+        child = module.get_submodule(name)
         path = f"{prefix}.{name}" if prefix else name
         # thop's own rule for what it takes as a whole.
         if type(child) in register_hooks and not isinstance(child, (nn.Sequential, nn.ModuleList)):

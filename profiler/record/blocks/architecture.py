@@ -86,8 +86,10 @@ class CrossCheck(Block):
     @classmethod
     def told(cls, **known: Any) -> CrossCheck:
         """With what is known of it; the rest is null, or no parts."""
-        nothing = {name: [] if name in ("parts", "parameter_parts") else None for name in cls.model_fields}
-        return cls(**{**nothing, **known})
+        nothing: dict[str, list[object] | None] = {
+            name: [] if name in ("parts", "parameter_parts") else None for name in cls.model_fields
+        }
+        return cls.model_validate({**nothing, **known})
 
 
 class TrainingMacsPerSample(Block):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import Self
@@ -76,4 +76,4 @@ class Block(Figures):
     def imported(cls, **known: Any) -> Self:
         """A block of a file of the original script, whose values were checked one by one: all others are None."""
         unknown = dict.fromkeys(cls.model_fields.keys() - known.keys())
-        return cls.model_construct(set(known), **known, **unknown)
+        return cast(Self, cls.model_construct(set(known), **known, **unknown))

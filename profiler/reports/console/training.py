@@ -85,7 +85,7 @@ def print_entry(console: Console, entry: TrainingRecommendation, memory_model: M
         fit = FitAtLimit(True, slower.flushes, slower.slower_convolutions, 0)
         console.line(f"      beyond it: batch {slower.batch_size} {fit.words}; not recommended")
     console.line(f"      setting: {setting_text(entry)}")
-    if console.verbose or entry.batch_size is None or entry.source == "measured":
+    if console.verbose or entry.batch_size is None or entry.source != "predicted":
         console.line(f"      reason: {entry.reason}")
     if entry.time is not None:
         _print_time(console, entry.time)

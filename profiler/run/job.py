@@ -23,7 +23,6 @@ from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSE
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
 from swinmr_profiling.profiler.record.failures import FailureKind
-from swinmr_profiling.profiler.record.private_record import relative_path
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.answer import print_answer
@@ -56,7 +55,7 @@ def config_block(loaded: LoadedConfig, options: RunOptions, sizes: list[int]) ->
     return RunConfig(
         model=config.model.net_type,
         image_size=getattr(config.model, "img_size", None),
-        config_file=relative_path(loaded.file),
+        config_file=str(loaded.file),
         config_sha256=loaded.sha256,
         experiment_name=config.experiment_name,
         batch_sizes=sizes,

@@ -27,6 +27,7 @@ from swinmr_profiling.profiler.record.blocks.batch import (
     Timing,
 )
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
+from swinmr_profiling.profiler.record.private_record import relative_path
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
 from swinmr_profiling.profiler.record.units import MIB, figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
@@ -212,7 +213,7 @@ def print_configuration(console: Console, config: RunConfig) -> None:
     console.title("MODEL PROFILING")
     console.line()
     console.line("Configuration:")
-    console.line(f"  - Config file: {config.config_file}")
+    console.line(f"  - Config file: {relative_path(config.config_file)}")
     console.line(f"  - Model: {config.model}")
     console.line(f"  - Image size: {config.image_size}")
     console.line(f"  - Device: {config.device}")

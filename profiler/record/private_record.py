@@ -35,10 +35,11 @@ def _without_paths(value: Any) -> Any:
         return {key: _without_paths(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_without_paths(inner) for inner in value]
-    return _without_path(value) if isinstance(value, str) else value
+    return without_path(value) if isinstance(value, str) else value
 
 
-def _without_path(text: str) -> str:
+def without_path(text: str) -> str:
+    """A text of a profile without the folders that it names."""
     # Inside a sentence, too, such as the reason of a failure.
     for folder, shown in ((os.getcwd() + os.sep, ""), (os.path.expanduser("~") + os.sep, "~" + os.sep)):
         if len(folder) > 2:

@@ -23,6 +23,7 @@ from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSE
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
 from swinmr_profiling.profiler.record.failures import FailureKind
+from swinmr_profiling.profiler.record.private_record import without_path
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.answer import print_answer
@@ -140,7 +141,10 @@ def _open(context: RunContext, earlier: Profile | None, taken_over: list[str], l
     context.environment.command_line = shlex.join(context.options.command_line)
     if earlier is not None:
         check_machine(profile, earlier)
-    print_configuration(context.console, profile.config)
+    shown = profile.config
+    if context.options.private:
+        shown = shown.model_copy(update={"config_file": without_path(shown.config_file)})
+    print_configuration(context.console, shown)
     if context.options.resume:
         context.console.line(
             f"  - Resumed: {'batch ' + ', '.join(taken_over) if taken_over else 'nothing yet'}"

@@ -107,8 +107,7 @@ def _row(entry: TrainingRecommendation, model: MemoryModel | None) -> list[str]:
         return [name, failure if entry.batch_size is None else str(entry.batch_size), needs, "", entry.source]
     interval = ""
     if model is not None and entry.source != "measured":
-        setting = next(setting for setting in model.settings if setting.is_config)
-        low, high = interval_of(setting, "process", entry.needed_bytes)
+        low, high = interval_of(model.config_setting, "process", entry.needed_bytes)
         interval = f"{_gib(low)} to {_gib(high)}"
     source = "measured, has run" if entry.verified else entry.source
     return [name, str(entry.batch_size), _gib(entry.needed_bytes), interval, source]

@@ -30,6 +30,7 @@ MODELS = {
     "unet_denoiser": "diffusion U-Net of DDPM and ADM (Ho et al. 2020, Dhariwal and Nichol 2021)",
     "dit_denoiser": "diffusion transformer with adaLN-zero (Peebles and Xie 2023)",
     "diffusers": "any model class of the diffusers package by name and config, with random weights",
+    "restoration": "EDSR, BasicVSR and others that option files name (--list-models restoration)",
     "spandrel": "restoration networks by checkpoint, or by name with random weights (--list-models spandrel)",
     "transformers": "any model class of the transformers package, with random weights",
     "timm": "any network of the timm package by name, with random weights",

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs import ConfigError, LoadedConfig, config_of_sections, load_config
+from swinmr_profiling.configs.option_files.given_class import GivenClass
 from swinmr_profiling.configs.option_files.imported import folder_name
 
 NO_NETWORK = (
     "--config is missing: which network? For example --config configs/train_config.json, --checkpoint model.pth, "
     "--module FILE.py:Class --inputs 1x3x64x64"
 )
+# What `--list-models` lists.
+LISTS = ["types", "spandrel", "restoration"]
 # Of `--models`: a name alone is timm's.
-PACKAGES = {"timm": "name", "spandrel": "architecture"}
+PACKAGES = {"timm": "name", "spandrel": "architecture", "restoration": "architecture"}
 
 
 def add_network_options(add: Callable[..., Any]) -> None:
@@ -26,7 +29,9 @@ def add_network_options(add: Callable[..., Any]) -> None:
     add("--checkpoint", metavar="FILE", help=(
         ".pth, .pt, .ckpt, .safetensors: the network is found from its weights, nothing is run"
     ))  # fmt: skip
-    add("--module", metavar="FILE.py:CLASS", help="a class of your own; asks for --trust-config")
+    add("--module", metavar="FILE.py:CLASS", help=(
+        "a class of your own, with --trust-config; beside --config for the network of that option file"
+    ))  # fmt: skip
     add("--kwargs", type=keyword_arguments, metavar="JSON", help="arguments of that class: '{\"dim\": 64}'")
     add("--inputs", type=input_shapes, metavar="1xCxHxW,...", help="its inputs, each with a batch of 1")
     add(
@@ -41,8 +46,8 @@ def add_network_options(add: Callable[..., Any]) -> None:
     add("--save-config", metavar="FILE", help="also write the config that this amounts to")
     add("--allow-unknown", action="store_true", help="unknown keys of the config are warnings")
     add("--trust-config", action="store_true", help="let the config import and run your own class")
-    add("--list-models", nargs="?", const="types", choices=["types", "spandrel"], metavar="PACKAGE", help=(
-        "list the network types and exit; spandrel: its architectures"
+    add("--list-models", nargs="?", const="types", choices=LISTS, metavar="PACKAGE", help=(
+        "list the network types and exit; spandrel, restoration: their architectures"
     ))  # fmt: skip
 
 
@@ -99,11 +104,11 @@ def source_conflict(parsed: argparse.Namespace) -> str | None:
         return None
     if not given:
         return NO_NETWORK
-    if len(given) > 1:
+    if len(given) > 1 and given != ["config", "module"]:
         return f"--{given[0]} and --{given[1]}: name the network in one of them"
     if parsed.module is None and (parsed.kwargs is not None or parsed.inputs is not None):
         return "--kwargs and --inputs describe the class of --module"
-    if parsed.module is not None and parsed.inputs is None:
+    if given == ["module"] and parsed.inputs is None:
         return "--module: what does it take? For example --inputs 1x3x256x256 (batch x channels x height x width)"
     if parsed.save_config is not None and given[0] in ("configs", "models"):
         return f"--save-config writes one config: not with --{given[0]}"
@@ -124,11 +129,22 @@ def load_network(parsed: argparse.Namespace, source: str) -> LoadedConfig:
     """
     if parsed.checkpoint is not None:
         return _of_checkpoint(Path(source))
-    if parsed.module is not None:
+    if parsed.module is not None and parsed.config is None:
         return _of_class(source, parsed.kwargs or {}, parsed.inputs)
     if parsed.models is not None:
         return _of_name(source)
-    return load_config(source, allow_unknown=parsed.allow_unknown)
+    network = None if parsed.module is None else _given_class(parsed)
+    return load_config(source, allow_unknown=parsed.allow_unknown, network=network)
+
+
+def _given_class(parsed: argparse.Namespace) -> GivenClass:
+    """The class of `--module` in place of the network that the option file of `--config` names."""
+    place, _, class_name = parsed.module.rpartition(":")
+    target, folder = parsed.module, Path.cwd()
+    if place.endswith(".py"):
+        file = Path(place).expanduser().absolute()
+        target, folder = f"{file.name}:{class_name}", file.parent
+    return GivenClass(target, str(folder), parsed.kwargs, parsed.inputs)
 
 
 def _of_checkpoint(file: Path) -> LoadedConfig:
@@ -141,11 +157,15 @@ def _of_checkpoint(file: Path) -> LoadedConfig:
         found, sha256 = found_network(file), sha256_of(file)
     except ModelError as error:
         raise ConfigError(file, [str(error).removeprefix(f"{file}: ")]) from error
-    size = found.section["img_size"]
-    side = f"{size} x {size}" if isinstance(size, int) else f"{size[0]} x {size[1]}"
-    note = f"{file}: weights of {found.words}; whole image {side} (--image-size changes it)"
-    raw = {"experiment_name": folder_name(file.stem), "model": found.section}
+    size = found.section.get("img_size")
+    side = "" if size is None else f"; whole image {_sides(size)} (--image-size changes it)"
+    note = f"{file}: weights of {found.words}{side}"
+    raw = found.sections or {"experiment_name": folder_name(file.stem), "model": found.section}
     return config_of_sections(raw, str(file.absolute()), sha256, [note])
+
+
+def _sides(size: Any) -> str:
+    return f"{size[0]} x {size[1]}" if isinstance(size, (list, tuple)) else f"{size} x {size}"
 
 
 def _of_class(target: str, kwargs: dict[str, Any], shapes: list[list[int]]) -> LoadedConfig:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from swinmr_profiling.profiler.record.kept_result import keep_earlier
+from swinmr_profiling.profiler.record.earlier_results import keep_earlier
 from swinmr_profiling.profiler.record.private_record import NOT_RECORDED, private_content, relative_path
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile

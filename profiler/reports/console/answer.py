@@ -35,6 +35,7 @@ def print_answer(console: Console, profile: Profile, *, latency_comes: bool = Fa
         for line in _labelled(label, text, width)
     ]
     lines += training_lines(profile, width)
+    console.line()
     console.panel("ANSWER", lines)
 
 

@@ -57,7 +57,9 @@ def print_beside_answer(
     for entry in recommendation:
         if entry.batch_size is None or entry.fits_slower is not None:
             print_entry(console, entry, memory_model)
-    print_levers(console, recommendation)
+    # Of the config's own setting alone the answer has said it.
+    if any(len(entry.levers) > 1 for entry in recommendation):
+        print_levers(console, recommendation)
 
 
 def print_entry(console: Console, entry: TrainingRecommendation, memory_model: MemoryModel | None) -> None:

@@ -13,6 +13,7 @@ from swinmr_profiling.profiler.reports.console.answer import print_answer, train
 from swinmr_profiling.profiler.reports.console.layout import table_lines
 from swinmr_profiling.profiler.reports.console.summary import print_summary
 from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.reports.console.training import print_beside_answer
 from tests.made_profiles import profile as made_profile
 from tests.training_profiles import MIB, memory_model, typed_model
 
@@ -36,7 +37,7 @@ def printed(width=80, frame=False, **options):
     console.coloured = frame
     latency_comes = options.pop("latency_comes", False)
     print_answer(console, profile(**options), latency_comes=latency_comes)
-    return stream.getvalue()
+    return stream.getvalue().removeprefix("\n")
 
 
 def test_the_whole_answer():
@@ -94,7 +95,7 @@ def test_a_terminal_that_cannot_show_frames_gets_none():
     console = Console(stream)
     console.coloured = True
     print_answer(console, profile())
-    assert stream.getvalue().startswith("ANSWER:\n")
+    assert stream.getvalue().startswith("\nANSWER:\n")
     assert "?" not in stream.getvalue().replace("±", "")
 
 
@@ -118,6 +119,17 @@ def test_what_is_held_comes_after_the_answer_also_where_it_ends_early():
     with pytest.raises(KeyboardInterrupt):
         run()
     assert stream.getvalue() == "the answer\n\n[1/5] Creating model...\n"
+
+
+@pytest.mark.parametrize("levers", [1, 3])
+def test_the_table_of_levers_is_there_where_there_are_levers(levers):
+    found = profile()
+    entries = [
+        entry.model_copy(update={"levers": entry.levers[:levers]}) for entry in found.recommendation.training
+    ]
+    stream = io.StringIO()
+    print_beside_answer(Console(stream), found.memory_model, entries)
+    assert ("Predicted largest batch per device" in stream.getvalue()) == (levers > 1)
 
 
 HEADINGS = ["name", "first", "second", "third"]

@@ -163,7 +163,8 @@ def test_a_whole_number_is_fine_where_a_number_is():
 )
 def test_a_word_of_another_case_or_with_a_slip(said, meant):
     problems = problems_of(swinir() | {"training": {"optimizer": {"type": said}}})
-    expected = f'training.optimizer.type: expected "adam", "adamw" or "sgd", got "{said}"{meant}'
+    known = '"adam", "adamw", "sgd", "adafactor", "muon", "adam_8bit" or "adamw_8bit"'
+    expected = f'training.optimizer.type: expected {known}, got "{said}"{meant}'
     assert problems == [expected]
 
 

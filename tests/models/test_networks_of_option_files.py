@@ -10,6 +10,7 @@ import inspect
 import pytest
 
 from swinmr_profiling.configs.option_files.networks import known_networks, network_section
+from swinmr_profiling.models.restoration import build as restoration
 from swinmr_profiling.models.spandrel_network import _classes, made
 
 ENTRIES = [
@@ -23,14 +24,24 @@ ENTRIES = [
 def built(framework, name, scale=4, **arguments):
     key = "net_type" if framework == "KAIR" else "type"
     section, _ = network_section(framework, {key: name, **arguments}, scale, None)
-    module = made(section["architecture"], section["kwargs"]).module
+    architecture, kwargs = section["architecture"], section["kwargs"]
+    if section["net_type"] == "restoration":
+        module = restoration.made(architecture, restoration.NETWORKS[architecture], kwargs)
+    else:
+        module = made(architecture, kwargs).module
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def test_every_entry_names_arguments_that_the_class_has():
     classes = _classes()
     for framework, name, entry in ENTRIES:
-        known = set(inspect.signature(classes[entry["architecture"]][1].__init__).parameters)
+        ours = entry.get("net_type") == "restoration"
+        made_by = (
+            restoration.NETWORKS[entry["architecture"]].network_class
+            if ours
+            else classes[entry["architecture"]][1]
+        )
+        known = set(inspect.signature(made_by.__init__).parameters)
         names = {*entry.get("kwargs", {}), *entry.get("arguments", {}).values()}
         names |= {
             key

@@ -6,6 +6,10 @@ Convention: one MAC per real multiply-add of a matrix product, convolution or at
 one; nothing else; masks not discounted.
 """
 
+if __name__ == "__main__":
+    raise SystemExit("no command: cases for scripts/benchmark_counters.py")
+
+
 import torch
 import torch.nn.functional as F
 from torch import nn

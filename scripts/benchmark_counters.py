@@ -302,6 +302,8 @@ def main() -> int:
         except ImportError as error:
             print(f"{counter} is left out: {error} (pip install {counter})", file=sys.stderr)
             counters.remove(counter)
+    # Once, rather than in every fork: the first call imports torch._dynamo, for seconds.
+    torch.manual_seed(0)
     if arguments.only in (None, "cases"):
         run_cases(counters, arguments.list)
     if arguments.only in (None, "foreign"):

@@ -136,7 +136,7 @@ def _why_not(file: Path, error: Exception) -> str:
             "torch.save(network.state_dict(), file)"
         )
     text = _first_line(error)
-    if _starts_as_archive(file) and not zipfile.is_zipfile(file):
+    if _starts_as_archive(file) and not _is_archive(file):
         text = "it begins as torch.save's archive and has no end"
         return f"cannot be read as a checkpoint of tensors: is it truncated? ({text})"
     if (
@@ -164,6 +164,13 @@ def _starts_as_archive(file: Path) -> bool:
         return stream.read(4) == b"PK\x03\x04"
 
 
+def _is_archive(file: Path) -> bool:
+    try:
+        return zipfile.is_zipfile(file)
+    except zipfile.BadZipFile:  # its end says that it has other parts, on other disks
+        return False
+
+
 def _is_torchscript(file: Path) -> bool:
     try:
         with zipfile.ZipFile(file) as archive:
@@ -184,7 +191,7 @@ def imports_of(file: Path) -> list[str]:
 
 
 def _pickles(file: Path) -> Iterator[bytes]:
-    if zipfile.is_zipfile(file):
+    if _is_archive(file):
         with zipfile.ZipFile(file) as archive:
             for name in archive.namelist():
                 if name.endswith("data.pkl"):

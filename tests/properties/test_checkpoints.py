@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import struct
 
 import pytest
 import torch
@@ -124,7 +125,12 @@ def read_by_all(file, network):
             is_one_line(error)
 
 
+# An archive whose end says that it lies on two disks.
+TWO_DISKS = b"PK\x03\x04PK\x06\x07" + struct.pack("<LQL", 1, 0, 2) + b"PK\x05\x06" + bytes(18)
+
+
 @given(content=damaged_bytes(FILES))
+@example(content=TWO_DISKS)
 def test_damaged_bytes(file, network, content):
     file.write_bytes(content)
     read_by_all(file, network)

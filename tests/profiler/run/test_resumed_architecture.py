@@ -11,7 +11,7 @@ from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
 from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck, TrainingMacs
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.terminal import Console
-from swinmr_profiling.profiler.run.architecture_steps import analyse_architecture
+from swinmr_profiling.profiler.run.architecture_steps import analyse_architecture, ask_other_counters
 from swinmr_profiling.profiler.run.context import RunContext, RunOptions
 from tests.conftest import TINY_SWINIR
 from tests.profiler.run.test_resume import counter, earlier_profile, same_run, take_over
@@ -58,6 +58,7 @@ def resumed(earlier, **options):
         RunOptions(MeasureOptions(), **options), session, profile, Console(io.StringIO()), result
     )
     analyse_architecture(context)
+    ask_other_counters(context)
     return session.asked, saved, profile.architecture
 
 

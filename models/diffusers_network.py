@@ -50,7 +50,7 @@ class DiffusersDenoiser(nn.Module):
 def build_diffusers(config: ExperimentConfig) -> BuiltModel:
     """The class `model.class` made with `model.config`.
 
-    Raises ModelError without the package, for a class that it does not have or that is no network, for arguments
+    Raises ModelError without the package, for a class that it does not have or that is not a network, for arguments
     that the class refuses, and for inputs that it needs and the config does not describe.
     """
     options = config.model
@@ -151,7 +151,7 @@ def _class_named(name: str) -> type[nn.Module]:
         raise ModelError(f"model.class: diffusers {diffusers.__version__} has no class {name!r}{hint}")
     if not isinstance(found, type) or not issubclass(found, nn.Module):
         raise ModelError(
-            f"model.class: {name} of diffusers is no network: name a model class, such as UNet2DModel"
+            f"model.class: {name} of diffusers is not a network: name a model class, such as UNet2DModel"
         )
     return found
 

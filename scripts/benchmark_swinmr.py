@@ -232,7 +232,7 @@ def byte_rows(kinds: list[str], embed_dim: int) -> Iterator[dict]:
     for device, attention, side in (("meta", "padded", 256), ("cpu", "auto", 48)):
         reference, ours = (network.train().to(device) for network in networks(embed_dim, side))
         image = torch.rand(1, 1, side, side).to(device)
-        train(ours, image)  # what is cached per resolution is no cost of a step
+        train(ours, image)  # what is cached per resolution is not a cost of a step
         for kind, checkpointing in BYTE_ROWS:
             # What moves within a processor's cache is no traffic, so that on a CPU there is nothing to count.
             if kind not in kinds or (kind == "moved" and device == "cpu"):

@@ -381,7 +381,7 @@ CASES: tuple[Case, ...] = (
     call("cdist by product", 2 * 30 * 40 * 4, "torch.cdist", (2, 30, 4), (2, 40, 4)),
     # Differences, element by element.
     call("cdist by differences", 0, "torch.cdist", (2, 3, 4), (2, 5, 4)),
-    # Work that is no MAC
+    # Work that is not a MAC
     layer("LayerNorm", 0, lambda: nn.LayerNorm(16), (5, 16)),
     layer("BatchNorm2d", 0, lambda: nn.BatchNorm2d(8), (2, 8, 4, 4)),
     layer("GroupNorm", 0, lambda: nn.GroupNorm(2, 8), (2, 8, 4, 4)),

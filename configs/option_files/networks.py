@@ -46,8 +46,8 @@ def network_section(
         raise ConfigError(
             file,
             [
-                f"{place}.{key}: {json.dumps(name, default=str)[:60]} of {framework} is no network that is known here "
-                f"(known: {_shortened(names)}): {hint}give its class: --module FILE.py:Class --inputs 1x3x64x64"
+                f"{place}.{key}: {json.dumps(name, default=str)[:60]} of {framework} is not a network that is known "
+                f"here (known: {_shortened(names)}): {hint}give its class: --module FILE.py:Class --inputs 1x3x64x64"
             ],
         )
     given = {

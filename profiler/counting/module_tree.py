@@ -127,7 +127,7 @@ class ModuleTracker:
 
     def _enter_module(self, module: nn.Module, args: Any) -> None:
         if module not in self._paths:
-            # One that is no submodule: in a list, or of somebody else.
+            # One that is not a submodule: in a list, or of somebody else.
             check_script(module, type(module).__name__)
         elif not self._is_followed() and not self.in_module():
             self.unseen_modules[type(module).__name__] += 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict, load_config
-from swinmr_profiling.profiler.prediction.settings import Setting, config_with
+from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 EXPANDABLE = "expandable_segments:True"
@@ -51,7 +51,7 @@ class Combination:
 
 
 def _in_setting(config: ExperimentConfig, precision: str, checkpointing: str = "none") -> ExperimentConfig:
-    return config_with(config, Setting(precision, checkpointing, None))
+    return config_with(config, TrainingSetting(precision, checkpointing, None))
 
 
 def _swinmr(file: str, precision: str, checkpointing: str = "none") -> ExperimentConfig:

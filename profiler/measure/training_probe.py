@@ -39,7 +39,7 @@ PRECISION_NAMES = {None: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class NoStepError(RuntimeError):
-    """The optimizer never made a step: what was measured is no training."""
+    """The optimizer never made a step: what was measured is not training."""
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def probe_training(
         now, since = memory.device_memory(), memory.troubles()
         return TrainingMeasurement(
             batch_size=batch_size,
-            accumulate=config.training.accumulate,
+            accumulation=config.training.accumulate,
             input_shape=built.input_shape(batch_size, "training"),
             validation_shape=validation_shape(built, config),
             precision=PRECISION_NAMES[settings.autocast_dtype],

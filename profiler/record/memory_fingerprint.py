@@ -9,7 +9,7 @@ from typing import Any
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 
-# How weights are drawn and where a network's file lies is no matter of memory.
+# How weights are drawn and where a network's file lies is not a matter of memory.
 NOT_MEMORY = ("init_type", "init_bn_type", "init_gain", "target_folder")
 # Keys of the model section that came later: where they are not used, what a profile was named by stays as it was.
 LATER_KEYS = ("inputs", "training_inputs", "cross_check_inputs")

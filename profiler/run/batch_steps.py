@@ -19,7 +19,7 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
     perceptual_metric_block,
 )
 from swinmr_profiling.profiler.record.blocks.batch import Batch, Expected, FailedBatch, MeasuredBatch
-from swinmr_profiling.profiler.record.failures import FailureKind, says_memory
+from swinmr_profiling.profiler.record.failures import says_memory
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
@@ -33,8 +33,8 @@ from swinmr_profiling.profiler.run.prediction_steps import predicted_block
 from swinmr_profiling.profiler.run.sweep import DEFAULT_SWEEP_LIMIT_S, SizeResult, Sweep
 from swinmr_profiling.profiler.run.training_steps import is_final
 
-# Failures that answer the question (does it fit? is it worth two minutes?): they are no defect of the run.
-ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)
+# Failures that answer the question (does it fit? is it worth two minutes?): they are not defects of the run.
+ANSWERS = ("OOM", "skipped")
 
 
 def measure_batches(context: RunContext, sizes: list[int]) -> None:
@@ -139,7 +139,7 @@ def _open_sweep(context: RunContext) -> Sweep:
     for block in done:  # of a resumed profile
         if isinstance(block, MeasuredBatch):
             sweep.note_block(block)
-        elif block is not None and block.error == FailureKind.OOM.value:
+        elif block is not None and block.error == "OOM":
             sweep.out_of_memory_at = block.batch_size
     return sweep
 
@@ -185,7 +185,7 @@ def _tell(context: RunContext, result: SizeResult) -> None:
     if result.measurement is not None:
         for warning in measurement_warnings(result.measurement, context.device_kind):
             context.warn(warning)
-    elif result.traceback is not None and result.failure.error is FailureKind.EXCEPTION:
+    elif result.traceback is not None and result.failure.error == "exception":
         print(result.traceback, file=sys.stderr, end="")
 
 
@@ -195,7 +195,7 @@ def _block(context: RunContext, result: SizeResult) -> Batch:
         block = batch_block(result.measurement, context.device_kind)
     else:
         shape = [result.batch_size, *context.input_shape[1:]]
-        error, detail = result.failure.error.value, result.failure.detail
+        error, detail = result.failure.error, result.failure.detail
         block = FailedBatch(error=error, detail=detail, batch_size=result.batch_size, input_shape=shape)
     if result.expectation is not None:
         block.expected = result.expectation

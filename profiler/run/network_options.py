@@ -44,7 +44,7 @@ def keyword_arguments(text: str) -> dict[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise argparse.ArgumentTypeError(
-            f'{text!r} is no JSON ({error.msg}): give {{"name": value}}'
+            f'{text!r} is not JSON ({error.msg}): give {{"name": value}}'
         ) from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f'{text!r}: give an object, {{"name": value}}')

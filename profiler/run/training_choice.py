@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from swinmr_profiling.profiler.batch_size.fit import estimated_bytes
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.measure.training_blocks import training_block
 from swinmr_profiling.profiler.record.blocks.batch import Batch
+from swinmr_profiling.profiler.record.blocks.figures import ErrorKind
 from swinmr_profiling.profiler.record.blocks.recommended import Trial
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
-from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.search_record import SearchResult
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
 from swinmr_profiling.profiler.run.card_budgets import budget_of, is_own_card, own_budget
 from swinmr_profiling.profiler.run.context import RunContext
 from swinmr_profiling.profiler.run.training_steps import OpenProbes, search_training_batch
 
-FAILURES = {kind.value for kind in FailureKind}
+FAILURES = get_args(ErrorKind)
 
 
 def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = None) -> None:
@@ -60,7 +62,7 @@ def measured_blocks(
 ) -> dict[int, TrainingRun | TrainingFailure]:
     """Every training step that ran, of the sweep and of the search, by batch size; and what did not run, and why.
 
-    What ran once is no failure, whatever was in the way the other time.
+    What ran once is not a failure, whatever was in the way the other time.
     """
     failed = {trial.batch_size: _failed(trial) for trial in found.trials if trial.verdict in FAILURES}
     ran = {size: training_block(raw) for size, raw in found.measurements.items()}

@@ -298,7 +298,7 @@ def test_errors_name_the_option_files_own_keys(tmp_path):
     [
         (
             {"netG": {"net_type": "rrdb"}},
-            'netG.net_type: "rrdb" of KAIR is no network that is known here (known: dncnn, drunet, fdncnn, rrdbnet, '
+            'netG.net_type: "rrdb" of KAIR is not a network that is known here (known: dncnn, drunet, fdncnn, rrdbnet, '
             "swinir, swinmr): give its class: --module FILE.py:Class --inputs 1x3x64x64",
         ),
         ({"netG": {}}, f"netG.net_type: missing: expected one of {KNOWN}"),
@@ -309,7 +309,7 @@ def test_errors_name_the_option_files_own_keys(tmp_path):
         ),
         (
             {"netG": {"net_type": ["swinir"]}},
-            'netG.net_type: ["swinir"] of KAIR is no network that is known here (known: dncnn, drunet, fdncnn, '
+            'netG.net_type: ["swinir"] of KAIR is not a network that is known here (known: dncnn, drunet, fdncnn, '
             "rrdbnet, swinir, swinmr): give its class: --module FILE.py:Class --inputs 1x3x64x64",
         ),
     ],

@@ -158,7 +158,7 @@ def test_a_prediction_imports_the_users_packages_too(profile_model, own_reposito
         (("path/to/file.py:Class", "--inputs", "2x3x8x8"), "the first number is the batch, give 1 here"),
         (("path/to/file.py:Class", "--inputs", "1x3xa"), "'1x3xa': give sizes such as 1x3x256x256"),
         (("path/to/file.py:Class", "--inputs", "1x3x8", "--kwargs", "[1]"), "'[1]': give an object"),
-        (("path/to/file.py:Class", "--inputs", "1x3x8", "--kwargs", "{"), "is no JSON"),
+        (("path/to/file.py:Class", "--inputs", "1x3x8", "--kwargs", "{"), "is not JSON"),
         (("path/to/file.py:Class", "--inputs", "1x3x8x8"), "raised TypeError"),
     ],
 )

@@ -62,7 +62,7 @@ def _mapped(file: Path) -> np.ndarray:
 def open_npy(file: Path, name: str, layout: str = "auto") -> list[NpyVolume]:
     """The volume of a file.
 
-    Raises DataError for pickled objects, values that are no numbers, shapes that the layout does not have, and, with
+    Raises DataError for pickled objects, values that are not numbers, shapes that the layout does not have, and, with
     "auto", for what can be read in two ways.
     """
     array = _mapped(file)

@@ -21,7 +21,7 @@ def read_mask(file: str | Path) -> np.ndarray:
     `.npy`: 0 and 1, centred.
 
     Raises:
-        DataError: for a file that cannot be read, that is no matrix of 0 and 1, or that is not centred.
+        DataError: for a file that cannot be read, that is not a matrix of 0 and 1, or that is not centred.
     """
     path = Path(file)
     readers = {".mat": _read_mat, ".tif": _read_tif, ".tiff": _read_tif, ".npy": _read_npy}

@@ -112,7 +112,7 @@ def with_condition(noisy: Tensor, condition: Tensor | None) -> Tensor:
 def build_denoising(config: ExperimentConfig) -> Denoising:
     """The denoising of a config.
 
-    Raises LossError for a network whose output is no prediction of the image's channels, or that takes more than
+    Raises LossError for a network whose output is not a prediction of the image's channels, or that takes more than
     image and time step.
     """
     model, diffusion = config.model, config.training.diffusion

@@ -104,7 +104,7 @@ class DiffusionSampler:
         """All samples (samples, B, C, H, W), normalised, float32, on the CPU, of a collated batch.
 
         dataset: the batch's, for what was measured; None: no data consistency.
-        Raises LossError for a network whose output is no prediction of its image's size.
+        Raises LossError for a network whose output is not a prediction of its image's size.
         """
         with torch.inference_mode():
             # One sample after the other is on the device.

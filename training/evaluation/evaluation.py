@@ -154,7 +154,7 @@ def evaluate(
 
     Raises:
         DataError: for slices that cannot be read or are smaller than SSIM's window.
-        ReconstructionError: for a network whose output is no image of its input's size.
+        ReconstructionError: for a network whose output is not an image of its input's size.
     """
     dataset: ReconstructionDataset = loader.dataset
     total = len(dataset) if options.limit is None else min(options.limit, len(dataset))

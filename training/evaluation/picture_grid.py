@@ -31,7 +31,7 @@ def _relative_error(picture: Picture) -> np.ndarray:
 
 
 def _drawable(text: str) -> str:
-    """A file's name may be no text, and fonts know no lone surrogates; nor are dollar signs in it a formula."""
+    """A file's name may not be text, and fonts know no lone surrogates; nor are dollar signs in it a formula."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("$", r"\$")
 
 

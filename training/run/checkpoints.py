@@ -31,7 +31,7 @@ FORMAT = "swinmr-profiling training checkpoint"
 VERSION = 1
 LAST, BEST = "last.pth", "best.pth"
 STEP_PATTERN, STEP_NAME = "step_*.pth", "step_{step:09d}.pth"
-# A state with weights that are no numbers is kept to be looked at; no run goes on from it.
+# A state with weights that are not numbers is kept to be looked at; no run goes on from it.
 NON_FINITE_PATTERN, NON_FINITE_NAME = "nonfinite_step_*.pth", "nonfinite_step_{step:09d}.pth"
 
 
@@ -181,7 +181,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file} cannot be read: {first_line(error)}") from error
     if not is_training_checkpoint(content):
         raise CheckpointError(
-            f"{file} is no training checkpoint of this project: to start from its weights set "
+            f"{file} is not a training checkpoint of this project: to start from its weights set "
             "training.initial_weights"
         )
     version = content.get("version")

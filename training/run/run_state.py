@@ -69,7 +69,7 @@ class RunState:
         self._say(f"loss: {loss.label}")
         for line in loss.skipped:
             self._say(line)
-        self.accumulate = config.training.accumulate
+        self.accumulation = config.training.accumulate
         self.batches_per_epoch = self.train_loader.batch_sampler.batches_per_epoch
         self.total_steps = self._total_steps()
         self.settings = build_settings(config, world.device.type)
@@ -108,7 +108,7 @@ class RunState:
         limits = []
         training = self.config.training
         if training.epochs is not None:
-            limits.append(max(training.epochs * self.batches_per_epoch // self.accumulate, 1))
+            limits.append(max(training.epochs * self.batches_per_epoch // self.accumulation, 1))
         if training.step_limit is not None:
             limits.append(training.step_limit)
         return min(limits)
@@ -119,9 +119,9 @@ class RunState:
         per_device = self.config.data.batch_size
         return {
             "batch_size_per_device": per_device,
-            "accumulate": self.accumulate,
+            "accumulate": self.accumulation,
             "devices": self.world.size,
-            "global_batch_size": per_device * self.accumulate * self.world.size,
+            "global_batch_size": per_device * self.accumulation * self.world.size,
         }
 
     def resume(self) -> bool:

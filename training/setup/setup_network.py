@@ -42,7 +42,7 @@ def check_model(context: SetupContext) -> list[Finding]:
 
 
 def check_loss(context: SetupContext) -> list[Finding]:
-    """Builds the loss; parts that are left out for want of weights are warnings."""
+    """Builds the loss; parts that are left out because their weights are missing are warnings."""
     from swinmr_profiling.training.errors import LossError
     from swinmr_profiling.training.step.losses import build_loss
 

@@ -31,7 +31,7 @@ class PerceptualLoss(nn.Module):
     def __init__(self, file: Path | None, layers: Sequence[int], layer_weights: Sequence[float]) -> None:
         """file: None for features without values, of which memory can be predicted and nothing computed.
 
-        Raises LossError for a file that is not there, cannot be read or is no VGG19.
+        Raises LossError for a file that is not there, cannot be read or is not a VGG19.
         """
         super().__init__()
         self.layers = dict(zip(layers, layer_weights, strict=True))
@@ -85,4 +85,4 @@ def _load(features: nn.Sequential, file: Path) -> None:
         state = {key.removeprefix("features."): state[key].float() for key in wanted}
         features.load_state_dict(state, assign=True)
     except Exception as error:  # torch.load and load_state_dict raise half a dozen types for a wrong file
-        raise LossError(f"{file}: is no {WEIGHTS_NAME}: {first_line(error)}") from error
+        raise LossError(f"{file}: is not {WEIGHTS_NAME}: {first_line(error)}") from error

@@ -195,7 +195,7 @@ def cheapest_first(pipelines: Iterable[CostedPipeline | FailedPipeline]) -> list
 def resolve_request(definition: PipelineDefinition, request: PipelineRequest) -> PipelineRequest:
     """The request with the pipeline's defaults filled in.
 
-    Raises PipelineError for 0 steps, sides that are no positive numbers, or guidance below 1.
+    Raises PipelineError for 0 steps, sides that are not positive numbers, or guidance below 1.
     """
     scale = request.guidance_scale
     if scale is not None and not 1 <= scale < float("inf"):

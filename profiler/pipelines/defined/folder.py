@@ -34,7 +34,7 @@ UNKNOWN_ENCODER_TOKENS = 256
 def read_pipeline_folder(folder: Path) -> PipelineDefinition:
     """The definition of a pipeline folder.
 
-    Raises PipelineError where it is no such folder, or a component that its index names is missing or broken.
+    Raises PipelineError where it is not such a folder, or a component that its index names is missing or broken.
     """
     if not folder.is_dir():
         raise PipelineError(f"{folder}: no such folder")

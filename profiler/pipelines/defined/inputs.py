@@ -38,7 +38,7 @@ Argument = torch.Tensor | Conditions | list[list[tuple[int, int, int]]] | None
 class DenoiserCall:
     """One call. Sides in latent pixels (before any packing), `image_*` in pixels.
 
-    `real_tokens` of the context are no padding (None: all), for networks that work on those alone.
+    `real_tokens` of the context are not padding (None: all), for networks that work on those alone.
     `mask_device` is "cpu" for networks that cut the context to its real length, for which they read the mask.
     """
 

@@ -57,11 +57,11 @@ class GenerationSettings:
 def load_pipeline_object(model_id: str, settings: GenerationSettings) -> Any:
     """The diffusers pipeline of a local folder; of a hub name only where downloads are allowed.
 
-    Raises PipelineError in one line for a name that is no folder, or a folder that diffusers cannot load.
+    Raises PipelineError in one line for a name that is not a folder, or a folder that diffusers cannot load.
     """
     if not settings.allow_download and not Path(model_id).is_dir():
         raise PipelineError(
-            f"model {model_id!r} is no local folder: name one, or let it be fetched with --allow-download"
+            f"model {model_id!r} is not a local folder: name one, or let it be fetched with --allow-download"
         )
     kind = require_library("diffusers").DiffusionPipeline
     dtype = PRECISIONS[settings.precision] if settings.precision else None

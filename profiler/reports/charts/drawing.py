@@ -43,7 +43,7 @@ PARAMETERS = {
     # Text stays text: selectable, small, and in the page's own font.
     "svg.fonttype": "none",
     "svg.hashsalt": "profile",
-    # A dollar sign in a GPU's or config's name is no formula.
+    # A dollar sign in a GPU's or config's name is not a formula.
     "text.parse_math": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -260,7 +260,7 @@ def _draw_bars(
 ) -> None:
     tensors = [part for part in parts if part not in NOT_TENSORS]
     colours = {part: SERIES[number % len(SERIES)] for number, part in enumerate(tensors)}
-    # What is no tensor of the step is grey: the allocator, the libraries, the context.
+    # What is not a tensor of the step is grey: the allocator, the libraries, the context.
     colours.update(zip((part for part in parts if part in NOT_TENSORS), NEUTRAL, strict=False))
     largest = max(bar.total_bytes for bar in bars)
     tops = [0.0] * len(bars)

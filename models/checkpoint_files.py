@@ -197,7 +197,7 @@ def _imports(pickled: bytes) -> Iterator[str]:
     position = 0
     while position < len(pickled):  # the old format is several pickles in a row
         texts: list[str] = []
-        end = None
+        end: int | None = None
         try:
             for opcode, argument, at in pickletools.genops(pickled[position:]):
                 if opcode.name in ("GLOBAL", "INST"):
@@ -206,7 +206,7 @@ def _imports(pickled: bytes) -> Iterator[str]:
                     yield f"{texts[-2]}.{texts[-1]}"
                 elif opcode.name in TEXTS:
                     texts.append(str(argument))
-                end = at + 1
+                end = (at or 0) + 1
         except (ValueError, IndexError, UnicodeDecodeError, pickle.UnpicklingError):
             return
         if end is None:

@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.model_sections import TransformersModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 
@@ -43,7 +44,7 @@ def build_transformers(config: ExperimentConfig) -> BuiltModel:
     Raises ModelError without the package, for a class that it does not have or that is not a network, for settings that
     the class refuses, and for inputs that it needs and the config does not describe.
     """
-    options = config.model
+    options = config.model_section(TransformersModelConfig)
     transformers = _package()
     settings, named = _settings_of_folder(options.folder)
     settings.update(options.config)

@@ -124,7 +124,7 @@ def _cell(value: Any) -> Any:
 def reason(error: OSError) -> str:
     """Why a file cannot be written, in words that follow its name."""
     if isinstance(error, UnfitNameError):
-        return error.strerror
+        return str(error.strerror)
     return f"cannot be written: {error.strerror or error}"
 
 

@@ -148,7 +148,7 @@ def test_a_socket_that_listens_still_does(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("door")
         listening.listen()
-        with pytest.raises(OSError, match="no ordinary file"):
+        with pytest.raises(OSError, match="not an ordinary file"):
             write_text(tmp_path / "door", "new")
         with socket.socket(socket.AF_UNIX) as calling:
             calling.connect("door")

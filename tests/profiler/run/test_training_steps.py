@@ -33,7 +33,7 @@ def measured(batch_size, reserved=None, **changes):
     reserved = batch_size * GIB if reserved is None else reserved
     fields = {
         "batch_size": batch_size,
-        "accumulate": 2,
+        "accumulation": 2,
         "input_shape": [batch_size, 1, 96, 96],
         "precision": "bf16",
         "checkpointing": "light",

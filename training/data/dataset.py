@@ -37,7 +37,7 @@ class SampleKey(NamedTuple):
     """
 
     epoch: int
-    index: int
+    index: int  # type: ignore[assignment]  # a tuple has a method of this name
     repeat: int = 0
     drawn_as: int | None = None
 
@@ -93,7 +93,7 @@ class ReconstructionDataset(Dataset):
         self.patch_hw = patch_hw if training else None
         self.augmentation = augmentation if training else None
         self._first_indices = np.cumsum([0] + [volume.slices for volume in volumes])
-        self._fixed_mask = read_mask(degradation.mask_file) if degradation.mask == "file" else None
+        self._fixed_mask = None if degradation.mask_file is None else read_mask(degradation.mask_file)
         if len(self) == 0:
             raise DataError("the data has no slices")
         for volume in volumes:
@@ -298,9 +298,10 @@ def build_dataset(config: ExperimentConfig, split: Split) -> ReconstructionDatas
             size here).
     """
     data = config.data
-    if getattr(config.model, "upscale", 1) != 1:
+    upscale = getattr(config.model, "upscale", 1)
+    if upscale != 1:
         raise DataError(
-            f"model.upscale is {config.model.upscale}: data is prepared for reconstruction, where input and target "
+            f"model.upscale is {upscale}: data is prepared for reconstruction, where input and target "
             "have one size; set it to 1"
         )
     patch_hw = image_hw(data.patch_size) if data.use_patches and data.patch_size is not None else None

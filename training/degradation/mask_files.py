@@ -82,8 +82,10 @@ def _read_mat(path: Path) -> np.ndarray:
 def _refuse_uncentred(mask: np.ndarray, path: Path) -> None:
     """A mask with its zero frequency in the corners samples noise and no image: a silent failure elsewhere."""
     height, width = mask.shape
-    around = (slice(height // 2 - height // 8, height // 2 + height // 8 + 1),)
-    around += (slice(width // 2 - width // 8, width // 2 + width // 8 + 1),)
+    around = (
+        slice(height // 2 - height // 8, height // 2 + height // 8 + 1),
+        slice(width // 2 - width // 8, width // 2 + width // 8 + 1),
+    )
     if np.fft.fftshift(mask)[around].mean() > mask[around].mean():
         hint = " (the official .tif masks are not; they are shifted when read)" if ".tif" in path.name else ""
         raise DataError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -97,7 +97,7 @@ class DiffusionSampler:
     def reconstruct(
         self,
         network: nn.Module,
-        batch: dict[str, Any],
+        batch: Mapping[str, Any],
         device: torch.device,
         dataset: ReconstructionDataset | None = None,
     ) -> Tensor:
@@ -113,7 +113,7 @@ class DiffusionSampler:
     def sampled(
         self,
         network: nn.Module,
-        batch: dict[str, Any],
+        batch: Mapping[str, Any],
         device: torch.device,
         dataset: ReconstructionDataset | None = None,
     ) -> Iterator[Tensor]:
@@ -169,14 +169,17 @@ class DiffusionSampler:
     def _predict(self, network: nn.Module, noisy: Tensor, condition: Tensor | None, timestep: int) -> Tensor:
         inputs = with_condition(noisy, condition)
         is_guided = condition is not None and self.guidance != 1
-        if is_guided:
+        if condition is not None and is_guided:
             inputs = torch.cat([inputs, with_condition(noisy, torch.zeros_like(condition))])
         timesteps = torch.full((len(inputs),), timestep, dtype=torch.int64, device=noisy.device)
         dtype = self.autocast_dtype
         lower = nullcontext() if dtype is None else torch.autocast(stands_for(noisy.device.type), dtype)
         with lower:
             output = first_tensor(network(inputs, timesteps)).float()
-        return guided(*output.chunk(2), self.guidance) if is_guided else output
+        if not is_guided:
+            return output
+        conditional, unconditional = output.chunk(2)
+        return guided(conditional, unconditional, self.guidance)
 
 
 def build_sampler(

@@ -80,6 +80,7 @@ def write_picture_grid(pictures: Sequence[Picture], file: Path, title: str) -> d
             (row[2], picture.measured.reconstruction),
         ):
             axis.set_xlabel(f"{metrics['psnr_db']:.2f} dB, SSIM {metrics['ssim']:.3f}", fontsize=8)
+    assert drawn is not None
     bar = figure.colorbar(drawn, ax=axes[:, -1], shrink=0.8, pad=0.03)
     bar.set_label("|error| / maximum of the ground truth", fontsize=8)
     bar.ax.tick_params(labelsize=7)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator
+from typing import Any, cast
 
 import torch
 from torch.utils.data import DataLoader
 
+from swinmr_profiling.training.data.loader import TrainingBatches
 from swinmr_profiling.training.data.skipping import SKIPPED, SkippedSample
 from swinmr_profiling.training.denoising.denoising_step import Preparation
 from swinmr_profiling.training.errors import DataError, first_line
@@ -38,8 +39,8 @@ class BatchStream:
         self._drawn: deque[tuple[dict[str, Any], int, int]] = deque()
 
     @staticmethod
-    def _generate(loader: DataLoader, consumed: int) -> Iterator[tuple[dict[str, Any], int, int]]:
-        sampler = loader.batch_sampler
+    def _generate(loader: DataLoader, consumed: int) -> Generator[tuple[dict[str, Any], int, int]]:
+        sampler = cast("TrainingBatches", loader.batch_sampler)
         epoch, batch = divmod(consumed, sampler.batches_per_epoch)
         while True:
             sampler.seek(epoch, batch)

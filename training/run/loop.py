@@ -238,6 +238,7 @@ class TrainingRun(RunState):
 
     def _validate(self, log: RunLog | None) -> tuple[ValidationResult, bool]:
         network = self.state.module if self.state.ema is None else self.state.ema.module
+        assert self.val_loader is not None
         result = validate(
             network,
             self.result_of,

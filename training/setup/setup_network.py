@@ -121,13 +121,13 @@ def _needed_bytes(context: SetupContext) -> tuple[int, str]:
     from swinmr_profiling.training.setup.step_memory import estimate_step
 
     assert context.built is not None
-    if context.device.type == "cuda":
+    if context.device is not None and context.device.type == "cuda":
         return context.predict_step_bytes(context), "predicted"
     return estimate_step(context.built, context.config).needed_bytes(), "estimate in fp32"
 
 
 def _free_bytes(context: SetupContext) -> int:
-    if context.device.type == "cuda":
+    if context.device is not None and context.device.type == "cuda":
         import torch
 
         return torch.cuda.mem_get_info(context.device)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +43,8 @@ class PerceptualLoss(nn.Module):
             if isinstance(layer, nn.ReLU):
                 layer.inplace = False
         self.features = features.requires_grad_(False).eval()
+        self.mean: Tensor
+        self.std: Tensor
         self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).reshape(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(IMAGENET_STD).reshape(1, 3, 1, 1), persistent=False)
 
@@ -64,7 +67,8 @@ class PerceptualLoss(nn.Module):
         with torch.no_grad():
             wanted = self._compared(target)
         parts = zip(self._compared(output), wanted, sorted(self.layers), strict=True)
-        return sum(self.layers[index] * F.l1_loss(x, y) for x, y, index in parts)
+        distances = [self.layers[index] * F.l1_loss(x, y) for x, y, index in parts]
+        return cast(Tensor, sum(distances))
 
 
 def _vgg19_features() -> nn.Sequential:

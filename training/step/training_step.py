@@ -212,8 +212,12 @@ def _forward_and_backward(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Gradients of one micro-batch, added to those there are; its loss and parts, detached."""
     # Between devices gradients are averaged once per step, with the last micro-batch.
-    quiet = isinstance(state.network, DistributedDataParallel) and not synchronise
-    with state.network.no_sync() if quiet else nullcontext():
+    network = state.network
+    with (
+        network.no_sync()
+        if isinstance(network, DistributedDataParallel) and not synchronise
+        else nullcontext()
+    ):
         enabled = settings.autocast_dtype is not None
         with torch.autocast(settings.device_type, settings.autocast_dtype, enabled=enabled):
             output = state.network(*micro_batch.inputs)

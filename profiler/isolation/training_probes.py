@@ -155,8 +155,9 @@ class TrainingProbes:
                 threads=self.options.config.system.threads,
             )
             after = self._device_used_bytes(self.options.gpu_uuid)
-            known = before is not None and after is not None and after > before
-            self._context_bytes = after - before if known else None
+            self._context_bytes = None
+            if before is not None and after is not None and after > before:
+                self._context_bytes = after - before
         return self._fresh
 
     def close(self) -> None:

@@ -110,7 +110,7 @@ class Worker:
         self.config, self.trust_config = config_from_dict(config), trust_config
         self.built = build_model(self.config, trust_config=trust_config)
         self.built.module.eval()
-        self.forward = None
+        self.forward: Callable[..., Any] | None = None
         self.architecture = describe_parameters(self.built.module, self.built.input_shape(1))
         return Built(self.architecture, self.built.input_shape(1, "training"))
 
@@ -149,6 +149,7 @@ class Worker:
         from swinmr_profiling.profiler.measure.forward_pass import measure_forward
 
         self._runs = 0
+        assert self.forward is not None
         return measure_forward(
             self.built,
             self.forward,

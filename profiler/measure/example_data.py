@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import torch
 from torch import nn
@@ -47,9 +48,9 @@ def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[in
 def denoiser_preparation(built: BuiltModel, config: ExperimentConfig) -> Preparation | None:
     """The loop's own making of micro-batches; None for other networks, and for denoisers that can only be profiled."""
     inputs = built.inputs["training"]
-    if not config.is_denoiser or len(inputs) != 2 or config.model.in_chans is None:
+    if not config.is_denoiser or len(inputs) != 2 or config.denoiser.in_chans is None:
         return None
-    image = (1, config.model.in_chans, *inputs[0].shape[1:])
+    image = (1, config.denoiser.in_chans, *inputs[0].shape[1:])
     try:
         return build_preparation(config) if output_shape(built, 1, "training") == image else None
     except LossError:
@@ -88,18 +89,19 @@ class ExampleData:
         if self.preparation is None:
             result = direct_result(self.loss, settings, self.device, self._prepare)
         else:
-            slices = ExampleSlices(self.config, tuple(batch["input"].shape[-2:]))
+            height, width = batch["input"].shape[-2:]
+            slices = ExampleSlices(self.config, (height, width))
             result = denoising_result(_in_few_steps(self.config), self.loss, slices, settings, self.device)
         return lambda network: result(network, batch)
 
     def _maker(self, batch_size: int, which: Purpose) -> Callable[[], ExampleBatch]:
         """What makes the same batch again and again; the output's shape is looked up here and now."""
         shape = None if self.preparation is not None else output_shape(self.built, batch_size, which)
-        channels = None if self.preparation is None else self.config.model.in_chans
-        options = {"channels": channels, "with_values": self.device.type != "meta"}
+        channels = None if self.preparation is None else self.config.denoiser.in_chans
+        with_values = self.device.type != "meta"
 
         def make() -> ExampleBatch:
-            batch = example_batch(self.built, batch_size, which, **options)
+            batch = example_batch(self.built, batch_size, which, channels=channels, with_values=with_values)
             if shape is not None:
                 batch["target"] = target_for(self.loss, batch["input"], shape)
             return batch
@@ -107,7 +109,7 @@ class ExampleData:
         return make
 
     def _prepare(
-        self, batch: ExampleBatch, device: torch.device, epoch: int = 0, number: int = 0
+        self, batch: Mapping[str, Any], device: torch.device, epoch: int = 0, number: int = 0
     ) -> MicroBatch:
         if self.preparation is not None:
             return self.preparation(batch, device, epoch, number)

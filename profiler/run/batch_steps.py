@@ -48,8 +48,10 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
             profile.single_image = block
 
         _measure(context, sweep, 1, keep_single)
-    print_single_image(console, profile.single_image)
-    add_latency(profile.architecture, profile.single_image)
+    single = profile.single_image
+    assert single is not None
+    print_single_image(console, single)
+    add_latency(profile.architecture, single)
     context.save()
     console.step(5, "Profiling batch sizes...")
     bar = tqdm(sizes, unit="size", disable=None, file=sys.stderr, leave=False)
@@ -60,7 +62,7 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
         if str(size) not in profile.batch_profiling:
             # The single image is batch 1: one measurement under both names.
             if size == 1:
-                profile.batch_profiling["1"] = profile.single_image
+                profile.batch_profiling["1"] = single
             else:
                 _measure(context, sweep, size, partial(profile.batch_profiling.__setitem__, str(size)), bar)
         predicted = predicted_block(context, size)
@@ -185,13 +187,14 @@ def _tell(context: RunContext, result: SizeResult) -> None:
     if result.measurement is not None:
         for warning in measurement_warnings(result.measurement, context.device_kind):
             context.warn(warning)
-    elif result.traceback is not None and result.failure.error == "exception":
+    elif result.traceback is not None and result.failure is not None and result.failure.error == "exception":
         print(result.traceback, file=sys.stderr, end="")
 
 
 def _block(context: RunContext, result: SizeResult) -> Batch:
     block: Batch
     if result.failure is None:
+        assert result.measurement is not None
         block = batch_block(result.measurement, context.device_kind)
     else:
         shape = [result.batch_size, *context.input_shape[1:]]

@@ -124,12 +124,13 @@ def _memory_model(
         asked = sorted({*sizes, config.data.batch_size})
     entries = session.predict(settings, asked, processes=MAX_PROCESSES)
     inference = session.predict_inference(precision, asked)
-    optimizer = config.training.optimizer
+    optimizer, opened = config.training.optimizer, session.opened
+    assert opened is not None
     return MemoryModel(
         source="predicted",
         memory_fingerprint=memory_fingerprint(config),
-        torch_version=session.opened.torch_version,
-        loss=session.opened.loss,
+        torch_version=opened.torch_version,
+        loss=opened.loss,
         optimizer=optimizer.type,
         ema=config.training.ema_decay > 0,
         accumulate=config.training.accumulate,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import cast, get_args
 
 from swinmr_profiling.profiler.batch_size.fit import estimated_bytes
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
@@ -29,6 +29,7 @@ def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = 
     context.console.line()
     context.console.line("  Searching for the training batch size")
     gpu, version = context.gpu, context.environment.torch_version
+    assert gpu is not None
     model = profile.memory_model
     setting = None if model is None else model.config_setting
     # The trials run on one device, and each of several holds gradient buckets besides.
@@ -36,6 +37,7 @@ def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = 
     anywhere = own_budget(context, 0)
 
     def predict(batch_size: int) -> int:
+        assert setting is not None
         return estimated_bytes(setting, batch_size, anywhere) + besides
 
     found = search_training_batch(
@@ -73,4 +75,5 @@ def measured_blocks(
 
 
 def _failed(trial: Trial) -> TrainingFailure:
-    return TrainingFailure(source="measured", error=trial.verdict, detail=trial.detail or trial.verdict)
+    verdict = cast(ErrorKind, trial.verdict)  # one of FAILURES
+    return TrainingFailure(source="measured", error=verdict, detail=trial.detail or verdict)

@@ -84,6 +84,7 @@ def search_training_batch(
     hold beside what a trial does.
     """
     training, gpu = context.options.training, context.gpu
+    assert gpu is not None
     context.session.close()
     with (open_probes or _open_probes)(context) as probes:
 
@@ -152,7 +153,8 @@ class _TrainingSweep:
     def note(self, size: int, block: TrainingRun | TrainingFailure) -> None:
         """Takes a block, of this run or of a resumed one, as known."""
         if isinstance(block, TrainingRun):
-            self.ran[size] = max(block.peak_bytes, block.validation.allocated_bytes)
+            validation = 0 if block.validation is None else block.validation.allocated_bytes or 0
+            self.ran[size] = max(block.peak_bytes, validation)
         elif says_memory(block.error, block.detail):
             self.out_of_memory_at = min(size, self.out_of_memory_at or size)
 

@@ -13,7 +13,7 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.degradation.random_choice import name_seed
 from swinmr_profiling.training.denoising.denoising_step import build_denoising
-from swinmr_profiling.training.denoising.diffusion_reconstruction import build_sampler
+from swinmr_profiling.training.denoising.diffusion_reconstruction import Slices, build_sampler
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.step.training_step import StepSettings
 from swinmr_profiling.training.validation.validation import (
@@ -61,7 +61,7 @@ def largest_call(config: ExperimentConfig) -> int:
 def denoising_result(
     config: ExperimentConfig,
     loss: nn.Module,
-    dataset: ReconstructionDataset | None,
+    dataset: Slices | None,
     settings: StepSettings,
     device: torch.device,
 ) -> BatchResult:

@@ -28,6 +28,7 @@ from swinmr_profiling.training.denoising.denoising_step import (
 from swinmr_profiling.training.denoising.noise_schedule import predicted_image
 from swinmr_profiling.training.denoising.sampling import guided, sample, spacing
 from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.step.example_batches import ExampleSlices
 from swinmr_profiling.training.step.losses import first_tensor
 from swinmr_profiling.training.validation.validation import on_host
 
@@ -47,7 +48,11 @@ class MeasuredSlice:
         return consistent_channels(image, self.degraded, self.mask, magnitude_only=self.magnitude_only)
 
 
-def measured_slice(dataset: ReconstructionDataset, index: int, device: torch.device) -> MeasuredSlice:
+# What tells the k-space of a slice: a dataset, or what stands for one where only sizes matter.
+Slices = ReconstructionDataset | ExampleSlices
+
+
+def measured_slice(dataset: Slices, index: int, device: torch.device) -> MeasuredSlice:
     """Reads and degrades a slice again, exactly as the dataset did."""
     degraded, mask = dataset.degraded(index)
     maps = degraded.coil_maps
@@ -99,7 +104,7 @@ class DiffusionSampler:
         network: nn.Module,
         batch: Mapping[str, Any],
         device: torch.device,
-        dataset: ReconstructionDataset | None = None,
+        dataset: Slices | None = None,
     ) -> Tensor:
         """All samples (samples, B, C, H, W), normalised, float32, on the CPU, of a collated batch.
 
@@ -115,7 +120,7 @@ class DiffusionSampler:
         network: nn.Module,
         batch: Mapping[str, Any],
         device: torch.device,
-        dataset: ReconstructionDataset | None = None,
+        dataset: Slices | None = None,
     ) -> Iterator[Tensor]:
         """As `reconstruct`, but one sample (B, C, H, W) at a time, on the device, in the caller's gradient mode."""
         known = None

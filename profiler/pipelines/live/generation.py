@@ -141,7 +141,8 @@ def generate_image(
     profile = None
     if wanted.enable_profiling:
         width, height = image.size
-        shape = (1, 3, arguments.get("height") or height, arguments.get("width") or width)
+        asked: dict[str, Any] = arguments
+        shape = (1, 3, asked.get("height") or height, asked.get("width") or width)
         profile = profiler.profile_pipeline(
             pipe, shape, wanted.num_inference_steps, model_id, wanted.guidance_scale
         )

@@ -78,11 +78,13 @@ class LoggingSection(Section):
 class SystemSection(Section):
     """Precision, seeds and devices."""
 
-    mixed_precision: Annotated[bool | Literal["bf16", "fp16"], Expected('true, false, "bf16" or "fp16"')] = (
-        Field(
-            False,
-            description="Autocast. `true`: bf16 where supported. fp16 overflows in deep networks.",
-        )
+    mixed_precision: Annotated[
+        bool | Literal["bf16", "fp16", "pure_bf16"], Expected('true, false, "bf16", "fp16" or "pure_bf16"')
+    ] = Field(
+        False,
+        description="Autocast. `true`: bf16 where supported. fp16 overflows in deep networks. `pure_bf16`: no "
+        "autocast, the weights themselves are bf16, and gradients and the optimizer's states with them; small updates "
+        "are lost in rounding, and there is no moving average (`training.ema_decay` 0).",
     )
     seed: Seed = Field(42, description="Seed of weights, shuffling, crops and training masks.")
     deterministic: Flag = Field(False, description="Only deterministic algorithms: repeatable, slower.")
@@ -91,6 +93,14 @@ class SystemSection(Section):
     )
     compile: Flag = Field(False, description="`torch.compile` the network.")
     channels_last: Flag = Field(False, description="Channels-last memory format.")
+    attention: Annotated[
+        Literal["auto", "math", "efficient", "flash"], Expected('"auto", "math", "efficient" or "flash"')
+    ] = Field(
+        "auto",
+        description="The kernel of PyTorch's fused attention (`scaled_dot_product_attention`). `auto`: PyTorch's "
+        "choice. Another is the only one allowed, in training, measurements and predictions; what it cannot compute "
+        "is an error (`flash` takes neither fp32 nor a mask on CUDA).",
+    )
     threads: CountOrNull = Field(None, description="CPU threads of torch. null: torch's own choice.")
 
 
@@ -160,6 +170,16 @@ class ExperimentConfig(Section):
         problems = experiment_problems(self) if self.is_denoiser else []
         if problems:
             raise CrossFieldError(problems)
+        return self
+
+    @model_validator(mode="after")
+    def _bf16_weights_have_no_average(self) -> ExperimentConfig:
+        if self.system.mixed_precision == "pure_bf16" and self.training.ema_decay > 0:
+            text = (
+                "a moving average of bf16 weights stands still, its changes are "
+                'lost in rounding: set 0, or system.mixed_precision "bf16"'
+            )
+            raise CrossFieldError([("training.ema_decay", text)])
         return self
 
     @model_validator(mode="after")

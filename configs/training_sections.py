@@ -129,16 +129,25 @@ class LossSection(Section):
 class OptimizerSection(Section):
     """The optimizer."""
 
-    type: Annotated[Literal["adam", "adamw", "sgd"], Expected('"adam", "adamw" or "sgd"')] = Field(
-        "adam", description="The optimizer."
+    type: Annotated[
+        Literal["adam", "adamw", "sgd", "adafactor", "muon", "adam_8bit", "adamw_8bit"],
+        Expected('"adam", "adamw", "sgd", "adafactor", "muon", "adam_8bit" or "adamw_8bit"'),
+    ] = Field(
+        "adam",
+        description="The optimizer. `muon`: torch's for 2-D weights, scaled to AdamW's step (`match_rms_adamw`), and "
+        "AdamW for all others. `adafactor`: torch's. `adam_8bit`, `adamw_8bit`: bitsandbytes' on a CUDA device, to be "
+        "installed for training, not for the prediction (as of 0.44: blocks of 256; parameters below 4096 numbers in "
+        "fp32).",
     )
     lr: Positive = Field(2e-4, description="Learning rate.")
-    betas: Betas = Field([0.9, 0.999], description="Decay rates of Adam's moments. Unused by `sgd`.")
-    eps: Positive = Field(1e-8, description="Adam's epsilon. Unused by `sgd`.")
-    weight_decay: NotNegative = Field(
-        0.0, description="Weight decay: L2 in `adam` and `sgd`, decoupled in `adamw`."
+    betas: Betas = Field(
+        [0.9, 0.999], description="Decay rates of Adam's moments. Unused by `sgd` and `adafactor`."
     )
-    momentum: Rate = Field(0.9, description="Momentum of `sgd`. Unused by the others.")
+    eps: Positive = Field(1e-8, description="Adam's epsilon. Unused by `sgd` and `adafactor`.")
+    weight_decay: NotNegative = Field(
+        0.0, description="Weight decay: L2 in `adam`, `adam_8bit` and `sgd`, decoupled in the others."
+    )
+    momentum: Rate = Field(0.9, description="Momentum of `sgd` and `muon`. Unused by the others.")
 
 
 class SchedulerSection(Section):

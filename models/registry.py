@@ -11,13 +11,13 @@ from swinmr_profiling.models.custom_network import build_custom
 from swinmr_profiling.models.diffusers_network import build_diffusers
 from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.freezing import freeze
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.size_guard import SizeGuard, told_as_model_error, without_data
 from swinmr_profiling.models.spandrel_network import build_spandrel
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.models.timm_network import build_timm
+from swinmr_profiling.models.trained_parameters import freeze, to_bf16_weights
 from swinmr_profiling.models.transformers_network import build_transformers
 from swinmr_profiling.models.unet_denoiser import build_unet_denoiser
 
@@ -96,6 +96,8 @@ def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> Buil
     with told_as_model_error(f"model: the {config.model.net_type} network"):
         built = _built(config, trust_config)
     freeze(built.module, config.training.trainable)
+    if config.system.mixed_precision == "pure_bf16":
+        to_bf16_weights(built.module)
     return built
 
 

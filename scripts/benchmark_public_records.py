@@ -3,9 +3,11 @@
     python scripts/benchmark_public_records.py --sample 40             # minutes, the same 40 for the same --seed
     python scripts/benchmark_public_records.py --only inference/NCHW
     python scripts/benchmark_public_records.py --resume                # all, in hours; goes on where it stopped
+    python scripts/benchmark_public_records.py --resume --time-budget 0 --page docs/public_records.md
 
-The records and where they are from: results/reference/public_records/. A network counts only where a package makes it
-with the record's number of parameters. Nothing is asserted; `--resume` keeps the rows of earlier runs of this file.
+The records and where they are from: results/reference/public_records/, beside what was predicted (`predicted.jsonl`). A
+network counts only where a package makes it with the record's number of parameters. Nothing is asserted; `--resume`
+keeps the rows of earlier runs of the output file.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
 
 sys.path.append(str(Path(__file__).resolve().parent))
+from record_page import page  # noqa: E402
 from record_table import predict, read_records, table  # noqa: E402
 
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
@@ -46,6 +49,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--time-budget", type=float, metavar="S", help="begin no record after this many seconds"
     )
     parser.add_argument("--records", type=Path, metavar="FOLDER", help="other files of the same form")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write all rows as Markdown, too")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, metavar="FILE", help="JSON lines")
     return parser.parse_args(arguments)
 
@@ -96,6 +100,9 @@ def main(arguments: list[str] | None = None) -> int:
             stream.write(json.dumps(row) + "\n")
             stream.flush()
             print(line_of(row), flush=True)
+    if options.page is not None:
+        known = read_records(options.records) if options.records else read_records()
+        options.page.write_text(page(rows.values(), known), encoding="utf-8")
     keys = {record.key for record in records}
     print("\n" + table(row for key, row in rows.items() if key in keys))
     return 0
@@ -107,6 +114,8 @@ def line_of(row: dict) -> str:
         said = f"{row['status']}: {row['reason'][:90]}"
     elif row["kind"] == "training":
         said = f"{row['published']} ran: {row['ran']}; above: {row['above']}: {row['verdict']}"
+        if row["misses_by"] is not None:
+            said += f" by at least {abs(row['misses_by']):.1%}"
     else:
         low, high = (f"{size / 2**20:,.1f}" for size in row["interval"])
         inside = "inside" if row["inside"] else f"OUTSIDE, {row['operator']}"

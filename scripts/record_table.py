@@ -6,8 +6,9 @@ from __future__ import annotations
 import csv
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ LATER = (
 # What the allocator could not have on that machine: CUDA 11.3 loads every kernel at its start. Any limit
 # between 22,694 MiB (a BiT ResNet ran) and 22,963 MiB (a ConvNeXt did not) meets 42 of 45 brackets.
 CONTEXT_BYTES = 1174 * MIB
+# Of that limit: what is worth finding out to a fraction of a percent.
+NEAR = (0.9, 1.1)
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,7 @@ def _predict_training(record: Record) -> dict[str, Any]:
     network = timm_network(record.name, record.parameters)
     channels_last = record.layout == "channels-last"
 
+    @cache
     def traced(batch: int) -> Any:
         return timm_training(network, record.scale_or_size, batch, channels_last=channels_last)
 
@@ -150,13 +154,13 @@ def _predict_training(record: Record) -> dict[str, Any]:
     try:
         order = align(traced(2), traced(3)).order()
 
-        def fit(batch: int) -> Any:
+        def fit(batch: int, limit: int = limit) -> Any:
             return fit_at_limit(order, batch, limit)
 
     except NotAlignedError:
         workspace = CATEGORIES.index("workspaces")
 
-        def fit(batch: int) -> Any:
+        def fit(batch: int, limit: int = limit) -> Any:
             trace = traced(batch)
             optional = {int(n) for n in (trace.categories == workspace).nonzero()[0]}
             return replay_at_limit(trace.events.tolist(), trace.sizes.tolist(), optional, limit)
@@ -170,12 +174,42 @@ def _predict_training(record: Record) -> dict[str, Any]:
         verdict = "too bold"
     else:
         verdict = "exact"
+    needs = [
+        needed_bytes(lambda size, batch=batch: fit(batch, size).fits, limit)
+        for batch in (record.published, above)
+        if batch
+    ]
+    missed = None
+    if verdict != "exact":
+        missed = needs[0] if verdict == "too careful" else needs[-1]
+        missed = round(NEAR[1] * limit) if missed is None else max(missed, round(NEAR[0] * limit))
     return {
         "verdict": verdict,
         "inside": verdict == "exact",
         "ran": ran.words,
         "above": None if next_one is None else next_one.words,
+        "ran_reserved": ran.reserved_bytes,
+        "needs": needs,
+        "limit": limit,
+        "misses_by": None if missed is None else missed / limit - 1,
     }
+
+
+def needed_bytes(fits: Callable[[int], bool], limit: int) -> int | None:
+    """The least bytes at which a batch is predicted to fit, to 0.2 % of `limit`; 0 where that is less than 0.9 of it,
+    None where it is more than 1.1 of it, which are far from a verdict.
+
+    Of a batch that did not fit though predicted to, it says how much too low the prediction is, at least.
+    """
+    low, high = round(NEAR[0] * limit), round(NEAR[1] * limit)
+    if fits(low):
+        return 0
+    if not fits(high):
+        return None
+    while high - low > limit // 500:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
 
 
 def bracket_limit_bytes() -> int:

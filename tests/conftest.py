@@ -43,6 +43,20 @@ TINY_SWINIR = {
 }
 
 
+def pytest_collection_modifyitems(items):
+    """`@pytest.mark.sampled(n)`: of the cases of a test, n are quick, evenly spaced; the others are slow."""
+    cases = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    for group in cases.values():
+        kept = group[0].get_closest_marker("sampled").args[0]
+        quick = {number * len(group) // kept for number in range(kept)}
+        for number, item in enumerate(group):
+            if number not in quick:
+                item.add_marker(pytest.mark.slow)
+
+
 # Variables that an interpreter or a loader reads once, when it starts.
 READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "LC_", "LANG", "CUDA_", "TORCH")
 

@@ -1,4 +1,4 @@
-"""What reading data and building a loss can fail with: one line each, for the user."""
+"""What reading data and building a step can fail with: one line each, for the user."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ class DataError(ValueError):
 
 class LossError(ValueError):
     """The config names a loss that cannot be built."""
+
+
+class OptimizerError(ValueError):
+    """The config names an optimizer that this network, device or installation cannot have."""
 
 
 def first_line(error: BaseException) -> str:

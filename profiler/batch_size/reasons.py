@@ -170,5 +170,7 @@ def _what_would_help(setting: MemorySetting | None, budget: Budget, levers: list
 
 def _emulated(row: Lever, budget: Budget) -> str:
     return (
-        ", bf16 emulated there and slow" if row.precision == "bf16" and budget.bf16_hardware is False else ""
+        ", bf16 emulated there and slow"
+        if row.precision in ("bf16", "pure_bf16") and budget.bf16_hardware is False
+        else ""
     )

@@ -62,11 +62,14 @@ class MeasuringSession:
         )
 
     def build(self) -> Built:
-        """Builds the network."""
+        """Builds the network, with weights of the precision that is measured."""
+        config = self.config.model_dump(mode="json")
+        if (config["system"]["mixed_precision"] == "pure_bf16") != (self.options.precision == "pure_bf16"):
+            config["system"]["mixed_precision"] = False
         return self._require().ask(
             "build",
             Built,
-            config=self.config.model_dump(mode="json"),
+            config=config,
             trust_config=self.options.trust_config,
             seed=self.options.seed,
         )

@@ -138,6 +138,10 @@ class Worker:
         """Moves the network to the device, in the memory format and compiled form asked for."""
         import torch
 
+        from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
+
+        allow_attention_kernels(self.config.system.attention)
+
         module = self.built.module.to(self.torch_device)
         if channels_last:
             module.to(memory_format=torch.channels_last)

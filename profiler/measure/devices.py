@@ -18,7 +18,13 @@ import psutil
 import torch
 
 RESIDENT_SAMPLING_S = 0.01
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# Of autocast; of bf16 weights there is none.
+PRECISIONS = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "pure_bf16": torch.float32,
+}
 
 
 class DeviceError(ValueError):
@@ -220,9 +226,7 @@ def open_device(device: torch.device) -> MeasuredDevice:
 
 
 def check_precision(device: torch.device, precision: str) -> torch.dtype:
-    """dtype of "fp32", "bf16" or "fp16". Raises DeviceError where the GPU has no such arithmetic."""
-    if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
-        raise DeviceError(
-            f"--precision bf16: {torch.cuda.get_device_name(device)} has no bf16; use fp16 or fp32"
-        )
+    """dtype of autocast, float32 for none. Raises DeviceError where the GPU has no such arithmetic."""
+    if precision in ("bf16", "pure_bf16") and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise DeviceError(f"{precision}: {torch.cuda.get_device_name(device)} has no bf16; use fp16 or fp32")
     return PRECISIONS[precision]

@@ -22,6 +22,7 @@ from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMea
 from swinmr_profiling.profiler.measure.training_memory import TrainingMemory
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.blocks.figures import Precision
+from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
     MicroBatch,
@@ -59,7 +60,8 @@ def _as_training_sets(config: ExperimentConfig) -> Iterator[None]:
     torch.use_deterministic_algorithms(config.system.deterministic)
     torch.manual_seed(config.system.seed)
     try:
-        yield
+        with attention_kernels(config.system.attention):
+            yield
     finally:
         torch.use_deterministic_algorithms(was, warn_only=warn_only)
 
@@ -112,7 +114,9 @@ def probe_training(
             accumulation=config.training.accumulate,
             input_shape=built.input_shape(batch_size, "training"),
             validation_shape=validation_shape(built, config),
-            precision=PRECISION_NAMES[settings.autocast_dtype],
+            precision="pure_bf16"
+            if config.system.mixed_precision == "pure_bf16"
+            else PRECISION_NAMES[settings.autocast_dtype],
             checkpointing=config.training.gradient_checkpointing,
             patch_size=None if config.training_patch_hw is None else list(config.training_patch_hw),
             loss=loss.label,

@@ -125,9 +125,15 @@ def attention_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
     Kernels that torch.nn.attention.sdpa_kernel or torch.backends.cuda switch off are left out.
     Raises RuntimeError where none is left, as CUDA does.
     """
-    allowed = [kernel for kernel in _possible_kernels(query, key, value, mask) if _ENABLED[kernel]()]
+    possible = _possible_kernels(query, key, value, mask)
+    allowed = [kernel for kernel in possible if _ENABLED[kernel]()]
     if not allowed:
-        raise RuntimeError("No available kernel. Aborting execution.")
+        asked = " or ".join(name for name, enabled in _ENABLED.items() if enabled()) or "no"
+        masked = "" if mask is None else " with a mask"
+        raise RuntimeError(
+            f"No available kernel: {asked} attention alone is allowed (system.attention), and on CUDA it does not take "
+            f"{query.dtype} of shape {tuple(query.shape)}{masked}: {', '.join(possible)} would"
+        )
     return allowed[0]
 
 

@@ -170,6 +170,9 @@ def predict_setting(
     validation = result.validation
     # Training loops leave cudnn.benchmark off, this project's too.
     basis = basis_of(trace, setting.precision, cudnn_benchmark=False)
+    if config.training.optimizer.type.endswith("_8bit"):
+        untested = "states of bitsandbytes' optimizer (from its source as of 0.44)"
+        basis = replace(basis, untested=(*basis.untested, untested))
     trained = sum(p.nbytes for p in built.module.parameters() if p.requires_grad)
     terms, terms_hold = _terms(family, list(map(int, sizes)))
     return MemorySetting(

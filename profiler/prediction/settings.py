@@ -8,7 +8,12 @@ from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, Precision
 
-PRECISION_VALUES: dict[Precision, str | bool] = {"fp32": False, "bf16": "bf16", "fp16": "fp16"}
+PRECISION_VALUES: dict[Precision, str | bool] = {
+    "fp32": False,
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "pure_bf16": "pure_bf16",
+}
 LEVER_PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 LEVER_CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "light", "full")
 

@@ -17,6 +17,7 @@ from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
+from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
     MicroBatch,
@@ -116,7 +117,7 @@ def trace_training(
     Raises whatever the network raises that needs values: it cannot be traced.
     """
     clear_cache()
-    with cuda_on_meta() if as_on_cuda else nullcontext():
+    with attention_kernels(config.system.attention), cuda_on_meta() if as_on_cuda else nullcontext():
         copied = copy_without_data if device == "meta" else copy_with_data
         module = copied(built.module).train()
         loss = copied(build_loss(config, for_prediction=True))
@@ -159,7 +160,7 @@ def _young_garbage_only() -> Iterator[None]:
 def trace_inference(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> Trace:
     """Traces two forward passes without gradients of whole images, as the profiler measures them on CUDA."""
     clear_cache()
-    with cuda_on_meta():
+    with attention_kernels(config.system.attention), cuda_on_meta():
         module = copy_without_data(built.module).eval()
         settings = build_settings(config, "cuda")
         enabled = settings.autocast_dtype is not None

@@ -17,7 +17,13 @@ LATER_KEYS = ("inputs", "training_inputs", "cross_check_inputs")
 # of the first, and the third, which is not the last either, draws noise beside noise: all further ones are like it.
 SAMPLING_STEPS_THAT_DIFFER = 3
 # `true` is bf16 where supported, which every GPU of the list is or emulates.
-PRECISIONS: dict[bool | str, Precision] = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16"}
+PRECISIONS: dict[bool | str, Precision] = {
+    False: "fp32",
+    True: "bf16",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "pure_bf16": "pure_bf16",
+}
 
 
 def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
@@ -51,10 +57,12 @@ def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
     frequency = settings["loss"]["components"]["frequency"]
     if frequency["transform"] == "orthonormal" or not frequency["is_on"]:
         del frequency["transform"]
-    if optimizer.type != "adamw" and optimizer.weight_decay:
+    if optimizer.type in ("adam", "sgd") and optimizer.weight_decay:
         settings["decays_in_gradients"] = True  # in a copy of them
     if (training.zero_grad, training.set_to_none) != ("after_step", True):
         settings["zero_grad"] = [training.zero_grad, training.set_to_none]
+    if config.system.attention != "auto":
+        settings["attention"] = config.system.attention
     if training.trainable is not None:
         settings["trainable"] = sorted(training.trainable)
     if config.is_denoiser:

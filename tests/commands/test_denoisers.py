@@ -71,6 +71,7 @@ def test_train_then_sample(write_config, tmp_path, capsys):
     assert list(csv.DictReader((folder / "slices.csv").open())) == rows
 
 
+@pytest.mark.slow
 def test_one_sample_has_no_spread(write_config, tmp_path):
     config = write_config({"evaluation.sampling.samples_per_slice": 1})
     assert command_of("train").main(["--config", str(config), "--device", "cpu"]) == 0

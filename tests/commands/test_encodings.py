@@ -42,6 +42,7 @@ def environment(request):
     return {**kept, **ENCODINGS[request.param]}
 
 
+@pytest.mark.sampled(1)
 def test_the_recommendation_is_printed_whole(tmp_path, environment):
     """In latin-1 the report ended before its batch line, and the exit status was 0."""
     file = tmp_path / "t.json"

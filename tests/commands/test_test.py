@@ -258,6 +258,7 @@ def test_an_interruption_before_the_first_slice_leaves_the_earlier_evaluation(
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_loses_no_figure(write_config, tmp_path):
     """The table is written, the disk is full from then on: figures are printed, what is missing is told."""
     faults = {"full_disk_from": 1}

@@ -48,6 +48,7 @@ def test_trains_to_the_end_and_says_what_it_did(write_config, tmp_path):
     assert "step 6 of 6" in again.stdout
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_signal_to_the_whole_group_saves_and_the_same_command_goes_on(write_config, tmp_path, number):
     """A terminal's Ctrl-C and torchrun's SIGTERM reach the loader processes too."""
@@ -79,6 +80,7 @@ def test_signal_to_the_whole_group_saves_and_the_same_command_goes_on(write_conf
     assert f"step {step + 2} of {step + 2}" in run.stdout
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one_on_the_same_global_batch(write_config, tmp_path):
     """Plain gradient descent with rate 1: the change of the weights is the gradient."""
     common = {

@@ -84,6 +84,7 @@ def test_the_small_config_passes(validate):
     assert of_status(found, "failed") == set()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("package", ["fvcore", "lpips", "h5py"])
 def test_says_exactly_which_package_is_lacking(write_config, tmp_path, package):
     environment = {

@@ -301,6 +301,7 @@ def test_an_evaluation_is_written_through_links(folder, monkeypatch, capsys):
     assert content["out/pictures.png"].startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_profile_is_written_through_links(folder, monkeypatch, capsys):
     """A whole run: the JSON, which is written again and again, every report and a chart."""
     linked = Linked(folder, "p.json", "p.html", "p.csv", "p.md", "plots/latency.png")

@@ -89,7 +89,7 @@ def test_all_problems_come_together_and_each_once():
         "model.ape: expected true or false, got 1",
         "model.depth: unknown key; did you mean depths?",
         "model.embed_dim: embed_dim 128 is not divisible by 6 heads: 126 or 132, or num_heads 4 or 8",
-        'system.mixed_precision: expected true, false, "bf16" or "fp16", got "fp8"',
+        'system.mixed_precision: expected true, false, "bf16", "fp16" or "pure_bf16", got "fp8"',
         "training.gradient: expected an object {...}, got 3",
         "training.optimizer.lr: expected number above 0, got 0",
     ]

@@ -40,7 +40,8 @@ def build(**model):
     [
         # Position embedding: (65,536 / 16)^2 x 768 x 4 B = 48 GiB.
         {"net_type": "timm", "name": "vit_base_patch16_224", "img_size": 65536},
-        {"net_type": "timm", "name": "vit_base_patch16_224", "kwargs": {"depth": 5000}},
+        # 200 blocks of 12 x 768^2 weights, 4 B each: 5.3 GiB.
+        {"net_type": "timm", "name": "vit_base_patch16_224", "kwargs": {"depth": 200}},
         {
             "net_type": "diffusers",
             "class": "UNet2DModel",

@@ -14,7 +14,7 @@ def scripts(monkeypatch):
     """The command and the module of its table, imported as the command imports them."""
     monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
     loaded = {}
-    for name in ("record_table", "benchmark_public_records"):
+    for name in ("record_table", "record_page", "benchmark_public_records"):
         spec = importlib.util.spec_from_file_location(name, REPOSITORY / "scripts" / f"{name}.py")
         loaded[name] = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, name, loaded[name])
@@ -86,6 +86,49 @@ def test_a_run_goes_on_where_it_stopped(scripts, monkeypatch, tmp_path, capsys):
     assert [json.loads(line)["key"] for line in output.read_text().splitlines()] == first
     assert command.main(["--only", "no such network", "--output", str(output)]) == 2
     assert "no record" in capsys.readouterr().err
+
+
+def test_every_row_is_on_the_page(scripts, monkeypatch, tmp_path):
+    command, records = scripts
+    mib = 2**20
+    found = {
+        "inference/NCHW/compact/4": {"status": "predicted", "predicted": 1100 * mib, "published": 1000 * mib,
+            "deviation": 0.1, "interval": [1096 * mib, 1107 * mib], "inside": False, "operator": "cudnn.forward"},
+        "inference/NCHW/artcnn_r8f48/4": {"status": "not buildable", "reason": "in no package"},
+        "training/NCHW/vgg16_bn/224": {"status": "predicted", "verdict": "too bold", "inside": False, "ran": "fits",
+            "above": "fits, slower (1 flush)", "misses_by": -0.0123, "limit": 100 * mib},
+    }  # fmt: skip
+
+    def predict(record):
+        row = {"kind": record.kind, "name": record.name, "variant": record.variant, "key": record.key,
+               "scale_or_size": record.scale_or_size, "group": record.group, "published": record.published,
+               "cpu_s": 0.0}  # fmt: skip
+        return row | found.get(record.key, {"status": "not traceable", "reason": "made up"})
+
+    monkeypatch.setattr(command, "predict", predict)
+    keep = [record for record in records.read_records() if record.key in found]
+    monkeypatch.setattr(command, "read_records", lambda: keep)
+    file = tmp_path / "page.md"
+    assert command.main(["--output", str(tmp_path / "rows.jsonl"), "--page", str(file)]) == 0
+    text = file.read_text()
+    assert "**3 of 3 records were tried** (inference, NCHW: 2 of 2; training, NCHW: 1 of 1)" in text
+    assert "2 could be predicted" in text
+    assert (
+        "| compact x4 | 1,000.0 | 1,100.0 | +10.00% | 1,096.0 to 1,107.0 | **no** | cudnn.forward |" in text
+    )
+    ran = next(record for record in keep if record.kind == "training").published
+    assert f"| vgg16_bn, 224 | {ran} | fits | fits, slower (1 flush) | **too bold** | -1.2% |" in text
+    assert "- artcnn_r8f48: in no package" in text
+
+
+@pytest.mark.parametrize(
+    ("least", "expected"),
+    # Of a limit of 1000: bisected between 900 and 1100 in steps of at most 2, or beyond.
+    [(950, (950, 952)), (1099, (1099, 1100)), (850, (0, 0)), (1101, None)],
+)
+def test_what_a_batch_needs_near_the_limit(scripts, least, expected):
+    found = scripts[1].needed_bytes(lambda size: size >= least, 1000)
+    assert found is None if expected is None else expected[0] <= found <= expected[1]
 
 
 def test_what_no_package_makes_is_not_buildable(scripts):

@@ -32,6 +32,7 @@ FAULTS_AT_BATCH_4 = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("fault", FAULTS_AT_BATCH_4)
 def test_a_fault_costs_its_batch_size(command, fault, read_profile):
     error, words, error_of_8, code = FAULTS_AT_BATCH_4[fault]
@@ -69,6 +70,7 @@ def test_kernel_kill_is_out_of_memory(command, tmp_path, read_profile):
     assert blocks["8"]["error"] == "skipped"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", ["hang", "hang_with_a_child"])
 def test_a_hang_ends_at_the_timeout(command, fault, read_profile):
     run = command.run("--timeout", "5", fault=fault)
@@ -109,6 +111,7 @@ def test_nothing_fits(command, read_profile):
     assert blocks["4"]["error"] == "skipped"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", ["kill", "segmentation_fault", "leave"])
 def test_death_while_building(command, fault, read_profile):
     run = command.run(fault=fault, moment="build")
@@ -125,6 +128,7 @@ def test_exception_while_building(command):
     assert "faulty_network:Faulty raised KeyError: 'scale'" in run.stderr
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", ["kill", "segmentation_fault"])
 def test_death_while_counting(command, fault, read_profile):
     """The count is lost, the measurements are not."""
@@ -145,6 +149,7 @@ def test_exception_on_meta_falls_back_to_a_real_forward(command, read_profile):
     assert "KeyError" in architecture["note"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_keep_what_was_measured(command, number, read_profile):
     process = command.start(fault="hang")
@@ -160,6 +165,7 @@ def test_signals_keep_what_was_measured(command, number, read_profile):
     assert "4" not in profile["batch_profiling"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("words", ["[1/5]", "[3/5]", "[4/5]"])
 def test_interrupt_at_earlier_steps(command, words, read_profile):
     process = command.start()
@@ -195,6 +201,7 @@ def test_killed_command_leaves_a_valid_file_and_no_worker(command, read_profile)
         time.sleep(0.1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("first_full", [0, 3, 5])
 def test_full_disk(command, first_full, tmp_path, read_profile):
     """The result goes to standard error when even the temporary folder is full; the last good file stays."""

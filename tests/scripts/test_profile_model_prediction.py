@@ -147,6 +147,7 @@ def test_the_known_cards_are_listed(profile_model):
     assert any(line.startswith("GeForce RTX 3090 ") and "8.6" in line for line in run.stdout.splitlines())
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_of_traces_costs_a_line_each_and_no_prediction(profile_model, tiny_config, tmp_path):
     """And --no-cache neither reads nor writes it; the prediction is the same each time."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}

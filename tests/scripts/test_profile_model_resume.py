@@ -10,6 +10,7 @@ import pytest
 from tests.scripts.faulty_command import PATIENCE_S, SHORT_RUNS, Command, assert_measured, wait_for
 
 
+@pytest.mark.slow
 def test_resume_goes_on_where_a_signal_stopped(command, read_profile):
     run = command.run(fault="kill")
     assert run.returncode == 4
@@ -52,6 +53,7 @@ def test_an_interrupted_second_process_leaves_the_first_and_resume_takes_it_over
     assert after["single_image"]["timing"]["num_processes"] == 3
 
 
+@pytest.mark.slow
 def test_resume_refuses_another_config_and_another_file(command):
     assert command.run(sizes="1").returncode == 0
     run = command.run("--resume", fault="own_error")
@@ -153,6 +155,7 @@ def test_a_device_that_is_not_there_leaves_the_earlier_profile(again, complete, 
     assert again.output.read_bytes() == complete[1]
 
 
+@pytest.mark.sampled(2)
 @RESUMED
 @pytest.mark.parametrize(("line", "code"), [('raise KeyError("scale")', 2), ("kill()", 4)])
 def test_a_network_that_cannot_be_built_leaves_the_earlier_profile(again, complete, options, line, code):
@@ -188,6 +191,7 @@ def test_counts_alone_replace_no_measurements(again, complete):
     assert again.output.read_bytes() == complete[1]
 
 
+@pytest.mark.slow
 def test_crashes_alone_replace_no_measurements(again, complete):
     again.network_that(where="def forward(self, x):", line='kill() if x.device.type != "meta" else None')
     code, out, _ = ends(again.start(sizes="1,2"))

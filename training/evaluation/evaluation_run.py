@@ -51,6 +51,7 @@ from swinmr_profiling.training.evaluation.perceptual_metric import PerceptualCho
 from swinmr_profiling.training.evaluation.picture_grid import write_picture_grid
 from swinmr_profiling.training.evaluation.reconstruction_latency import measure_latency
 from swinmr_profiling.training.run.run_folders import run_folders
+from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 from swinmr_profiling.training.step.training_step import autocast_dtype
 
 SCHEMA_VERSION = 1
@@ -101,6 +102,7 @@ def run_evaluation(
     config = loaded.config
     if config.system.threads is not None:
         torch.set_num_threads(config.system.threads)
+    allow_attention_kernels(config.system.attention)
     checkpoint = request.checkpoint or default_checkpoint(config)
     torch.manual_seed(config.system.seed)
     module = build_model(config, trust_config=request.trust_config).module

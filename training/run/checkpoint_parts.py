@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from swinmr_profiling.training.run.checkpoints import CheckpointError
+from swinmr_profiling.training.step.optimizers import moment_shape
 
 Size = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -117,10 +118,11 @@ def check_moments(optimizer: torch.optim.Optimizer, content: dict[str, Any], fil
             )
         shape = parameters[number].shape
         for name, value in moments.items():
-            if isinstance(value, Tensor) and value.dim() and value.shape != shape:
+            if isinstance(value, Tensor) and value.dim() and value.shape != moment_shape(name, shape):
                 raise CheckpointError(
                     f"{file}: its optimizer does not fit: {name} of parameter {number} is {tuple(value.shape)}, the "
                     f"parameter {tuple(shape)}"
                 )
-    if content["step"] and "betas" in optimizer.defaults and not content["optimizer"]["state"]:
+    has_none = isinstance(optimizer, torch.optim.SGD)  # without momentum
+    if content["step"] and not has_none and not content["optimizer"]["state"]:
         raise CheckpointError(f"{file} is damaged: it is of step {content['step']}, but has no moments")

@@ -32,6 +32,7 @@ from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError, fi
 from swinmr_profiling.training.run.resumption import changed_splits, compare_with_checkpoint
 from swinmr_profiling.training.run.run_folders import checkpoint_folder, run_folders
 from swinmr_profiling.training.run.stopping import Progress, StopRequest
+from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import build_settings, build_state
 
@@ -48,6 +49,7 @@ class RunState:
         if config.system.threads is not None:
             torch.set_num_threads(config.system.threads)
         torch.use_deterministic_algorithms(config.system.deterministic)
+        allow_attention_kernels(config.system.attention)
         # Every process builds the same network; what is drawn in the steps differs from rank to rank.
         torch.manual_seed(config.system.seed)
         built = build_model(config, trust_config=trust_config)
@@ -166,8 +168,8 @@ class RunState:
                 f"run has {is_now['global_batch_size']}: change data.batch_size or training.accumulate"
             )
         check_architecture(self.state.module, content, file)
-        check_moments(self.state.optimizer, content, file)
         edits = compare_with_checkpoint(self.config, content, file)
+        check_moments(self.state.optimizer, content, file)
         notes = restore_state(self.state, content, file)
         self._say(f"resumed from {file}, step {self.state.step}")
         self.messages += [*edits.lines(file), *notes]

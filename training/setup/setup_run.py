@@ -18,7 +18,7 @@ HANDSHAKE_TIMEOUT_S = 120.0
 def checkpoint_bytes(context: SetupContext) -> int:
     """Size of one checkpoint: weights, moving average, optimizer states (an estimate: names and steps left out)."""
     from swinmr_profiling.models.swin.official_state_dict import official_state_dict
-    from swinmr_profiling.training.setup.step_memory import OPTIMIZER_STATES
+    from swinmr_profiling.training.step.optimizers import state_bytes
 
     assert context.built is not None
     training, module = context.config.training, context.built.module
@@ -26,9 +26,8 @@ def checkpoint_bytes(context: SetupContext) -> int:
     weights = sum(tensor.nbytes for tensor in own.values())
     # Masks and indices are shared by all blocks, and by the average: one of each is in the file.
     computed = {id(t): t.nbytes for key, t in official_state_dict(module).items() if key not in own}
-    trained = sum(parameter.nbytes for parameter in module.parameters() if parameter.requires_grad)
     averages = weights if training.ema_decay > 0 else 0
-    return weights + averages + sum(computed.values()) + OPTIMIZER_STATES[training.optimizer.type] * trained
+    return weights + averages + sum(computed.values()) + state_bytes(module.parameters(), training.optimizer)
 
 
 def check_disk(context: SetupContext) -> list[Finding]:

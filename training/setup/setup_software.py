@@ -187,7 +187,7 @@ def check_device(context: SetupContext) -> list[Finding]:
         f"{torch.version.cuda}, driver {_driver_version()}"
     )
     findings = [ok("device", detail)]
-    wants_bf16 = context.loaded is not None and context.config.system.mixed_precision == "bf16"
+    wants_bf16 = context.loaded is not None and context.config.system.mixed_precision in ("bf16", "pure_bf16")
     if wants_bf16 and not torch.cuda.is_bf16_supported(including_emulation=False):
         advice = 'set system.mixed_precision to "fp16" or false'
         findings.append(warning("device", "this GPU has no bf16: it is emulated, slowly", advice))

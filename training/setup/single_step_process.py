@@ -95,6 +95,7 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
 
     from swinmr_profiling.configs import config_from_dict
     from swinmr_profiling.models.registry import build_model
+    from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
     from swinmr_profiling.training.step.losses import build_loss
     from swinmr_profiling.training.step.training_step import build_settings, build_state, training_step
 
@@ -104,6 +105,7 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
     if config.system.threads is not None:
         torch.set_num_threads(config.system.threads)
     torch.use_deterministic_algorithms(config.system.deterministic)
+    allow_attention_kernels(config.system.attention)
     torch.manual_seed(config.system.seed)
     built = build_model(config, trust_config=request["trust_config"])
     micro_batch = _one_sample(config, built, device, request["real_sample"])

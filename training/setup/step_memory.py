@@ -20,9 +20,8 @@ from swinmr_profiling.training.data.dataset import input_channels
 from swinmr_profiling.training.denoising.denoising_step import build_preparation
 from swinmr_profiling.training.step.example_batches import example_batch
 from swinmr_profiling.training.step.losses import build_loss
+from swinmr_profiling.training.step.optimizers import state_bytes
 
-# Copies of the parameters that the optimizer keeps beside them.
-OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "sgd": 1}
 # What no trace sees: kernels' workspaces, what allocators round up and keep. Resident memory grew by 1.39 and 1.45
 # times what was counted (SwinMR of 60 channels, 4 and 6 groups).
 MARGIN = 1.5
@@ -97,9 +96,11 @@ def estimate_step(built: BuiltModel, config: ExperimentConfig) -> StepEstimate:
     batch = example_batch(built, 1, "training", channels=input_channels(config), with_values=False)
     own_bytes = sum(t.nbytes for t in (*module.parameters(), *module.buffers()))
     trained_bytes = sum(p.nbytes for p in module.parameters() if p.requires_grad)
-    copies = OPTIMIZER_STATES[config.training.optimizer.type] + (config.training.ema_decay > 0)
+    kept_bytes = state_bytes(module.parameters(), config.training.optimizer)
+    if config.training.ema_decay > 0:
+        kept_bytes += trained_bytes
     mode = LiveBytes()
     with mode:
         micro_batch = prepare(batch, torch.device("meta"), 0, 0)
         loss(module(*micro_batch.inputs), micro_batch.target).total.backward()
-    return StepEstimate(own_bytes, copies * trained_bytes, mode.peak_bytes)
+    return StepEstimate(own_bytes, kept_bytes, mode.peak_bytes)

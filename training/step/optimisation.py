@@ -10,18 +10,28 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from swinmr_profiling.configs.training_sections import OptimizerSection, SchedulerSection
+from swinmr_profiling.training.step.optimizers import (
+    build_adafactor,
+    build_adam,
+    build_muon,
+    build_quantized_adam,
+)
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], section: OptimizerSection) -> torch.optim.Optimizer:
-    """The optimizer over the parameters that require gradients."""
+    """The optimizer over the parameters that require gradients. Raises OptimizerError."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     if section.type == "sgd":
         return torch.optim.SGD(
             trained, lr=section.lr, momentum=section.momentum, weight_decay=section.weight_decay
         )
-    optimizer = torch.optim.AdamW if section.type == "adamw" else torch.optim.Adam
-    betas = (section.betas[0], section.betas[1])
-    return optimizer(trained, lr=section.lr, betas=betas, eps=section.eps, weight_decay=section.weight_decay)
+    if section.type == "adafactor":
+        return build_adafactor(trained, section)
+    if section.type == "muon":
+        return build_muon(trained, section)
+    if section.type in ("adam_8bit", "adamw_8bit"):
+        return build_quantized_adam(trained, section)
+    return build_adam(torch.optim.AdamW if section.type == "adamw" else torch.optim.Adam, trained, section)
 
 
 def learning_rate_factor(step: int, section: SchedulerSection, total_steps: int, base_lr: float) -> float:

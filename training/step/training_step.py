@@ -95,7 +95,7 @@ class StepOutcome:
 def autocast_dtype(config: ExperimentConfig, device_type: str) -> torch.dtype | None:
     """dtype of `system.mixed_precision`; `true` is bf16 where supported, else fp16 on CUDA."""
     precision = config.system.mixed_precision
-    if precision is False:
+    if precision is False or precision == "pure_bf16":
         return None
     if precision is True:
         supported = device_type != "cuda" or torch.cuda.is_bf16_supported()

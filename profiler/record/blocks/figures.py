@@ -31,7 +31,8 @@ BatchKey = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")]
 # measured: it ran. counted: derived without running, exact. predicted: by a model of the allocator or of the work.
 # extrapolated: from figures of other sizes.
 Source = Literal["measured", "counted", "predicted", "extrapolated"]
-Precision = Literal["fp32", "bf16", "fp16"]
+# pure_bf16: bf16 weights without autocast; the others are autocast on fp32 weights, or none.
+Precision = Literal["fp32", "bf16", "fp16", "pure_bf16"]
 Checkpointing = Literal["none", "light", "full"]
 ErrorKind = Literal["OOM", "killed", "crashed", "exception", "skipped", "unsupported"]
 MemoryCategory = Literal[

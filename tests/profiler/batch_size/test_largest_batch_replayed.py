@@ -68,6 +68,7 @@ def whole_range(family, most_bytes):
     return found
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_twenty_budgets_against_every_batch(name):
     family = family_of(NETWORKS[name])

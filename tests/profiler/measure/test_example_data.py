@@ -187,6 +187,7 @@ def loop_run(config, tmp_path):
     return TrainingRun(config.model_copy(update={"paths": paths}), World(0, 1, CPU), StopRequest())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("changes", "loop"),
     [
@@ -243,6 +244,7 @@ def measured_rise(config, tmp_path):
     return mode.peak_bytes
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -260,6 +262,7 @@ def test_the_memory_of_validation_is_that_of_the_loop(sampling, plain_operators,
     assert predicted <= measured <= predicted + 3 * 4 * IMAGE_BYTES
 
 
+@pytest.mark.slow
 def test_guidance_doubles_what_validation_takes(plain_operators):
     """A call of 8 in place of one of 4: all activations are twice as many, what the sampler holds is not."""
     guided, plain = (
@@ -269,6 +272,7 @@ def test_guidance_doubles_what_validation_takes(plain_operators):
     assert 1.9 < guided / plain < 2
 
 
+@pytest.mark.slow
 def test_the_profile_states_the_doubled_call():
     config = config_of()
     setting = TrainingSetting("fp32", "none", (16, 16))

@@ -54,6 +54,7 @@ def test_every_component_builds_with_its_recorded_parameters():
             assert built[key] == component.parameters, (name, component.class_name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name, (small, _) in DENOISER_GMACS.items() if small])
 def test_macs_at_512_px(counts, name):
     cost = cost_pipeline(

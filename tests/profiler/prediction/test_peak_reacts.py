@@ -13,9 +13,9 @@ from torch import nn
 
 from swinmr_profiling.configs import load_config
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.freezing import freeze
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.models.trained_parameters import freeze
 from swinmr_profiling.profiler.prediction import traced_step
 from swinmr_profiling.profiler.prediction.replay import live_by_category, live_peak
 from swinmr_profiling.profiler.prediction.storage_trace import PHASES, StorageTrace

@@ -1,12 +1,15 @@
-"""Which parameters are trained: by patterns of their names."""
+"""Which parameters are trained, by patterns of their names, and weights that are bf16 themselves ("pure bf16")."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from swinmr_profiling.models.errors import ModelError
 
@@ -29,3 +32,18 @@ def freeze(module: nn.Module, trainable: Sequence[str] | None) -> None:
     for name, parameter in module.named_parameters():
         matches = any(fnmatchcase(name, pattern) for pattern in trainable)
         parameter.requires_grad_(parameter.requires_grad and matches)
+
+
+def to_bf16_weights(module: nn.Module) -> nn.Module:
+    """The module with weights and real buffers in bf16; real inputs are cast as it is called, whoever calls it."""
+    module.to(torch.bfloat16)
+    module.register_forward_pre_hook(_cast_inputs, with_kwargs=True)
+    return module
+
+
+def _cast_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return tree_map(_cast, (args, kwargs))
+
+
+def _cast(value: Any) -> Any:
+    return value.to(torch.bfloat16) if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -1,0 +1,95 @@
+"""docs/public_records.md: every row of the benchmark of public records, written from what the command found."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from record_table import LADDER, Record, table
+
+MIB = 2**20
+HEAD = """# Predictions held against public measurements of GPUs
+Written by `python scripts/benchmark_public_records.py --page docs/public_records.md`; not run by us on a GPU. The
+records are other people's ([sources](../results/reference/public_records/README.md)), half of each table; what was
+predicted for each row is in `results/reference/public_records/predicted.jsonl`. A network counts where a package builds
+it with the record's number of parameters.
+
+"""
+INFERENCE = """## {group}
+`max_memory_allocated` of 1 x 3 x 480 x 640 under autocast, MiB. Operator: what runs at the predicted peak.
+
+| network | published | predicted | deviation | interval | inside | operator |
+| --- | ---: | ---: | ---: | --- | --- | --- |
+"""
+TRAINING = """## {group}
+The largest batch of the ladder ({ladder}) that trained in 24 GiB. "exact": that batch is predicted
+to fit and the next of the ladder is not. "by": how far, at least, the prediction is from the right verdict (below 0:
+too low).
+
+| network, side | ran | it is predicted to | the next is predicted to | verdict | by |
+| --- | ---: | --- | --- | --- | ---: |
+"""
+NOTHING = "| (none tried yet) | | | | | |\n"
+
+
+def page(rows: Iterable[Mapping[str, Any]], records: Iterable[Record]) -> str:
+    """Markdown. rows: as `record_table.predict` makes them. records: all that there are, tried or not."""
+    by_group, total = defaultdict(list), defaultdict(int)
+    for row in sorted(rows, key=lambda row: row["key"]):
+        by_group[row["group"]].append(row)
+    for record in records:
+        total[record.group] += 1
+    tried = [row for found in by_group.values() for row in found]
+    held = sum(row["status"] == "predicted" for row in tried)
+    counts = "; ".join(f"{group}: {len(by_group[group])} of {total[group]}" for group in sorted(total))
+    parts = [
+        HEAD,
+        f"**{len(tried)} of {sum(total.values())} records were tried** ({counts}), in an order drawn by chance; {held} "
+        "could be predicted.\n\n",
+        table(tried),
+        "\n",
+    ]
+    for group in sorted(total):
+        good = [row for row in by_group[group] if row["status"] == "predicted"]
+        if group.startswith("inference"):
+            parts += ["\n" + INFERENCE.format(group=group), *map(_inference, good)]
+        else:
+            ladder = ", ".join(map(str, LADDER[:6])) + ", ..., 1"
+            parts += ["\n" + TRAINING.format(group=group, ladder=ladder), *map(_training, good)]
+        if not good:
+            parts.append(NOTHING)
+    return "".join([*parts, *_left_out(tried)])
+
+
+def _inference(row: Mapping[str, Any]) -> str:
+    name = " ".join(word for word in (row["name"], row["variant"], f"x{row['scale_or_size']}") if word)
+    low, high = (f"{size / MIB:,.1f}" for size in row["interval"])
+    return (
+        f"| {name} | {row['published'] / MIB:,.1f} | {row['predicted'] / MIB:,.1f} | {row['deviation']:+.2%} | "
+        f"{low} to {high} | {'yes' if row['inside'] else '**no**'} | {row['operator']} |\n"
+    )
+
+
+def _training(row: Mapping[str, Any]) -> str:
+    by = row.get("misses_by")
+    verdict = row["verdict"] if row["verdict"] == "exact" else f"**{row['verdict']}**"
+    return (
+        f"| {row['name']}, {row['scale_or_size']} | {row['published']} | {row['ran']} | "
+        f"{row['above'] or '(no larger one was tried)'} | {verdict} | {'' if by is None else f'{by:+.1%}'} |\n"
+    )
+
+
+def _left_out(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Networks that no package makes as the record's was, and those that cannot be traced, by reason."""
+    parts = []
+    for status, title in (("not buildable", "Not buildable"), ("not traceable", "Not traceable")):
+        names = defaultdict(set)
+        for row in rows:
+            if row["status"] == status:
+                names[row["reason"]].add(row["name"])
+        parts.append(f"\n## {title}\n")
+        parts += [f"- {', '.join(sorted(names[reason]))}: {reason}\n" for reason in sorted(names)]
+        if not names:
+            parts.append("None of those that were tried.\n")
+    return parts

@@ -1,0 +1,41 @@
+"""The kernels that scaled_dot_product_attention may take, by the config's `system.attention`; process-wide in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+BACKENDS = {
+    "math": SDPBackend.MATH,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+}
+
+
+@contextmanager
+def attention_kernels(name: str) -> Iterator[None]:
+    """While it lasts, that one kernel alone; "auto": what is allowed already. What it cannot compute, torch refuses."""
+    if name == "auto":
+        yield
+        return
+    with sdpa_kernel(BACKENDS[name]):
+        yield
+
+
+def every_attention_kernel() -> AbstractContextManager[None]:
+    """Whatever is allowed outside: for shapes that are looked up in another precision."""
+    return sdpa_kernel(list(BACKENDS.values()))
+
+
+def allow_attention_kernels(name: str) -> None:
+    """As `attention_kernels`, for the rest of the process."""
+    if name == "auto":
+        return
+    cuda = torch.backends.cuda
+    cuda.enable_math_sdp(name == "math")
+    cuda.enable_mem_efficient_sdp(name == "efficient")
+    cuda.enable_flash_sdp(name == "flash")
+    cuda.enable_cudnn_sdp(False)

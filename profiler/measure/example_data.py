@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import cast
 
 import torch
 from torch import nn
@@ -88,7 +88,12 @@ class ExampleData:
         """One batch of `training.validation.validation.validate`, to be called with the network in evaluation mode."""
         batch = self._maker(self.config.data.val_batch_size, "inference")()
         if self.preparation is None:
-            result = direct_result(self.loss, settings, self.device, self._prepare)
+            result = direct_result(
+                self.loss,
+                settings,
+                self.device,
+                lambda batch, device: self._prepare(cast(ExampleBatch, batch), device),
+            )
         else:
             height, width = batch["input"].shape[-2:]
             slices = ExampleSlices(self.config, (height, width))
@@ -110,7 +115,7 @@ class ExampleData:
         return make
 
     def _prepare(
-        self, batch: Mapping[str, Any], device: torch.device, epoch: int = 0, number: int = 0
+        self, batch: ExampleBatch, device: torch.device, epoch: int = 0, number: int = 0
     ) -> MicroBatch:
         if self.preparation is not None:
             return self.preparation(batch, device, epoch, number)

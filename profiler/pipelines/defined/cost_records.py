@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from swinmr_profiling.profiler.counting import KINDS
 from swinmr_profiling.profiler.pipelines.defined.definition import PipelineDefinition
 from swinmr_profiling.profiler.pipelines.defined.geometry import Geometry
+from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, LiveRecord
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 
@@ -185,7 +186,7 @@ class CostedPipeline:
     cost: PipelineCost
     step_scaling: list[StepPoint] | None = None
     resolution_scaling: list[SidePoint | RefusedSide] | None = None
-    measured: Mapping[str, object] | None = None
+    measured: LiveRecord | FailedRecord | None = None
 
 
 @dataclass(frozen=True)

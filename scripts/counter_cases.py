@@ -370,11 +370,11 @@ CASES: tuple[Case, ...] = (
     # Per row and feature: 4 x 5 for x1' W, then 5 with x2.
     layer("Bilinear", 3 * 6 * (4 * 5 + 5), lambda: nn.Bilinear(4, 5, 6), (3, 4), (3, 5)),
     # Each point (x, y, 1) of the grid by 2 x 3, or (x, y, z, 1) by 3 x 4.
-    call("affine_grid", 256 * 256 * 2 * 3, lambda t: F.affine_grid(t, (1, 3, 256, 256), False), (1, 2, 3)),
+    call("affine_grid", 256 * 256 * 2 * 3, lambda t: F.affine_grid(t, [1, 3, 256, 256], False), (1, 2, 3)),
     call(
         "affine_grid, 3-D",
         2 * 4 * 5 * 6 * 3 * 4,
-        lambda t: F.affine_grid(t, (2, 1, 4, 5, 6), True),
+        lambda t: F.affine_grid(t, [2, 1, 4, 5, 6], True),
         (2, 3, 4),
     ),
     # More than 25 rows: a matrix product of 30 x 40 x 4.

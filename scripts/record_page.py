@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -35,7 +35,8 @@ NOTHING = "| (none tried yet) | | | | | |\n"
 
 def page(rows: Iterable[Mapping[str, Any]], records: Iterable[Record]) -> str:
     """Markdown. rows: as `record_table.predict` makes them. records: all that there are, tried or not."""
-    by_group, total = defaultdict(list), defaultdict(int)
+    by_group: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    total: Counter[str] = Counter()
     for row in sorted(rows, key=lambda row: row["key"]):
         by_group[row["group"]].append(row)
     for record in records:

@@ -8,13 +8,16 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from swinmr_profiling.profiler.allocator.fit_at_limit import fit_at_limit, replay_at_limit
 from swinmr_profiling.profiler.batch_size.gpus import find_gpu
 from swinmr_profiling.profiler.record.prediction_intervals import interval
+
+if TYPE_CHECKING:
+    from swinmr_profiling.profiler.record.blocks.figures import Precision
 
 RECORDS = Path(__file__).resolve().parent.parent / "results" / "reference" / "public_records"
 MIB, GIB = 2**20, 2**30
@@ -124,7 +127,7 @@ def _predict_inference(record: Record) -> dict[str, Any]:
     beside = BESIDE_BYTES + (LATER_BYTES.get(record.scale_or_size, 0) if record.name.startswith(LATER) else 0)
     # Cached blocks of every size are at hand after other networks: what is live is what is allocated.
     predicted = live_peak(trace, trace.step_starts[-1])[0] + beside
-    basis = basis_of(trace, record.precision, cudnn_benchmark=True)
+    basis = basis_of(trace, cast("Precision", record.precision), cudnn_benchmark=True)
     low, high = interval(basis, "allocated", predicted).bytes
     return {
         "predicted": predicted,
@@ -174,11 +177,11 @@ def _predict_training(record: Record) -> dict[str, Any]:
         verdict = "too bold"
     else:
         verdict = "exact"
-    needs = [
-        needed_bytes(lambda size, batch=batch: fit(batch, size).fits, limit)
-        for batch in (record.published, above)
-        if batch
-    ]
+
+    def fits(size: int, batch: int) -> bool:
+        return fit(batch, size).fits
+
+    needs = [needed_bytes(partial(fits, batch=batch), limit) for batch in (record.published, above) if batch]
     missed = None
     if verdict != "exact":
         missed = needs[0] if verdict == "too careful" else needs[-1]

@@ -74,7 +74,7 @@ class GpuCheck:
         device: str,
         time_budget_s: float,
         reference: Network,
-        on_change: Callable[[GpuCheckRecord], None] = lambda record: None,
+        on_change: Callable[[GpuCheckRecord], object] = lambda record: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """device: "cuda:0", or "cpu" for a dry run. reference: the network that is compared with another's."""

@@ -54,6 +54,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 PROFILED_ONLY = {
     "timm": "a classifier, trained with labels that MRI data does not have: scripts/profile_model.py alone takes it",
     "transformers": "trained by its own package: scripts/profile_model.py alone takes it",
+    "restoration": "trained by its own framework, such as BasicSR: scripts/profile_model.py alone takes it",
     "spandrel": "trained by its own framework, such as BasicSR: scripts/profile_model.py alone takes it",
 }
 

@@ -30,6 +30,7 @@ Source = Literal["auto", "phantom", "packaged", "fastmri", "npy", "nifti", "dico
 Mask = Literal[
     "gaussian1d", "gaussian2d", "random1d", "equispaced1d", "radial", "spiral", "poisson2d", "file",
     "fastmri_random", "fastmri_equispaced", "fastmri_equispaced_fraction", "fastmri_magic",
+    "fastmri_magic_fraction",
 ]  # fmt: skip
 # How the axes of a .npy file are read. `kspace` and `coil_kspace` are measured k-space, all else is images.
 Layout = Literal["auto", "slices_first", "slices_last", "kspace", "coil_kspace"]

@@ -1,4 +1,4 @@
-"""The `model` sections of networks that another package holds: spandrel's and transformers'."""
+"""The `model` sections of networks by name: restoration networks, spandrel's and transformers'."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic import Field, create_model, model_validator
 
 from swinmr_profiling.configs.errors import CrossFieldError
 from swinmr_profiling.configs.field_types import (
+    Count,
     Expected,
     FilePathOrNull,
     ImageSizeOrNull,
@@ -52,6 +53,20 @@ class SpandrelModelConfig(Section):
         if problems:
             raise CrossFieldError(problems)
         return self
+
+
+class RestorationModelConfig(Section):
+    """A restoration network that option files name and no package carries, with random weights."""
+
+    net_type: Annotated[Literal["restoration"], Expected('"restoration"')] = Field(
+        description="A restoration network of this project by name."
+    )
+    architecture: Annotated[_Name, Expected("name that `--list-models restoration` prints")] = Field(
+        description="The network, such as `EDSR`."
+    )
+    kwargs: Kwargs = Field({}, description="Its arguments. Left out: the published defaults.")
+    img_size: ImageSizeOrNull = Field(None, description="Size of a whole input image in pixels. null: 256.")
+    frames: Count = Field(7, description="Frames of a sample, for networks of videos.")
 
 
 class _TransformersFields(Section):
@@ -102,6 +117,7 @@ class TransformersModelConfig(_TransformersClass):
 
 
 LIBRARY_SECTIONS: dict[str, type[Section]] = {
+    "restoration": RestorationModelConfig,
     "spandrel": SpandrelModelConfig,
     "transformers": TransformersModelConfig,
 }

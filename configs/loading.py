@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs.error_report import check
+from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.field_types import RelativeToConfig, Section
 from swinmr_profiling.configs.frequency_loss import frequency_loss_note
 from swinmr_profiling.configs.option_files.basicsr import import_basicsr, is_basicsr
+from swinmr_profiling.configs.option_files.given_class import GivenClass
 from swinmr_profiling.configs.option_files.imported import folder_name
 from swinmr_profiling.configs.option_files.kair import import_options, is_option_file
 from swinmr_profiling.configs.option_files.other_files import refuse_other_content
@@ -46,13 +48,16 @@ class LoadedConfig:
         return json.dumps(_picked(self.sections, self.config.model_dump(mode="json")), indent=2) + "\n"
 
 
-def load_config(path: str | Path, allow_unknown: bool = False) -> LoadedConfig:
+def load_config(
+    path: str | Path, allow_unknown: bool = False, network: GivenClass | None = None
+) -> LoadedConfig:
     """Read, check and complete a config file.
 
     Args:
         path: a commented JSON file in this project's sections, or an option file of SwinMR, KAIR, BasicSR,
             traiNNer-redux or neosr (JSON, YAML, TOML).
         allow_unknown: turn unknown keys into messages.
+        network: a class that stands for the network of an option file.
 
     Raises:
         ConfigError: with all problems of the file, one line per problem.
@@ -62,12 +67,17 @@ def load_config(path: str | Path, allow_unknown: bool = False) -> LoadedConfig:
     origins: dict[str, str] = {}
     if is_basicsr(given) or is_option_file(given):
         if is_basicsr(given):
-            imported = import_basicsr(given, file.suffix.lower(), str(path))
+            imported = import_basicsr(given, file.suffix.lower(), str(path), network)
         else:
-            imported = import_options(given, str(path))
+            imported = import_options(given, str(path), network)
         raw, origins, messages = imported.sections, imported.origins, imported.messages
     else:
         refuse_other_content(given, path)
+        if network is not None:
+            raise ConfigError(
+                path,
+                ["names its own model: --module stands for the network of another framework's option file"],
+            )
         raw, messages = adopt_spellings(given)
     if "experiment_name" not in raw:
         raw = {"experiment_name": folder_name(file.stem), **raw}

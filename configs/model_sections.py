@@ -31,6 +31,7 @@ from swinmr_profiling.configs.field_types import (
 )
 from swinmr_profiling.configs.library_sections import (
     LIBRARY_SECTIONS,
+    RestorationModelConfig,
     SpandrelModelConfig,
     TransformersModelConfig,
 )
@@ -244,6 +245,7 @@ ModelConfig = (
     | DiffusersModelConfig
     | TransformersModelConfig
     | SpandrelModelConfig
+    | RestorationModelConfig
     | TimmModelConfig
     | CustomModelConfig
 )

@@ -119,7 +119,8 @@ class LossSection(Section):
     ] = Field(
         "auto",
         description="`auto`: `multi_component` for `swinir`, `mse` for denoisers (of what `diffusion` predicts), `l1` "
-        "for `spandrel`, `cross_entropy` for `timm`; for `transformers` and `custom` a labelled stand-in.",
+        "for `spandrel` and `restoration`, `cross_entropy` for `timm`; for `transformers` and `custom` a labelled "
+        "stand-in.",
     )
     components: LossComponentsSection = Field(
         LossComponentsSection(), description="The parts of `multi_component`."

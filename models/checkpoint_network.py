@@ -13,6 +13,7 @@ from torch import Tensor
 from swinmr_profiling.models.checkpoint_files import read_checkpoint, sha256_of
 from swinmr_profiling.models.checkpoints import readings, unwrap_state_dict
 from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.restoration.from_weights import restoration_section
 
 # What marks SwinIR and SwinMR among state dicts; HAT, SRFormer and others have some of it.
 SWINIR_KEYS = (
@@ -33,10 +34,14 @@ OWN_PARTS = re.compile(
 
 @dataclass(frozen=True)
 class FoundNetwork:
-    """The `model` section that builds a network, and what to call it."""
+    """The `model` section that builds a network, and what to call it.
+
+    sections: the whole config that the network was trained with, of a checkpoint that holds it.
+    """
 
     section: dict[str, Any]
     words: str
+    sections: dict[str, Any] | None = None
 
 
 def found_network(file: Path) -> FoundNetwork:
@@ -45,6 +50,9 @@ def found_network(file: Path) -> FoundNetwork:
     Raises ModelError for a file that cannot be read, and for weights of no known network (the nearest three named).
     """
     content = read_checkpoint(file)
+    own_run = _of_own_training(content)
+    if own_run is not None:
+        return own_run
     try:
         state_dict = unwrap_state_dict(content)
     except ModelError as error:
@@ -53,6 +61,14 @@ def found_network(file: Path) -> FoundNetwork:
     if own is not None:
         scale = "" if own["upscale"] == 1 else f", x{own['upscale']}"
         return FoundNetwork(own, f"SwinIR (SwinMR), {own['in_chans']} channels{scale}")
+    named = next(filter(None, map(restoration_section, readings(state_dict))), None)
+    if named is not None:
+        kwargs = named["kwargs"]
+        scale = f", x{kwargs['upscale']}" if "upscale" in kwargs else ""
+        return FoundNetwork(
+            named | {"img_size": 256},
+            f"{named['architecture']}, {kwargs.get('num_in_ch', 3)} channels{scale}",
+        )
     # Imported here: a SwinMR checkpoint needs no spandrel.
     from swinmr_profiling.models.spandrel_network import described
 
@@ -68,6 +84,24 @@ def found_network(file: Path) -> FoundNetwork:
     return FoundNetwork(
         section, f"{description.name} (spandrel), {description.in_chans} channels{scale}, {sizes}"
     )
+
+
+def _of_own_training(content: Any) -> FoundNetwork | None:
+    """The network of a checkpoint of `train.py`, which holds its config; None for other files.
+
+    Nothing but the sections is taken from it, and whoever builds them checks them.
+    """
+    if not isinstance(content, dict) or not isinstance(content.get("format"), str):
+        return None
+    sections = content.get("config")
+    if not content["format"].startswith("swinmr-profiling") or not isinstance(sections, dict):
+        return None
+    model = sections.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("net_type"), str):
+        return None
+    step = content.get("step")
+    at = f", step {step}" if type(step) is int else ""
+    return FoundNetwork(model, f"{model['net_type']}, by the config that it was trained with{at}", sections)
 
 
 def swinir_section(state_dict: dict[str, Tensor]) -> dict[str, Any] | None:

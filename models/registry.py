@@ -13,6 +13,7 @@ from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.restoration.build import build_restoration
 from swinmr_profiling.models.size_guard import SizeGuard, told_as_model_error, without_data
 from swinmr_profiling.models.spandrel_network import build_spandrel
 from swinmr_profiling.models.swin.swinir import SwinIR
@@ -82,6 +83,7 @@ BUILDERS: dict[str, Callable[[ExperimentConfig], BuiltModel]] = {
     "dit_denoiser": build_dit_denoiser,
     "diffusers": build_diffusers,
     "spandrel": build_spandrel,
+    "restoration": build_restoration,
     "transformers": build_transformers,
     "timm": build_timm,
 }

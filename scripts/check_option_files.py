@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, ExperimentConfig, load_config
+from swinmr_profiling.configs.option_files.basicsr import VIDEO_NETWORKS
+from swinmr_profiling.configs.option_files.networks import network_scale
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 
@@ -27,11 +29,12 @@ def described(config: ExperimentConfig) -> str:
     """One line: what would be trained."""
     model, training = config.model, config.training
     network = getattr(model, "architecture", None) or getattr(model, "name", None) or model.net_type
-    scale = getattr(model, "upscale", None)
+    scale = getattr(model, "upscale", None) or network_scale(getattr(model, "kwargs", {}))
+    frames = getattr(model, "frames", None) if network in VIDEO_NETWORKS else None
     patch = config.training_patch_hw
     precision = config.system.mixed_precision
     parts = [
-        f"{network}" + (f" x{scale}" if scale not in (None, 1) else ""),
+        f"{network}" + (f" x{scale}" if scale != 1 else "") + (f", {frames} frames" if frames else ""),
         f"batch {config.data.batch_size} per device",
         *([f"accumulate {training.accumulate}"] if training.accumulate > 1 else []),
         "patch " + ("whole image" if patch is None else f"{patch[0]}x{patch[1]}"),
@@ -94,7 +97,9 @@ def main(arguments: list[str] | None = None) -> int:
         if not parsed.quiet:
             for message in loaded.messages:
                 print(f"    {message}")
-    print(f"{len(files)} files: {', '.join(f'{count} {what}' for what, count in sorted(outcomes.items()))}")
+    share = outcomes["loaded"] / len(files)
+    counts = ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
+    print(f"{len(files)} files: {counts} ({share:.1%} understood)")
     return EXIT_DONE if outcomes["loaded"] == len(files) else EXIT_PARTIAL
 
 

@@ -49,10 +49,11 @@ def _list_models(package: str) -> int:
         print(listed_models())
         return EXIT_DONE
     from swinmr_profiling.models.errors import ModelError
+    from swinmr_profiling.models.restoration.build import listed_networks
     from swinmr_profiling.models.spandrel_network import listed_architectures
 
     try:
-        print(listed_architectures())
+        print(listed_networks() if package == "restoration" else listed_architectures())
     except ModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT

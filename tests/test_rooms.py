@@ -20,6 +20,8 @@ PROFILER = {
     "isolation": {"record", "counting", "measure", "allocator"},
     "prediction": {"record", "counting", "measure", "isolation", "allocator"},
     "batch_size": {"record", "allocator"},
+    # A live module's or a user's own step: what the commands do, from Python.
+    "own_step": {"record", "counting", "prediction", "batch_size", "measure", "isolation", "allocator"},
     # Budgets are described by GPUs and shares of their memory.
     "options": {"batch_size", "record"},
     # Charts draw the memory of GPUs and ask batch_size what a batch needs: no second formula.

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
+from swinmr_profiling.configs.option_files.given_class import GivenClass, with_patch
 from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number
 from swinmr_profiling.configs.option_files.losses import map_losses
 from swinmr_profiling.configs.option_files.networks import network_section
@@ -17,6 +18,9 @@ from swinmr_profiling.configs.option_files.networks import network_section
 BASICSR, TRAINNER, NEOSR = "BasicSR", "traiNNer-redux", "neosr"
 # Keys that only one of them has.
 TRAINNER_KEYS = ("use_amp", "amp_bf16", "use_channels_last", "high_order_degradation", "onnx", "use_compile")
+# Networks whose samples are several frames.
+VIDEO_NETWORKS = ("BasicVSR",)
+SEPTUPLET = 7
 _OPTIMIZERS = {"adam": "adam", "adamw": "adamw", "sgd": "sgd"}
 # Theirs -> ours, whole numbers; none of them changes what a step costs.
 _COUNTS = {
@@ -61,8 +65,13 @@ def framework_of(raw: dict[str, Any], suffix: str) -> str:
     return NEOSR if raw.get("model_type") in ("image", "otf") else BASICSR
 
 
-def import_basicsr(raw: dict[str, Any], suffix: str, file: str | None = None) -> ImportedOptions:
-    """Map an option file. Raises ConfigError for a network that is not known here, and for sections of another kind."""
+def import_basicsr(
+    raw: dict[str, Any], suffix: str, file: str | None = None, network: GivenClass | None = None
+) -> ImportedOptions:
+    """Map an option file. network: a class that stands for its own network.
+
+    Raises ConfigError for a network that is not known here, and for sections of another kind.
+    """
     framework = framework_of(raw, suffix)
     for key in ("network_g", "datasets", "train", "path", "val", "logger"):
         if key in raw and raw[key] is not None and not isinstance(raw[key], dict):
@@ -74,13 +83,22 @@ def import_basicsr(raw: dict[str, Any], suffix: str, file: str | None = None) ->
     options = _flat(raw)
     scale = _count(options.pop("scale", 1)) or 1
     options.pop("network_g.type", None)
-    section, notes = network_section(framework, raw["network_g"], scale, file)
+    if network is not None:
+        # traiNNer-redux hands its scale down to the class; neosr's classes read it from the option file themselves.
+        section = network.section(raw["network_g"], scale if framework == TRAINNER else None)
+        notes = [network.note("network_g", raw["network_g"]["type"])]
+    else:
+        section, notes = network_section(framework, raw["network_g"], scale, file)
     result.sections["model"] = section
     result.messages += notes
+    if section.get("architecture") in VIDEO_NETWORKS:
+        _map_frames(options, result)
     for key in [key for key in options if key.startswith("network_g.")]:
         options.pop(key)
     _map_batch(options, result)
     _map_patch(options, scale, result)
+    if network is not None:
+        with_patch(section, result.sections.get("data", {}).get("patch_size"))
     _map_precision(options, framework, result)
     _map_training(raw, options, framework, result)
     for origin, path in _COUNTS.items():
@@ -91,6 +109,18 @@ def import_basicsr(raw: dict[str, Any], suffix: str, file: str | None = None) ->
         result.put("experiment_name", folder_name(options.pop("name")), "name")
     _say_what_is_left(raw, options, result)
     return result
+
+
+def _map_frames(options: dict[str, Any], result: ImportedOptions) -> None:
+    """Frames of a sample. -1 is all of Vimeo-90K's seven; `flip_sequence` adds them once more, backwards."""
+    origin = "datasets.train.num_frame"
+    frames = _count(options.pop(origin, None))
+    if frames is None:
+        return
+    if frames == -1:
+        frames = SEPTUPLET * (2 if options.get("datasets.train.flip_sequence") else 1)
+        result.messages.append(f"{origin} -1 is all frames of Vimeo-90K's samples: model.frames is {frames}")
+    result.put("model.frames", frames, origin)
 
 
 def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:
@@ -209,6 +239,10 @@ def _map_schedule(section: Any, result: ImportedOptions) -> None:
     milestones = section.get("milestones")
     if str(section.get("type")).lower() == "multisteplr" and isinstance(milestones, list):
         steps = [_count(step) for step in milestones]
+        if all(type(step) is int for step in steps) and steps != sorted(steps):
+            # torch's scheduler looks each step up, in whatever order they stand.
+            steps.sort()
+            result.messages.append(f"train.scheduler.milestones: do not rise, and are taken as {steps}")
         result.put("training.scheduler.milestones", steps, "train.scheduler.milestones")
         if is_number(section.get("gamma")):
             result.put("training.scheduler.gamma", float(section["gamma"]), "train.scheduler.gamma")

@@ -12,11 +12,17 @@ from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.field_types import MAX_COUNT
+from swinmr_profiling.configs.option_files.given_class import GivenClass, with_patch
 from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number
-from swinmr_profiling.configs.option_files.networks import known_networks, network_section
+from swinmr_profiling.configs.option_files.kair_losses import (
+    OWN_NETWORKS,
+    map_discriminator,
+    map_features,
+    map_losses,
+)
+from swinmr_profiling.configs.option_files.networks import known_networks, network_scale, network_section
 
 OPTION_FILE_SECTIONS = ("netG", "datasets", "train")
-OWN_NETWORKS = ("swinir", "swinmr")
 
 # Keys that are mapped one to one: option file -> config.
 _SAME_MEANING = {
@@ -41,7 +47,6 @@ _SAME_MEANING = {
 }
 # Keys whose null, or empty text, means "the default": they are then left out.
 _NULL_IS_DEFAULT = ("path.", "datasets.", "manual_seed", "train.manual_seed", "train.G_scheduler_")
-_LOSS_TYPES = {"charbonnier": "charbonnier", "l1": "l1", "l2": "mse"}
 _OPTIMIZERS = {"adam": "adam", "adamw": "adamw", "sgd": "sgd"}
 _MASKS = {"G1D": "gaussian1d", "G2D": "gaussian2d", "P2D": "poisson2d", "R": "radial", "S": "spiral"}
 
@@ -53,8 +58,10 @@ def is_option_file(raw: dict[str, Any]) -> bool:
     return "netG" in raw or sum(key in raw for key in OPTION_FILE_SECTIONS) >= 2
 
 
-def import_options(raw: dict[str, Any], file: str | None = None) -> ImportedOptions:
-    """Map an option file.
+def import_options(
+    raw: dict[str, Any], file: str | None = None, network: GivenClass | None = None
+) -> ImportedOptions:
+    """Map an option file. network: a class that stands for its own network.
 
     Raises:
         ConfigError: `netG` is missing or no object, or names another network than SwinIR or SwinMR.
@@ -63,13 +70,15 @@ def import_options(raw: dict[str, Any], file: str | None = None) -> ImportedOpti
     options = _flat(raw)
     result = ImportedOptions()
     result.messages.append("recognised as a SwinMR/KAIR option file: mapped to this project's sections")
-    _map_network(raw, options, result, file)
+    scale = _map_network(raw, options, result, file, network)
     _map_batch(options, result)
-    _map_patch(options, result)
+    _map_patch(options, scale, result)
+    if network is not None:
+        with_patch(result.sections["model"], result.sections.get("data", {}).get("patch_size"))
     _map_mask(options, result)
-    _map_losses(options, result)
-    _map_features(options, result)
-    _map_discriminator(raw, options, result)
+    map_losses(options, result)
+    map_features(options, result)
+    map_discriminator(raw, options, result)
     _map_optimizer(options, result)
     if "train" in raw:
         options.setdefault("train.E_decay", 0)  # KAIR's default: no moving average
@@ -133,16 +142,26 @@ def _flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _map_network(
-    raw: dict[str, Any], options: dict[str, Any], result: ImportedOptions, file: str | None
-) -> None:
+    raw: dict[str, Any],
+    options: dict[str, Any],
+    result: ImportedOptions,
+    file: str | None,
+    given_class: GivenClass | None,
+) -> Any:
+    """Puts the network; returns how often its output is larger than its input."""
     network = dict(raw["netG"])
+    if given_class is not None:
+        result.sections["model"] = given_class.section(network, None)
+        result.messages.append(given_class.note("netG", network["net_type"]))
+        options.pop("n_channels", None)
+        return options.pop("scale", 1) or network_scale(network)
     if network["net_type"] not in OWN_NETWORKS:
         result.origins["model.kwargs"] = "netG"
         scale = options.pop("scale", 1) or 1
         options.pop("n_channels", None)
         result.sections["model"], notes = network_section("KAIR", network, scale, file)
         result.messages += notes
-        return
+        return network_scale(result.sections["model"]["kwargs"])
     # KAIR hands these two down to the network and the data where they are not set there.
     for key, given in (("scale", "upscale"), ("n_channels", "in_chans")):
         value = options.pop(key, None)
@@ -154,6 +173,7 @@ def _map_network(
         elif network[given] != value:
             result.messages.append(f"{key} {value} is not used: netG.{given} is {network[given]}")
     result.sections["model"] = network
+    return network.get("upscale", 1)
 
 
 def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:
@@ -179,7 +199,7 @@ def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:
         result.put("data.val_batch_size", value, "datasets.test.dataloader_batch_size")
 
 
-def _map_patch(options: dict[str, Any], result: ImportedOptions) -> None:
+def _map_patch(options: dict[str, Any], scale: Any, result: ImportedOptions) -> None:
     origin = "datasets.train.H_size"
     size = options.pop(origin, None)
     # The blind degradations of BSRGAN crop once more, to a size of their own.
@@ -189,58 +209,12 @@ def _map_patch(options: dict[str, Any], result: ImportedOptions) -> None:
         return
     if size is None:
         return
-    scale = _scale_of(result.sections["model"])
     if type(size) is int and type(scale) is int and scale > 1 and size >= scale:
         result.messages.append(
             f"{origin} {size} is the enlarged patch: data.patch_size is {size // scale} (upscale {scale})"
         )
         size //= scale
     result.put("data.patch_size", size, origin)
-
-
-def _scale_of(model: dict[str, Any]) -> Any:
-    return model.get("upscale", 1) if model["net_type"] in OWN_NETWORKS else model["kwargs"].get("scale", 1)
-
-
-def _map_discriminator(raw: dict[str, Any], options: dict[str, Any], result: ImportedOptions) -> None:
-    """Names what of adversarial training is read and not predicted yet."""
-    section = raw.get("netD")
-    adversarial = [
-        key
-        for key in options
-        if key.startswith(("netD.", "train.D_", "train.gan_type", "train.D_lossfn"))
-        or key == "path.pretrained_netD"
-    ]
-    for key in adversarial:
-        options.pop(key)
-    if isinstance(section, dict):
-        result.messages.append(
-            f"netD {section.get('net_type', 'discriminator_patchgan')} is read, and not in the prediction yet: neither "
-            "it, nor its optimizer, nor the adversarial loss; training takes more than is predicted"
-        )
-
-
-def _map_features(options: dict[str, Any], result: ImportedOptions) -> None:
-    """KAIR's loss on VGG19 features, of its adversarial training alone."""
-    place = "training.loss.components.perceptual"
-    weight = options.pop("train.F_lossfn_weight", None)
-    layers, weights = options.pop("train.F_feature_layer", 34), options.pop("train.F_weights", 1.0)
-    kind = options.pop("train.F_lossfn_type", "l1")
-    for key in ("train.F_use_input_norm", "train.F_use_range_norm"):
-        options.pop(key, None)
-    if not weight:
-        return
-    listed = layers if isinstance(layers, list) else [layers]
-    result.put(f"{place}.weight", weight, "train.F_lossfn_weight")
-    result.put(f"{place}.layers", listed, "train.F_feature_layer")
-    result.put(
-        f"{place}.layer_weights",
-        weights if isinstance(weights, list) else [weights] * len(listed),
-        "train.F_weights",
-    )
-    result.put(f"{place}.missing_weights", "predict")
-    if kind != "l1":
-        result.messages.append(f"train.F_lossfn_type {json.dumps(kind)} is taken as l1 (no cost)")
 
 
 def _map_mask(options: dict[str, Any], result: ImportedOptions) -> None:
@@ -260,50 +234,6 @@ def _map_mask(options: dict[str, Any], result: ImportedOptions) -> None:
         f'mask "{name}" is drawn as {kind}, {percent} %, once for all slices, not SwinMR\'s mask file: figures are not '
         'comparable; for the file set mask "file" and mask_file'
     )
-
-
-def _map_losses(options: dict[str, Any], result: ImportedOptions) -> None:
-    loss = "training.loss.components"
-    kind = options.pop("train.G_lossfn_type", None)
-    factor = options.pop("train.G_lossfn_weight", 1.0)
-    eps = options.pop("train.G_charbonnier_eps", None)
-    weights = {name: options.pop(f"train.{name}", None) for name in ("alpha", "beta", "gamma")}
-    if kind is None and all(value is None for value in weights.values()):
-        return
-    if result.sections["model"]["net_type"] not in OWN_NETWORKS:
-        result.put("training.loss.type", "multi_component")
-    # SwinMR weights three parts and multiplies their sum; KAIR's own trainers have the image part alone.
-    image_only = all(value is None for value in weights.values())
-    scale = factor if is_number(factor) else 1.0
-    for name, part, without in (
-        ("alpha", "spatial", 1.0),
-        ("beta", "frequency", 0.0),
-        ("gamma", "perceptual", 0.0),
-    ):
-        value = without if weights[name] is None else weights[name]
-        if is_number(value):
-            value = value * scale
-        origin = "train.G_lossfn_weight" if image_only else f"train.{name}"
-        result.put(f"{loss}.{part}.weight", value, origin)
-    if not is_number(factor):
-        result.put(f"{loss}.spatial.weight", factor, "train.G_lossfn_weight")
-    if kind == "ssim" and image_only:
-        result.put(
-            f"{loss}.ssim.weight", result.sections["training"]["loss"]["components"]["spatial"]["weight"]
-        )
-        result.put(f"{loss}.spatial.weight", 0.0)
-    elif isinstance(kind, str) and kind in _LOSS_TYPES:
-        result.put(f"{loss}.spatial.type", _LOSS_TYPES[kind], "train.G_lossfn_type")
-        result.put(f"{loss}.frequency.type", _LOSS_TYPES[kind], "train.G_lossfn_type")
-    elif kind is not None:
-        result.messages.append(
-            f"train.G_lossfn_type {json.dumps(kind)} has no counterpart: charbonnier is used"
-        )
-    if weights["beta"] is not None:
-        result.put(f"{loss}.frequency.transform", "swinmr")
-    if eps is not None:
-        result.put(f"{loss}.spatial.eps", eps, "train.G_charbonnier_eps")
-        result.put(f"{loss}.frequency.eps", eps, "train.G_charbonnier_eps")
 
 
 def _map_optimizer(options: dict[str, Any], result: ImportedOptions) -> None:

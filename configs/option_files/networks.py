@@ -1,9 +1,11 @@
 """Which network of this project, or of spandrel, an option file names, and what its arguments are called there.
 
-`networks.json` lists the names of each framework. An entry says what builds the network (`architecture`), what the
-framework's own defaults are where they are not the class's (`kwargs`), which argument takes the scale, what other
-arguments are called (`arguments`), and which may have one value alone because the class knows no other (`only`).
-`parameters` holds the number of parameters that the framework's own code makes at scale 4, for the tests.
+`networks.json` lists the names of each framework. An entry says what builds the network (`architecture`: spandrel's,
+where `net_type` says no other; `by_scale` where each scale has its own), what the framework's own defaults are where
+they are not the class's (`kwargs`), which argument takes the scale, what other arguments are called (`arguments`), what
+the values of one stand for (`choices`; none: it changes nothing here), and which may have one value alone because the
+class knows no other (`only`). `parameters` holds the number of parameters that the framework's own code makes at scale
+4, for the tests.
 """
 
 from __future__ import annotations
@@ -15,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
+from swinmr_profiling.configs.option_files.given_class import NOT_ARGUMENTS
 
 TABLE = Path(__file__).resolve().parent / "networks.json"
-# Keys that name other things than an argument of the class.
-_NOT_ARGUMENTS = ("type", "net_type", "init_type", "init_bn_type", "init_gain", "which_model_G")
 _SCALE_NAMES = ("scale", "upscale", "upscaling_factor", "upsampling", "up_scale", "sf", "upscale_factor")
 _ESRGAN_UNSHUFFLED = {1: (16, 4), 2: (4, 2)}
 
@@ -47,23 +48,27 @@ def network_section(
             file,
             [
                 f"{place}.{key}: {json.dumps(name, default=str)[:60]} of {framework} is not a network that is known "
-                f"here (known: {_shortened(names)}): {hint}give its class: --module FILE.py:Class --inputs 1x3x64x64"
+                f"here (known: {_shortened(names)}): {hint}add the class that builds it: --module FILE.py:Class "
+                "--trust-config"
             ],
         )
     given = {
         argument: value
         for argument, value in network.items()
-        if argument not in _NOT_ARGUMENTS and argument not in entry.get("ignored", ())
+        if argument not in NOT_ARGUMENTS and argument not in entry.get("ignored", ())
     }
     if entry.get("net_type") == "swinir":
         return _swinir(given, scale, entry), []
-    return _spandrel(entry, given, scale, place, file)
+    return _by_name(entry, given, scale, place, file)
 
 
-def _spandrel(
+def _by_name(
     entry: dict[str, Any], given: dict[str, Any], scale: int, place: str, file: str | None
 ) -> tuple[dict[str, Any], list[str]]:
     kwargs = dict(entry.get("kwargs", {}))
+    net_type = entry.get("net_type", "spandrel")
+    owner = "spandrel's " if net_type == "spandrel" else "this project's "
+    owner += entry.get("architecture", "networks")
     problems = []
     for argument, value in given.items():
         if argument in _SCALE_NAMES and entry.get("scale"):
@@ -71,25 +76,33 @@ def _spandrel(
         elif argument in entry.get("only", {}):
             allowed = entry["only"][argument]
             if value != allowed:
-                text = (
-                    f"{json.dumps(value)[:60]} makes another network than spandrel's {entry['architecture']}"
-                )
+                text = f"{json.dumps(value)[:60]} makes another network than {owner}"
                 problems.append(f"{place}.{argument}: {text}, which has {json.dumps(allowed)} alone")
         elif argument in entry.get("arguments", {}):
             kwargs[entry["arguments"][argument]] = value
         elif argument in entry.get("choices", {}):
-            kwargs.update(entry["choices"][argument].get(str(value).lower(), {}))
+            choices = entry["choices"][argument]
+            if choices and str(value).lower() not in choices:
+                problems.append(
+                    f"{place}.{argument}: {json.dumps(value)[:60]} is none of {', '.join(choices)}"
+                )
+            kwargs.update(choices.get(str(value).lower(), {}))
         else:
-            problems.append(f"{place}.{argument}: no counterpart in spandrel's {entry['architecture']}")
+            problems.append(f"{place}.{argument}: no counterpart in {owner}")
+    architecture = entry.get("architecture")
+    if architecture is None:
+        architecture = entry["by_scale"].get(str(scale))
+        if architecture is None:
+            problems.append(f"scale: {scale}, and the network has {', '.join(entry['by_scale'])} alone")
     if problems:
         raise ConfigError(file, problems)
-    if entry.get("scale"):
+    if entry.get("scale") and architecture == entry.get("architecture"):
         kwargs[entry["scale"]] = scale
     if entry.get("unshuffles") and scale in _ESRGAN_UNSHUFFLED and given.get("use_pixel_unshuffle", True):
         # RRDBNet takes smaller images than it is given: each 2 x 2 (or 4 x 4) pixels become channels.
         times, factor = _ESRGAN_UNSHUFFLED[scale]
         kwargs.update(scale=4, in_nc=kwargs.get("in_nc", 3) * times, shuffle_factor=factor)
-    return {"net_type": "spandrel", "architecture": entry["architecture"], "kwargs": kwargs}, []
+    return {"net_type": net_type, "architecture": architecture, "kwargs": kwargs}, []
 
 
 def _swinir(given: dict[str, Any], scale: int, entry: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +113,11 @@ def _swinir(given: dict[str, Any], scale: int, entry: dict[str, Any]) -> dict[st
             continue  # told by the training section
         section["upscale" if argument in _SCALE_NAMES else argument] = value
     return section
+
+
+def network_scale(kwargs: dict[str, Any]) -> Any:
+    """How often the network of these arguments is larger in its output; 1 where they do not say."""
+    return next((kwargs[name] for name in _SCALE_NAMES if name in kwargs), 1)
 
 
 def _shortened(names: dict[str, Any]) -> str:

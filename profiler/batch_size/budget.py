@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from swinmr_profiling.profiler.allocator.workspaces import workspaces_for
 from swinmr_profiling.profiler.record.blocks.recommended import BudgetBlock
 
 # What is left free: fragmentation that grows over hours, a library's workspace at another shape, the interval of a
@@ -64,6 +65,28 @@ class Budget:
             context_bytes=self.context_bytes,
             workspace_bytes=self.workspace_bytes,
         )
+
+
+def budget_on(
+    name: str,
+    total_bytes: int,
+    compute_capability: str | None,
+    *,
+    torch_version: str,
+    reserved_elsewhere_bytes: int = 0,
+    headroom_share: Fraction = DEFAULT_HEADROOM,
+) -> Budget:
+    """What a card leaves for training: its memory, less what others hold, headroom, workspaces and context."""
+    workspaces = workspaces_for(torch_version, compute_capability)
+    return Budget(
+        name=name,
+        total_bytes=total_bytes,
+        reserved_elsewhere_bytes=reserved_elsewhere_bytes,
+        headroom_share=headroom_share,
+        context_bytes=workspaces.context_bytes,
+        workspace_bytes=workspaces.process_bytes,
+        bf16_hardware=has_bf16(compute_capability),
+    )
 
 
 def less_headroom(available_bytes: int, headroom_share: Fraction) -> int:

@@ -83,6 +83,9 @@ def elementwise_flops(rule: str, factor: int, out: Any, args: Any) -> int:
         return factor * _last_tensor_numel(args)
     if rule == "bag":
         return factor * _bag_flops(args)
+    if rule == "pairs":
+        rows, width = next(t.shape for t in args if isinstance(t, Tensor) and t.dim() == 2)
+        return factor * (rows * (rows - 1) // 2) * width
     if rule == "fft":
         return _fft_flops(factor, out, args)
     return 0

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 
 class FreeGroup(NamedTuple):
-    """rule: "none", "output", "input", "source", "bag", "window", "fft", "softmax" or "lists"; factor: FLOPs per
-    element of that rule."""
+    """rule: "none", "output", "input", "source", "bag", "window", "pairs", "fft", "softmax" or "lists"; factor: FLOPs
+    per element of that rule."""
 
     rule: str
     factor: int
@@ -216,7 +216,8 @@ FREE_GROUPS = (
     FreeGroup(
         "input", 2, "linalg_vector_norm linalg__powsum logsumexp linalg_cross std std_mean var var_mean"
     ),
-    FreeGroup("input", 3, "_pdist_forward _pdist_backward"),
+    # Difference, power and sum for each number of each pair of rows.
+    FreeGroup("pairs", 3, "_pdist_forward _pdist_backward"),
     # Losses.
     FreeGroup(
         "input",

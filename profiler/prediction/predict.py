@@ -34,6 +34,7 @@ from swinmr_profiling.profiler.record.prediction_intervals import basis_as_block
 
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
 TABLE_END_BYTES = 288 * 10**9
+UNTESTED_8_BIT = "states of bitsandbytes' optimizer (from its source as of 0.44)"
 TABLE_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 
 
@@ -163,6 +164,34 @@ def predict_setting(
     Raises whatever the network raises where it cannot be traced.
     """
     family = training_family(built, config, loss_parts, check=setting.is_config)
+    return memory_setting(
+        family,
+        setting,
+        asked,
+        fingerprint=memory_fingerprint(config),
+        trained_bytes=sum(p.nbytes for p in built.module.parameters() if p.requires_grad),
+        validated_shape=validation_shape(built, config),
+        untested=[UNTESTED_8_BIT] if config.training.optimizer.type.endswith("_8bit") else [],
+        on_progress=on_progress,
+    )
+
+
+def memory_setting(
+    family: TraceFamily,
+    setting: TrainingSetting,
+    asked: Sequence[int],
+    *,
+    fingerprint: str,
+    trained_bytes: int,
+    validated_shape: list[int] | None,
+    untested: Sequence[str] = (),
+    on_progress: Callable[[], None] = lambda: None,
+) -> MemorySetting:
+    """The entry of a family of traces.
+
+    trained_bytes: of parameters that need a gradient. validated_shape: of the batch that they validate, if any.
+    untested: rules of this setting that no GPU has confirmed.
+    """
     sizes = predict_sizes(family, asked, expandable=setting.is_config, on_progress=on_progress)
     shown = max((size for size in asked if size <= MAX_BATCH_SIZE), default=1)
     trace = family.at(shown)
@@ -170,17 +199,14 @@ def predict_setting(
     validation = result.validation
     # Training loops leave cudnn.benchmark off, this project's too.
     basis = basis_of(trace, setting.precision, cudnn_benchmark=False)
-    if config.training.optimizer.type.endswith("_8bit"):
-        untested = "states of bitsandbytes' optimizer (from its source as of 0.44)"
-        basis = replace(basis, untested=(*basis.untested, untested))
-    trained = sum(p.nbytes for p in built.module.parameters() if p.requires_grad)
+    basis = replace(basis, untested=(*basis.untested, *untested))
     terms, terms_hold = _terms(family, list(map(int, sizes)))
     return MemorySetting(
         precision=setting.precision,
         checkpointing=setting.checkpointing,
         patch_size=setting.patch,
         is_config=setting.is_config,
-        memory_fingerprint=memory_fingerprint(config),
+        memory_fingerprint=fingerprint,
         traced_batches=family.traced_batches,
         affine_from_batch=None if family.affine is None else ALIGNED_BATCHES[0],
         aligned=family.affine is not None,
@@ -199,13 +225,13 @@ def predict_setting(
         terms=terms,
         terms_hold=terms_hold,
         validation=None
-        if validation is None
+        if validation is None or validated_shape is None
         else PredictedValidation(
-            input_shape=validation_shape(built, config),
+            input_shape=validated_shape,
             allocated_bytes=validation.allocated_bytes,
             reserved_bytes=_validation_alone(trace),
         ),
-        ddp_bucket_bytes=trained,
+        ddp_bucket_bytes=trained_bytes,
         rests_on=basis_as_block(basis),
     )
 

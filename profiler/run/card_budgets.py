@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, Workspaces, workspaces_for
-from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
+from swinmr_profiling.profiler.batch_size.budget import Budget, budget_on
 from swinmr_profiling.profiler.batch_size.gpus import is_this_gpu
 from swinmr_profiling.profiler.measure.machine_state import nvml_process_bytes
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
@@ -49,13 +49,9 @@ def held_by_others_at_start(context: RunContext) -> int:
 
 def budget_of(card: Card, training: TrainingOptions, torch_version: str) -> Budget:
     """What a card leaves for training: its memory, less what others hold, headroom, workspaces and context."""
-    workspaces = workspaces_for(torch_version, card.compute_capability)
-    return Budget(
-        name=card.name,
-        total_bytes=card.total_bytes,
+    return budget_on(
+        *card,
+        torch_version=torch_version,
         reserved_elsewhere_bytes=training.reserved_bytes,
         headroom_share=training.headroom,
-        context_bytes=workspaces.context_bytes,
-        workspace_bytes=workspaces.process_bytes,
-        bf16_hardware=has_bf16(card.compute_capability),
     )

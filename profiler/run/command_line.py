@@ -37,11 +37,14 @@ PRECISION_OF_CONFIG: dict[bool | str, Precision] = {
     "fp16": "fp16",
     "pure_bf16": "pure_bf16",
 }
+# What `--list-models` lists.
+LISTS = ["types", "spandrel", "restoration"]
 MODELS = {
     "swinir": "SwinIR and SwinMR (Liang et al. 2021, Huang et al. 2022); alias swinmr",
     "unet_denoiser": "diffusion U-Net of DDPM and ADM (Ho et al. 2020, Dhariwal and Nichol 2021)",
     "dit_denoiser": "diffusion transformer with adaLN-zero (Peebles and Xie 2023)",
     "diffusers": "any model class of the diffusers package by name and config, with random weights",
+    "restoration": "EDSR, BasicVSR and others that option files name (--list-models restoration)",
     "spandrel": "restoration networks by checkpoint, or by name with random weights (--list-models spandrel)",
     "transformers": "any model class of the transformers package, with random weights",
     "timm": "any network of the timm package by name, with random weights",
@@ -234,8 +237,8 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         help="let the config import and run your own class (net_type custom)",
     )
     add_report_options(add)
-    add("--list-models", nargs="?", const="types", choices=["types", "spandrel"], metavar="PACKAGE", help=(
-        "list the network types and exit; spandrel: its architectures"
+    add("--list-models", nargs="?", const="types", choices=LISTS, metavar="PACKAGE", help=(
+        "list the network types and exit; spandrel, restoration: their architectures"
     ))  # fmt: skip
     parsed = parser.parse_args(arguments, namespace=ProfileArguments())
     if parsed.measure_training and parsed.no_training:

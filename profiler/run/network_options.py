@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs import ConfigError, LoadedConfig, config_of_sections, load_config
+from swinmr_profiling.configs.option_files.given_class import GivenClass
 from swinmr_profiling.configs.option_files.imported import folder_name
 
 NO_NETWORK = (
@@ -18,7 +19,7 @@ NO_NETWORK = (
     "--module FILE.py:Class --inputs 1x3x64x64"
 )
 # Of `--models`: a name alone is timm's.
-PACKAGES = {"timm": "name", "spandrel": "architecture"}
+PACKAGES = {"timm": "name", "spandrel": "architecture", "restoration": "architecture"}
 
 
 def add_network_options(add: Callable[..., Any]) -> None:
@@ -27,7 +28,8 @@ def add_network_options(add: Callable[..., Any]) -> None:
         "profile the network of a checkpoint (.pth, .pt, .ckpt, .safetensors): found from its weights, nothing is run"
     ))  # fmt: skip
     add("--module", metavar="FILE.py:CLASS", help=(
-        "profile a class of your own code (or package.module:Class); asks for --trust-config"
+        "profile a class of your own code (or package.module:Class); asks for --trust-config. Beside --config: it "
+        "stands for the network of that option file"
     ))  # fmt: skip
     add("--kwargs", type=keyword_arguments, metavar="JSON", help="arguments of that class: '{\"dim\": 64}'")
     add("--inputs", type=input_shapes, metavar="1xCxHxW,...", help="its inputs, each with a batch of 1")
@@ -91,11 +93,11 @@ def source_conflict(parsed: argparse.Namespace) -> str | None:
         return None
     if not given:
         return NO_NETWORK
-    if len(given) > 1:
+    if len(given) > 1 and given != ["config", "module"]:
         return f"--{given[0]} and --{given[1]}: name the network in one of them"
     if parsed.module is None and (parsed.kwargs is not None or parsed.inputs is not None):
         return "--kwargs and --inputs describe the class of --module"
-    if parsed.module is not None and parsed.inputs is None:
+    if given == ["module"] and parsed.inputs is None:
         return "--module: what does it take? For example --inputs 1x3x256x256 (batch x channels x height x width)"
     if parsed.save_config is not None and given[0] in ("configs", "models"):
         return f"--save-config writes one config: not with --{given[0]}"
@@ -116,11 +118,22 @@ def load_network(parsed: argparse.Namespace, source: str) -> LoadedConfig:
     """
     if parsed.checkpoint is not None:
         return _of_checkpoint(Path(source))
-    if parsed.module is not None:
+    if parsed.module is not None and parsed.config is None:
         return _of_class(source, parsed.kwargs or {}, parsed.inputs)
     if parsed.models is not None:
         return _of_name(source)
-    return load_config(source, allow_unknown=parsed.allow_unknown)
+    network = None if parsed.module is None else _given_class(parsed)
+    return load_config(source, allow_unknown=parsed.allow_unknown, network=network)
+
+
+def _given_class(parsed: argparse.Namespace) -> GivenClass:
+    """The class of `--module` in place of the network that the option file of `--config` names."""
+    place, _, class_name = parsed.module.rpartition(":")
+    target, folder = parsed.module, Path.cwd()
+    if place.endswith(".py"):
+        file = Path(place).expanduser().absolute()
+        target, folder = f"{file.name}:{class_name}", file.parent
+    return GivenClass(target, str(folder), parsed.kwargs, parsed.inputs)
 
 
 def _of_checkpoint(file: Path) -> LoadedConfig:
@@ -133,11 +146,15 @@ def _of_checkpoint(file: Path) -> LoadedConfig:
         found, sha256 = found_network(file), sha256_of(file)
     except ModelError as error:
         raise ConfigError(file, [str(error).removeprefix(f"{file}: ")]) from error
-    size = found.section["img_size"]
-    side = f"{size} x {size}" if isinstance(size, int) else f"{size[0]} x {size[1]}"
-    note = f"{file}: weights of {found.words}; whole image {side} (--image-size changes it)"
-    raw = {"experiment_name": folder_name(file.stem), "model": found.section}
+    size = found.section.get("img_size")
+    side = "" if size is None else f"; whole image {_sides(size)} (--image-size changes it)"
+    note = f"{file}: weights of {found.words}{side}"
+    raw = found.sections or {"experiment_name": folder_name(file.stem), "model": found.section}
     return config_of_sections(raw, str(file.absolute()), sha256, [note])
+
+
+def _sides(size: Any) -> str:
+    return f"{size[0]} x {size[1]}" if isinstance(size, (list, tuple)) else f"{size} x {size}"
 
 
 def _of_class(target: str, kwargs: dict[str, Any], shapes: list[list[int]]) -> LoadedConfig:

@@ -4,10 +4,38 @@ Installed, the rooms lie in this package's folder. In a checkout they are the fo
 one holds nothing else, so with it on sys.path `import models` never finds ours.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from swinmr_profiling.profiler.own_step.prediction import predict_training
+    from swinmr_profiling.profiler.own_step.step import OwnStepError
+    from swinmr_profiling.profiler.own_step.summary import count, recommend, summary
+
+__all__ = ["OwnStepError", "count", "predict_training", "recommend", "summary"]
 
 _HERE = Path(__file__).resolve().parent
 # The top folder of the checkout that this is, None where the package is installed.
 CHECKOUT: Path | None = None if (_HERE / "models").is_dir() else _HERE.parent.parent
 if CHECKOUT is not None:
     __path__.append(str(CHECKOUT))
+
+
+# Only when one is asked for: commands start without torch.
+_FOUND_IN = {
+    "OwnStepError": "step",
+    "count": "summary",
+    "predict_training": "prediction",
+    "recommend": "summary",
+    "summary": "summary",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FOUND_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.profiler.own_step.{_FOUND_IN[name]}"), name)

@@ -78,7 +78,15 @@ PUBLISHED = """{
   }
 }
 """
-KNOWN = '"dncnn", "drunet", "fdncnn", "rrdbnet", "swinir", "swinmr"'
+NAMES = (
+    "dncnn", "dpsr", "drunet", "fdncnn", "ffdnet", "imdn", "msrresnet0", "msrresnet1", "rrdb", "rrdbnet", "srmd",
+    "swinir", "swinmr",
+)  # fmt: skip
+KNOWN = ", ".join(f'"{name}"' for name in NAMES)
+UNKNOWN = (
+    f"is not a network that is known here (known: {', '.join(NAMES[:12])} and 1 more): add the class that builds it: "
+    "--module FILE.py:Class --trust-config"
+)
 OURS = Path(__file__).resolve().parents[2] / "configs" / "train_config_large.json"
 
 
@@ -297,9 +305,8 @@ def test_errors_name_the_option_files_own_keys(tmp_path):
     ("raw", "problem"),
     [
         (
-            {"netG": {"net_type": "rrdb"}},
-            'netG.net_type: "rrdb" of KAIR is not a network that is known here (known: dncnn, drunet, fdncnn, rrdbnet, '
-            "swinir, swinmr): give its class: --module FILE.py:Class --inputs 1x3x64x64",
+            {"netG": {"net_type": "vrt"}},
+            f'netG.net_type: "vrt" of KAIR {UNKNOWN}',
         ),
         ({"netG": {}}, f"netG.net_type: missing: expected one of {KNOWN}"),
         ({"netG": 3}, "netG: expected an object {...}, got 3"),
@@ -309,8 +316,7 @@ def test_errors_name_the_option_files_own_keys(tmp_path):
         ),
         (
             {"netG": {"net_type": ["swinir"]}},
-            'netG.net_type: ["swinir"] of KAIR is not a network that is known here (known: dncnn, drunet, fdncnn, '
-            "rrdbnet, swinir, swinmr): give its class: --module FILE.py:Class --inputs 1x3x64x64",
+            f'netG.net_type: ["swinir"] of KAIR {UNKNOWN}',
         ),
     ],
 )

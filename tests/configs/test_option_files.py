@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from swinmr_profiling.configs import ConfigError, load_config
+from swinmr_profiling.configs.option_files.given_class import GivenClass
 from swinmr_profiling.configs.option_files.losses import vgg19_layers
+from swinmr_profiling.models.restoration.build import NETWORKS
 from tests.conftest import run_command
 
 FOLDER = Path(__file__).parent / "option_files"
@@ -42,6 +44,18 @@ EXPECTED = {
     "basicsr_rcan_x2.yml": (
         "RCAN", {"scale": 2, "n_resgroups": 10, "n_resblocks": 20, "n_colors": 3, "norm": False}, 16, 48, 1, "adam",
         1e-4, {"l1": 1}, 0.999, False,
+    ),
+    # 144 / 3; the scale and the optimizer come from anchors.
+    "basicsr_edsr_l_x3.yml": (
+        "EDSR", {"num_feat": 256, "num_block": 32, "upscale": 3, "res_scale": 0.1}, 16, 48, 1, "adam", 1e-4,
+        {"l1": 1}, 0.999, False,
+    ),
+    "basicsr_msrgan_x4.yml": (
+        "MSRResNet", {"num_feat": 64, "num_block": 16, "upscale": 4}, 16, 32, 1, "adam", 1e-4,
+        {"l1": 0.01, "vgg": (1, {34: 1})}, 0.999, False,
+    ),
+    "basicsr_basicvsr_reds.yml": (
+        "BasicVSR", {"num_feat": 64, "num_block": 30}, 4, 64, 1, "adam", 2e-4, {"charbonnier": 1}, 0.999, False
     ),
     # 100 / 4; no ema_decay, which is none in BasicSR; "1e-4" is a text to YAML.
     "basicsr_rrdbnet_small_adamw.yml": (
@@ -117,6 +131,14 @@ EXPECTED = {
     "kair_drunet.json": (
         "DRUNet", {"in_nc": 4, "nc": [64, 128, 256, 512]}, 16, 128, 1, "adam", 1e-4, {"l1": 1}, 0, False
     ),
+    # 96 / 4.
+    "kair_msrresnet_psnr.json": (
+        "MSRResNet0", {"nc": 64, "nb": 16, "upscale": 4, "upsample_mode": "upconv"}, 32, 24, 1, "adam", 1e-4,
+        {"l1": 1}, 0.999, False,
+    ),
+    "kair_ffdnet.json": (
+        "FFDNet", {"in_nc": 1, "nc": 64, "nb": 15, "act_mode": "R"}, 64, 64, 1, "adam", 1e-4, {"l1": 1}, 0, False
+    ),
     # The blind degradation crops to lq_patchsize, whatever H_size is.
     "kair_bsrgan_psnr.json": ("ESRGAN", {**RRDB, "scale": 4}, 4, 72, 1, "adam", 1e-4, {"l1": 1}, 0.999, False),
     "kair_bsrgan_gan.json": (
@@ -165,7 +187,10 @@ def test_a_file_is_what_its_framework_makes_of_it(name):
         assert model.net_type == "swinir"
         given = {key: getattr(model, key) for key in arguments}
     else:
-        assert (model.net_type, model.architecture) == ("spandrel", network)
+        assert (model.net_type, model.architecture) == (
+            "restoration" if network in NETWORKS else "spandrel",
+            network,
+        )
         assert config.training.loss.type == "multi_component"  # "auto" would be L1 alone
         given = {key: model.kwargs.get(key) for key in arguments}
     assert given == arguments
@@ -205,6 +230,79 @@ def test_what_changes_the_cost_is_named_once():
     assert "mssimloss (0.5, train.losses.0), hsluvloss (1, train.losses.2)" in text
     assert "distsloss" not in text  # its weight is 0
     assert "netD discriminator_unet is read" in messages_of("kair_bsrgan_gan.json")
+
+
+def test_a_video_has_its_frames():
+    loaded = load_config(FOLDER / "basicsr_basicvsr_reds.yml")
+    assert loaded.config.model.frames == 15
+    assert "train.fix_flow (a part that is not trained at first)" in "\n".join(loaded.messages)
+
+
+@pytest.mark.parametrize(("flipped", "frames"), [("false", 7), ("true", 14)])
+def test_all_frames_of_vimeo_are_seven_or_twice_that(tmp_path, flipped, frames):
+    text = (FOLDER / "basicsr_basicvsr_reds.yml").read_text()
+    file = tmp_path / "o.yml"
+    file.write_text(text.replace("num_frame: 15", f"num_frame: -1\n    flip_sequence: {flipped}"))
+    assert load_config(file).config.model.frames == frames
+
+
+def test_milestones_in_any_order_are_those_that_the_framework_meets(tmp_path):
+    text = (FOLDER / "basicsr_edsr_l_x3.yml").read_text()
+    (tmp_path / "o.yml").write_text(text.replace("[200000]", "[800000, 1200000, 140000]"))
+    loaded = load_config(tmp_path / "o.yml")
+    assert loaded.config.training.scheduler.milestones == [140_000, 800_000, 1_200_000]
+    assert "do not rise, and are taken as [140000, 800000, 1200000]" in "\n".join(loaded.messages)
+
+
+def test_milestones_of_basicsr_are_completed_steps():
+    """Its schedule moves before a step, from the second on: step 200,001 is the first at the new rate. KAIR's counts
+    the step that is to come, so its 200,000th is."""
+    assert load_config(FOLDER / "basicsr_edsr_l_x3.yml").config.training.scheduler.milestones == [200_000]
+    assert load_config(FOLDER / "kair_ffdnet.json").config.training.scheduler.milestones == [199_999, 399_999]
+
+
+def given(kwargs=None, shapes=None):
+    return GivenClass("man.py:MAN", "/archs", kwargs, shapes)
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        # traiNNer-redux hands its scale down; BasicSR's is among the arguments; KAIR's are the user's to name.
+        ("trainner_span.yml", {"scale": 4}),
+        ("basicsr_edsr_l_x3.yml", {"num_in_ch": 3, "upscale": 3, "num_feat": 256}),
+        ("neosr_esrgan.toml", {"num_block": 12}),
+        ("kair_dncnn.json", {"in_nc": 1, "nb": 17}),
+    ],
+)
+def test_a_class_stands_for_the_network_of_an_option_file(name, kwargs):
+    """All but the network stays what the file says."""
+    theirs, ours = load_config(FOLDER / name), load_config(FOLDER / name, network=given())
+    model = ours.config.model
+    assert (model.net_type, model.target, model.target_folder) == ("custom", "man.py:MAN", "/archs")
+    assert kwargs.items() <= model.kwargs.items()
+    assert not {"type", "net_type", "init_type"} & model.kwargs.keys()
+    side, channels = theirs.config.training_patch_hw[0], 1 if "kair" in name else 3
+    assert model.input_shapes == [[channels, 256, 256]]
+    assert model.training_input_shapes == [[channels, side, side]]
+    for section in ("data", "training", "system"):
+        assert getattr(theirs.config, section) == getattr(ours.config, section)
+    assert any("the class man.py:MAN stands for it" in message for message in ours.messages)
+
+
+def test_arguments_and_inputs_given_beside_an_option_file_are_taken_as_they_are():
+    model = load_config(FOLDER / "kair_dncnn.json", network=given({"dim": 3}, [[1, 8, 8], [4]])).config.model
+    assert (model.kwargs, model.input_shapes, model.training_input_shapes) == (
+        {"dim": 3},
+        [[1, 8, 8], [4]],
+        None,
+    )
+
+
+def test_a_class_beside_a_config_of_our_own_is_refused(tmp_path):
+    (tmp_path / "ours.json").write_text('{"model": {"net_type": "swinir"}}')
+    with pytest.raises(ConfigError, match="names its own model: --module stands for the network of another"):
+        load_config(tmp_path / "ours.json", network=given())
 
 
 def test_clipping_and_layout_are_the_frameworks_own_defaults():
@@ -339,9 +437,9 @@ def test_the_command_tells_of_every_file_and_never_fails(tmp_path):
     run = run_command("scripts/check_option_files.py", folder, cwd=tmp_path)
     assert run.returncode == 4
     lines = run.stdout.splitlines()
-    assert "✓ deep/good.yml: ESRGAN; batch 16 per device; patch 32x32; adam 0.0001; " in run.stdout
+    assert "✓ deep/good.yml: ESRGAN x4; batch 16 per device; patch 32x32; adam 0.0001; " in run.stdout
     assert "0.01 l1 + 1 vgg19[34]; EMA 0.999; fp32" in run.stdout
     assert "✗ bad.toml: not UTF-8" in run.stdout
-    assert lines[-1] == "3 files: 1 loaded, 2 not loaded"
+    assert lines[-1] == "3 files: 1 loaded, 2 not loaded (33.3% understood)"
     assert "Traceback" not in run.stdout + run.stderr
     assert run_command("scripts/check_option_files.py", tmp_path / "no", cwd=tmp_path).returncode == 2

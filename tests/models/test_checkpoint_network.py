@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
@@ -10,12 +11,13 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.configs import ConfigError, config_from_dict
 from swinmr_profiling.models.checkpoint_files import imports_of, sha256_of
 from swinmr_profiling.models.checkpoint_network import found_network, swinir_section
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.models.swin.swinir import SwinIR
+from swinmr_profiling.profiler.run.network_options import load_network
 
 SMALL = {
     "img_size": 16,
@@ -284,3 +286,53 @@ def test_the_command_tells_bad_checkpoints_in_one_line(tmp_path, profile_model):
     assert run.stderr.count("\n") == 1
     run = profile_model("--config", file)
     assert run.stderr.startswith(f"error: {file}: is a checkpoint of weights: ")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"net_type": "unet_denoiser", "img_size": 32, "base_channels": 8, "channel_multipliers": [1, 2],
+         "attention_resolutions": [16], "head_channels": 8, "num_groups": 4, "num_res_blocks": 1},
+        {"net_type": "dit_denoiser", "img_size": 32, "embed_dim": 16, "depth": 1, "num_heads": 2},
+        {"net_type": "swinir", "img_size": 32, "depths": [1], "num_heads": [1], "embed_dim": 8, "drop_path_rate": 0.3},
+    ],
+)  # fmt: skip
+def test_a_checkpoint_of_our_own_training_is_its_config(tmp_path, model):
+    """A denoiser's weights say nothing of its diffusion: the config does, and the whole step is the run's own."""
+    given = {"model": model, "training": {"optimizer": {"type": "sgd"}}, "data": {"batch_size": 3}}
+    config = config_from_dict(given)
+    built = build_model(config)
+    content = {
+        "format": "swinmr-profiling training checkpoint",
+        "version": 1,
+        "step": 7,
+        "params": built.module.state_dict(),
+        "params_ema": None,
+        "config": config.model_dump(mode="json"),
+    }
+    file = saved(tmp_path, content)
+    found = found_network(file)
+    assert found.words == f"{model['net_type']}, by the config that it was trained with, step 7"
+    loaded = load_network(Namespace(checkpoint=str(file)), str(file))
+    for section in ("model", "data", "system"):
+        assert getattr(loaded.config, section) == getattr(config, section)
+    assert loaded.config.training.optimizer == config.training.optimizer
+    again = build_model(loaded.config).module
+    assert sum(p.numel() for p in again.parameters()) == sum(p.numel() for p in built.module.parameters())
+
+
+@pytest.mark.parametrize("config", [None, 3, {}, {"model": 3}, {"model": {}}, {"model": {"net_type": 3}}])
+def test_a_checkpoint_that_holds_no_config_is_read_by_its_weights(tmp_path, config):
+    weights = compact().state_dict()
+    content = {"format": "swinmr-profiling training checkpoint", "params": weights, "config": config}
+    assert found_network(saved(tmp_path, content)).words.startswith("Compact (spandrel)")
+
+
+def test_a_config_in_a_checkpoint_is_checked_as_one_in_a_file(tmp_path):
+    content = {
+        "format": "swinmr-profiling training checkpoint",
+        "config": {"model": {"net_type": "swinir", "dpeths": 1}},
+    }
+    file = saved(tmp_path, content)
+    with pytest.raises(ConfigError, match=r"model\.dpeths: unknown key; did you mean depths"):
+        load_network(Namespace(checkpoint=str(file)), str(file))

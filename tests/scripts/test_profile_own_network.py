@@ -205,6 +205,47 @@ def test_several_networks_each_have_a_file_of_their_own(profile_model, tmp_path,
     assert compact["architecture"]["total_parameters"] == published == 621_424
 
 
+FRAMEWORKS_NETWORK = """
+import torch
+
+class MAN(torch.nn.Module):
+    def __init__(self, dim=8, scale=4):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, dim, 3, padding=1)
+        self.up = torch.nn.Sequential(torch.nn.Conv2d(dim, 3 * scale**2, 3, padding=1), torch.nn.PixelShuffle(scale))
+
+    def forward(self, x):
+        return self.up(self.conv(x))
+"""
+
+
+@pytest.mark.slow
+def test_an_option_file_of_an_unknown_network_and_its_class(profile_model, tmp_path, read_profile):
+    """The file says how it is trained, the class what it is: the refusal names the command, and it runs."""
+    text = (OPTIONS / "trainner_span.yml").read_text()
+    (tmp_path / "man.yml").write_text(text.replace("type: span\n  norm: false", "type: man\n  dim: 16", 1))
+    (tmp_path / "man_arch.py").write_text(FRAMEWORKS_NETWORK)
+    run = profile_model("--config", "man.yml", *QUICK)
+    assert run.returncode == 2
+    assert '"man" of traiNNer-redux is not a network that is known here' in run.stderr
+    assert "add the class that builds it: --module FILE.py:Class --trust-config" in run.stderr
+    run = profile_model(
+        "--config", "man.yml", "--module", "man_arch.py:MAN", "--trust-config", "--batch-sizes", "1", "--device", "cpu",
+        "--predict-only", "--save-config", "ours.json", training=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert (
+        "network_g man: the class man_arch.py:MAN stands for it, with the arguments of network_g"
+        in run.stderr
+    )
+    profile = read_profile(tmp_path / "results/profile_results.json")
+    # 3 x 16 x 9 + 16, 16 x 48 x 9 + 48.
+    assert profile["architecture"]["total_parameters"] == 448 + 6960
+    assert profile["memory_model"]["settings"][0]["patch_size"] == [64, 64]
+    assert profile["memory_model"]["loss"] == "1 spatial"
+    assert json.loads((tmp_path / "ours.json").read_text())["model"]["kwargs"] == {"dim": 16, "scale": 4}
+
+
 def test_the_architectures_of_spandrel_are_listed(profile_model):
     run = profile_model("--list-models", "spandrel")
     assert run.returncode == 0
@@ -220,6 +261,10 @@ def test_training_refuses_what_it_can_only_profile(tmp_path):
         (
             {"net_type": "spandrel", "architecture": "HAT"},
             "model.net_type spandrel: trained by its own framework",
+        ),
+        (
+            {"net_type": "restoration", "architecture": "EDSR"},
+            "model.net_type restoration: trained by its own framework",
         ),
         (
             {"net_type": "transformers", "class": "BertModel"},

@@ -14,18 +14,15 @@ from torch.utils.data import Dataset
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.data_sections import AugmentationSection, DegradationSection
 from swinmr_profiling.configs.field_types import image_hw
+from swinmr_profiling.training.data.slice_masks import SliceMasks
 from swinmr_profiling.training.data.sources import Split, open_split
 from swinmr_profiling.training.degradation.acquisition import DegradedSlice, check_slice, degrade, to_channels
-from swinmr_profiling.training.degradation.fastmri_masks import fastmri_mask, seed_of
-from swinmr_profiling.training.degradation.mask_files import read_mask
-from swinmr_profiling.training.degradation.masks import NOT_SWINMRS, SWINMR_KINDS, draw_mask
-from swinmr_profiling.training.degradation.random_choice import name_seed
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.threads import one_thread
 from swinmr_profiling.training.volumes import Volume, check_memory, read_slice
 
-# First numbers of seeds, so that no two uses of a seed share a sequence.
-MASK_STREAM, CROP_STREAM, VALIDATION_STREAM, FIXED_MASK_STREAM = 1, 2, 3, 5
+# First number of the seeds of crops and turns; those of masks are in `slice_masks`.
+CROP_STREAM = 2
 
 
 class SampleKey(NamedTuple):
@@ -93,7 +90,7 @@ class ReconstructionDataset(Dataset):
         self.patch_hw = patch_hw if training else None
         self.augmentation = augmentation if training else None
         self._first_indices = np.cumsum([0] + [volume.slices for volume in volumes])
-        self._fixed_mask = None if degradation.mask_file is None else read_mask(degradation.mask_file)
+        self.masks = SliceMasks(degradation, training=training, seed=seed)
         if len(self) == 0:
             raise DataError("the data has no slices")
         for volume in volumes:
@@ -116,8 +113,8 @@ class ReconstructionDataset(Dataset):
         volume = self.volumes[volume_index]
         raw = read_slice(volume, slice_index)
         check_slice(raw, self.name(key.index), self.normalisation)
-        rng = self._mask_rng(key)
-        mask = self._mask(volume, rng)
+        rng = self.masks.generator(key.seed, self.name(key.index))
+        mask = self.masks.mask(volume, rng)
         noise_std = self.degradation.noise_std
         wants_phase = self.channels == 2
         return degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=wants_phase), mask
@@ -188,12 +185,6 @@ class ReconstructionDataset(Dataset):
                 return volume.name
         return None
 
-    @property
-    def mask_note(self) -> str | None:
-        """What figures with this mask are not: None for a mask file, and for patterns that SwinMR has no files of."""
-        kind = self.degradation.mask
-        return f"mask {kind} is drawn, {NOT_SWINMRS}" if kind in SWINMR_KINDS else None
-
     def describe(self) -> dict[str, Any]:
         """What results record of the data (the share really sampled is in every sample, and averaged by whom it
         concerns)."""
@@ -205,8 +196,8 @@ class ReconstructionDataset(Dataset):
             "kspace_simulated": any(volume.kspace_simulated for volume in self.volumes),
             "mask": self.degradation.mask,
             "mask_file": self.degradation.mask_file,
-            "mask_note": self.mask_note,
-            "nominal_fraction": None if self._fixed_mask is not None else self.degradation.nominal_fraction,
+            "mask_note": self.masks.note,
+            "nominal_fraction": self.masks.nominal_fraction,
             "noise_std": self.degradation.noise_std,
             "normalisation": self.normalisation,
         }
@@ -219,36 +210,7 @@ class ReconstructionDataset(Dataset):
                 f"{volume.name}: is {height} x {width}, smaller than the patch {patch[0]} x {patch[1]} "
                 "(data.patch_size): make the patch smaller, or leave the volume out"
             )
-        if self._fixed_mask is not None and self._fixed_mask.shape != volume.kspace_hw:
-            mask_hw, kspace_hw = self._fixed_mask.shape, volume.kspace_hw
-            raise DataError(
-                f"{self.degradation.mask_file}: is {mask_hw[0]} x {mask_hw[1]}, but {volume.name} has k-space of "
-                f"{kspace_hw[0]} x {kspace_hw[1]}: use data of the mask's size, or a drawn mask"
-            )
-
-    def _mask_rng(self, key: SampleKey) -> np.random.Generator:
-        if self.training:
-            seed = [MASK_STREAM, self.seed, self.degradation.seed, *key.seed]
-        else:
-            seed = [VALIDATION_STREAM, self.degradation.seed, name_seed(self.name(key.index))]
-        return np.random.default_rng(seed)
-
-    def _mask(self, volume: Volume, rng: np.random.Generator) -> np.ndarray:
-        if self._fixed_mask is not None:
-            return self._fixed_mask
-        options, kspace_hw = self.degradation, volume.kspace_hw
-        if options.fixed:
-            # Of this size of k-space, the same in every split and process; noise is still drawn anew.
-            rng = np.random.default_rng([FIXED_MASK_STREAM, options.seed, *kspace_hw])
-        if options.is_fastmri:
-            # As fastMRI: in validation the file's name decides, for all its slices.
-            seeded = self.training or options.fixed
-            seed = rng.integers(2**32, size=4) if seeded else seed_of(volume.name)
-            state = np.random.RandomState(seed)
-            return fastmri_mask(
-                options.mask, kspace_hw, options.accelerations, options.center_fractions, state
-            )
-        return draw_mask(options.mask, kspace_hw, options.nominal_fraction, rng, options.center_fraction)
+        self.masks.check(volume)
 
     def _cut_and_turn(self, pair: Tensor, rng: np.random.Generator) -> Tensor:
         """The same crop, flip and quarter turns of input and target, (2, channels, H, W)."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from swinmr_profiling.training.volumes import RawSlice
 TARGETS = ("reconstruction_rss", "reconstruction_esc")
 # Sensitivities of the coils, of k-space's shape: fastMRI's own files have none, files of others have them.
 COIL_MAPS = ("sensitivity_maps", "sens_maps")
+# The scanner's description of the acquisition, as fastMRI's files carry it (ISMRMRD's XML).
+HEADER = "ismrmrd_header"
+MAX_HEADER_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,8 @@ class FastMriVolume:
     target: str | None
     coils: int = 1
     coil_maps: str | None = None
+    # First measured column and first after them; the scanner's zeros are outside. None where the file does not say.
+    measured_columns: tuple[int, int] | None = None
     kspace_simulated: bool = False
     magnitude_only: bool = False
 
@@ -99,6 +106,7 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
             maps_shape = None if coil_maps is None else opened[coil_maps].shape
             shape, kind = kspace.shape, kspace.dtype.kind
             undersampled = target is None and "mask" in opened
+            measured = _measured_columns(opened, shape[-1] if shape else 0)
             stored_bytes = kspace.id.get_storage_size()
     except (OSError, RuntimeError) as error:
         text = first_line(error)
@@ -131,4 +139,35 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
     if maps_shape is not None and maps_shape != shape:
         raise DataError(f"{file}: {coil_maps} has the shape {maps_shape}, kspace {shape}: they do not fit")
     coils = shape[1] if len(shape) == 4 else 1
-    return [FastMriVolume(name, file, shape[0], image_hw, kspace_hw, target, coils, coil_maps)]
+    return [FastMriVolume(name, file, shape[0], image_hw, kspace_hw, target, coils, coil_maps, measured)]
+
+
+def _measured_columns(opened: Any, columns: int) -> tuple[int, int] | None:
+    """`padding_left` and `padding_right` of a file: its attributes, or as fastMRI computes them from the header.
+
+    None where it has neither, where they cannot be read, and where all columns were measured.
+    """
+    try:
+        if "padding_left" in opened.attrs and "padding_right" in opened.attrs:
+            first, end = int(opened.attrs["padding_left"]), int(opened.attrs["padding_right"])
+        else:
+            first, end = _limits_in_header(opened)
+    except (KeyError, TypeError, ValueError, AttributeError, OSError, ElementTree.ParseError):
+        return None
+    first, end = max(first, 0), min(end, columns)
+    return None if first >= end or (first, end) == (0, columns) else (first, end)
+
+
+def _limits_in_header(opened: Any) -> tuple[int, int]:
+    header = opened[HEADER]
+    if header.shape != () or header.id.get_storage_size() > MAX_HEADER_BYTES:
+        raise ValueError("no header")
+    root = ElementTree.fromstring(header[()])
+
+    def number(*path: str) -> int:
+        found = root.find("/".join(f"{{*}}{part}" for part in path))
+        return int(found.text)  # type: ignore[union-attr, arg-type]
+
+    limits = ("encoding", "encodingLimits", "kspace_encoding_step_1")
+    first = number("encoding", "encodedSpace", "matrixSize", "y") // 2 - number(*limits, "center")
+    return first, first + number(*limits, "maximum") + 1

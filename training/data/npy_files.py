@@ -97,9 +97,13 @@ def _only_reading(array: np.ndarray, file: Path) -> str:
         return "slices_last" if last == 1 else "slices_first"
     is_square = {"slices_first": middle == last, "slices_last": first == middle}
     colours = array.dtype == np.uint8 and last in COLOURS
-    if sum(is_square.values()) == 1 and not colours:
+    # Two planes with values below 0, which no magnitude has.
+    parts = array.dtype.kind == "f" and 2 in (first, last) and float(array.min()) < 0
+    if sum(is_square.values()) == 1 and not colours and not parts:
         return next(layout for layout, holds in is_square.items() if holds)
     what = "colours, or " if colours else ""
+    if parts:
+        what = "real and imaginary part (save them as one complex array), or "
     raise DataError(
         f"{file}: has the shape {array.shape}: {what}(slices, H, W) = {first} slices of {middle} x {last}, or "
         f'(H, W, slices) = {last} slices of {first} x {middle}? Set data.layout to "slices_first" or '

@@ -56,11 +56,26 @@ def _magic(columns: int, acceleration: int, count: int, state: np.random.RandomS
     return np.fft.fftshift(np.concatenate([right, left[::-1]]))
 
 
+def _adjusted_magic(columns: int, acceleration: int, count: int) -> tuple[int, int]:
+    """Central columns and spacing, both whole, that come nearest to 1 / acceleration in all.
+
+    Raises ValueError where the centre is all that is to be sampled: fastMRI then has no spacing to draw from.
+    """
+    wanted = round(columns / acceleration)
+    count = max(min(count, wanted), 1)
+    if wanted <= count:
+        raise ValueError(
+            f"fastmri_magic_fraction: {count} central of {columns} lines leave none at {acceleration}-fold acceleration"
+        )
+    return count, round(columns / (wanted - count))
+
+
 FASTMRI_MASKS: dict[str, Callable[[int, int, int, np.random.RandomState], np.ndarray]] = {
     "fastmri_random": _random,
     "fastmri_equispaced": _equispaced,
     "fastmri_equispaced_fraction": _equispaced_fraction,
     "fastmri_magic": _magic,
+    "fastmri_magic_fraction": _magic,
 }
 
 
@@ -80,6 +95,8 @@ def fastmri_mask(
     choice = state.randint(len(center_fractions))
     acceleration = accelerations[choice]
     count = round(columns * center_fractions[choice])
+    if kind == "fastmri_magic_fraction":
+        count, acceleration = _adjusted_magic(columns, acceleration, count)
     if count >= columns or (kind == "fastmri_equispaced_fraction" and count * acceleration >= columns):
         raise ValueError(
             f"{kind}: {count} central of {columns} lines leave none at {acceleration}-fold acceleration"
@@ -87,3 +104,15 @@ def fastmri_mask(
     lines = FASTMRI_MASKS[kind](columns, acceleration, count, state)
     lines[centre(columns, count)] = True
     return np.broadcast_to(lines, shape_hw).copy()
+
+
+def padded_columns_left_out(mask: np.ndarray, measured: tuple[int, int] | None) -> np.ndarray:
+    """The mask (H, W) without the columns that the scanner filled with zeros (`padding` of fastMRI's `apply_mask`).
+
+    measured: first column that was measured and first after them; None where the file does not say.
+    """
+    if measured is None:
+        return mask
+    inside = np.zeros(mask.shape[1], dtype=bool)
+    inside[slice(*measured)] = True
+    return mask & inside

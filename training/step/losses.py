@@ -28,6 +28,7 @@ LOSS_BY_NETWORK = {
     "swinir": "multi_component",
     "swinmr": "multi_component",
     "spandrel": "l1",
+    "restoration": "l1",
     "timm": "cross_entropy",
 }
 PixelLoss = Callable[[Tensor, Tensor], Tensor]
@@ -213,7 +214,8 @@ def build_loss(
     Args:
         config: the experiment.
         net_type: the network, None for the config's. "auto" is `multi_component` for "swinir", the squared error
-            of the prediction for denoisers, L1 for "spandrel", cross entropy for "timm", and the stand-in for others.
+            of the prediction for denoisers, L1 for "spandrel" and "restoration", cross entropy for "timm", and the
+            stand-in for others.
         for_prediction: nothing will be computed, so that a perceptual part needs no weights where the config says so.
 
     Raises:

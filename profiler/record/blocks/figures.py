@@ -73,6 +73,12 @@ class Block(Figures):
         """The block as it stands in the file: keys that nobody set are absent."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows the block."""
+        from swinmr_profiling.profiler.record.notebook_html import as_html
+
+        return as_html(self.to_json())
+
     @classmethod
     def imported(cls, **known: Any) -> Self:
         """A block of a file of the original script, whose values were checked one by one: all others are None."""

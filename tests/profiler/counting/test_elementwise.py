@@ -33,6 +33,8 @@ COMPLEX = torch.zeros(2, 8, 8, dtype=torch.complex64)
         ),
         # 4 x 4 windows of 3 x 3 in 2 channels.
         ("max pool", nn.MaxPool2d(3, 2), (torch.zeros(1, 2, 9, 9),), 2 * 16 * 9),
+        # 10 pairs of 5 rows, 3 operations for each of 8 numbers.
+        ("distances of pairs", torch.pdist, (torch.zeros(5, 8),), 10 * 8 * 3),
         # 5 N log2 N, N = 64, twice; half for a real side.
         ("FFT", torch.fft.fft2, (COMPLEX,), 2 * 5 * 64 * 6),
         ("real FFT", torch.fft.rfft2, (torch.zeros(2, 8, 8),), 5 * 64 * 6),

@@ -280,7 +280,10 @@ def test_fixed_mask_is_one_for_all_splits_and_epochs():
     config = merged(TINY_RUN, {"data.degradation": {"mask": "gaussian1d", "fixed": True, "seed": 4}})
     train = build_dataset(config_from_dict(config), "train")
     val = build_dataset(config_from_dict(config), "val")
-    draw = lambda dataset, key: dataset._mask(dataset.volumes[0], dataset._mask_rng(key))  # noqa: E731
+
+    def draw(dataset, key):
+        return dataset.masks.mask(dataset.volumes[0], dataset.masks.generator(key.seed, "slice"))
+
     first = draw(train, SampleKey(0, 0))
     assert all(np.array_equal(first, draw(train, SampleKey(epoch, 3))) for epoch in range(3))
     assert np.array_equal(first, draw(val, SampleKey(0, 1)))

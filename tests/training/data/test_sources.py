@@ -130,6 +130,17 @@ def test_npy_of_colours_is_asked_about(tmp_path):
         npy_of(tmp_path, colours)
 
 
+@pytest.mark.parametrize("shape", [(8, 8, 2), (2, 8, 8)])
+def test_npy_of_real_and_imaginary_part_is_asked_about(tmp_path, shape):
+    """Two planes of magnitudes are two slices; with values below 0 they may be the parts of one complex image."""
+    assert npy_of(tmp_path, random(*shape)).slices == 2
+    with pytest.raises(
+        DataError, match=r"real and imaginary part \(save them as one complex array\), or \(slices"
+    ):
+        npy_of(tmp_path, random(*shape) - 0.5)
+    assert npy_of(tmp_path, random(*shape) - 0.5, "slices_first").slices == shape[0]
+
+
 def disc(side=64):
     y, x = np.indices((side, side)) - side // 2
     return (np.hypot(y, x) < side // 3).astype(np.float64)

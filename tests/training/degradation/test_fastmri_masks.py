@@ -59,6 +59,7 @@ CLASSES = {
     "fastmri_equispaced": "EquiSpacedMaskFunc",
     "fastmri_equispaced_fraction": "EquispacedMaskFractionFunc",
     "fastmri_magic": "MagicMaskFunc",
+    "fastmri_magic_fraction": "MagicMaskFractionFunc",
 }
 
 

@@ -3,6 +3,7 @@
 import copy
 import json
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -17,7 +18,7 @@ from swinmr_profiling.training.denoising.denoising_step import (
     to_network_range,
 )
 from swinmr_profiling.training.distributed import World
-from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.errors import DataError, LossError
 from swinmr_profiling.training.run.checkpoints import read_checkpoint
 from swinmr_profiling.training.run.loop import TrainingRun
 from swinmr_profiling.training.run.stopping import StopRequest
@@ -174,6 +175,25 @@ def test_validation_is_the_loss_and_picks_the_best_by_it(tiny_run, tmp_path):
 def test_validation_samples_where_it_is_asked_to(tiny_run):
     result = tiny_run({**TINY_UNET, "evaluation.sampling.validation_steps": 2}).run()
     assert result.last_validation["val_psnr"] is not None
+
+
+def test_validation_by_k_space_needs_the_coils_sensitivities(tiny_run, tmp_path):
+    """Refused before the first step: a sampler that keeps measured k-space cannot do so for unknown coils."""
+    coils = np.ones((2, 3, 32, 32), dtype=np.complex64)
+    with h5py.File(tmp_path / "scan.h5", "w") as opened:
+        opened["kspace"] = coils
+    data = {"data.source": "fastmri", "data.train_dir": str(tmp_path), "data.val_dir": str(tmp_path)}
+    asked = {**TINY_UNET, **data, "evaluation.sampling.validation_steps": 2}
+    with pytest.raises(
+        DataError, match=r"scan\.h5 has several coils without sensitivities, which data consistency"
+    ):
+        tiny_run(asked)
+    # Without k-space, or without images, nothing of the coils is asked for.
+    for allowed in (
+        {"evaluation.sampling.data_consistency": False},
+        {"evaluation.sampling.validation_steps": 0},
+    ):
+        tiny_run({**asked, **allowed})
 
 
 @pytest.mark.parametrize(

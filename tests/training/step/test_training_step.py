@@ -69,6 +69,16 @@ def test_one_step_of_plain_gradient_descent_by_hand():
     assert state.ema.module.weight.item() == pytest.approx(0.9 * 1.94 + 0.1 * second)
 
 
+def test_parts_of_the_loss_are_means_over_the_micro_batches():
+    """w = 0: the squared differences are y^2: (9 + 25) / 2, of the first batch 9, of the second 25."""
+    module = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(module.weight)
+    both = [MicroBatch((torch.ones(1, 1),), torch.tensor([[y]])) for y in (3.0, 5.0)]
+    outcome = training_step(state_of(module), StepSettings("cpu", accumulate=2), both)
+    assert {name: part.item() for name, part in outcome.parts.items()} == {"squared": 17.0}
+    assert outcome.loss.item() == 17.0
+
+
 PLAIN_DESCENT = {
     "training.optimizer": {"type": "sgd", "lr": 1.0, "momentum": 0.0},
     "training.scheduler": {"type": "none"},

@@ -1,0 +1,1 @@
+"""Restoration networks that the training repositories name in their option files and no package carries."""

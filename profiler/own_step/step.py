@@ -1,0 +1,202 @@
+"""What a training step of the user's own is, and the copy of it that is traced."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from swinmr_profiling.profiler.counting.meta_copy import copy_to
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+MEAN_OF_OUTPUT = "mean of the output (no loss was given)"
+
+
+class OwnStepError(ValueError):
+    """A step that cannot be traced, in one line for its author."""
+
+
+@runtime_checkable
+class TrainingStep(Protocol):
+    """A step written by the user, as a class: networks and optimizers, and one optimizer step.
+
+    A third method ``batch(size)``, which makes a batch of that many samples, is needed where batches are no nest of
+    tensors with the samples along their first axis.
+    """
+
+    def setup(self, device: torch.device) -> None:
+        """Makes networks and optimizers, on the device."""
+
+    def step(self, batch: Any) -> object:
+        """One step: forward, backward, optimizer."""
+
+
+class ModuleStep:
+    """The plain step of one network: forward, loss, backward, optimizer step, gradients set to None."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: MakeOptimizer,
+        loss: Callable[..., Tensor] | None,
+        autocast_dtype: torch.dtype | None,
+    ) -> None:
+        """loss: called with the output and the batch's targets."""
+        self.module, self.make_optimizer, self.loss = module, optimizer, loss
+        self.autocast_dtype = autocast_dtype
+
+    def setup(self, device: torch.device) -> None:
+        self.module.train()
+        self.optimizer = self.make_optimizer(p for p in self.module.parameters() if p.requires_grad)
+
+    def step(self, batch: tuple[Sequence[Any], Mapping[str, Any], Sequence[Any]]) -> None:
+        inputs, keywords, targets = batch
+        with torch.autocast("cuda", self.autocast_dtype, enabled=self.autocast_dtype is not None):
+            output = self.module(*inputs, **keywords)
+            loss = _mean(output) if self.loss is None else self.loss(output, *targets)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class CallableStep:
+    """A function ``step(batch)`` whose networks and optimizers exist already, such as a method of a trainer."""
+
+    def __init__(self, step: Callable[[Any], object]) -> None:
+        self.call = step
+
+    def setup(self, device: torch.device) -> None:
+        """Nothing: what it needs is there, and was copied with it."""
+
+    def step(self, batch: Any) -> object:
+        return self.call(batch)
+
+
+def _mean(output: Any) -> Tensor:
+    tensors = [t for t in tree_leaves(output) if isinstance(t, Tensor) and t.requires_grad]
+    if not tensors:
+        raise OwnStepError("no output needs a gradient: give a loss, or parameters that train")
+    return torch.stack([t.abs().mean() if t.is_complex() else t.float().mean() for t in tensors]).sum()
+
+
+def on_meta(step: TrainingStep | Callable[[Any], object]) -> TrainingStep:
+    """A copy whose tensors have no data, with all that it holds: networks, optimizers, what its function closes over.
+
+    Raises OwnStepError for what cannot be copied.
+    """
+    found: object = step
+    if isinstance(step, type):
+        raise OwnStepError(f"{step.__name__} is a class: give an instance of it")
+    if not isinstance(step, TrainingStep):
+        _refuse_globals(step)
+        found = CallableStep(_opened(step))
+    try:
+        # One copy of everything: an optimizer's parameters are those of the copied network.
+        return cast(TrainingStep, copy_to(nn.Module(), found)[1])
+    except Exception as error:
+        raise OwnStepError(f"the step cannot be copied: {type(error).__name__}: {error}") from error
+
+
+class _Opened:
+    """A function and the cells that it closes over, where a copy finds them."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.closed_over = [cell.cell_contents for cell in function.__closure__]
+
+    def __call__(self, batch: Any) -> object:
+        cells = tuple(map(_cell, self.closed_over))
+        code, names = self.function.__code__, self.function.__globals__
+        made = type(self.function)(code, names, self.function.__name__, self.function.__defaults__, cells)
+        return made(batch)
+
+
+def _cell(value: object) -> Any:
+    found = (lambda: value).__closure__
+    assert found is not None
+    return found[0]
+
+
+def _opened(step: Callable[[Any], object]) -> Callable[[Any], object]:
+    return _Opened(step) if inspect.isfunction(step) and step.__closure__ else step
+
+
+def _refuse_globals(step: object) -> None:
+    """A function's global networks would be trained themselves: they are in no copy."""
+    if not inspect.isfunction(step):
+        return
+    for name in step.__code__.co_names:
+        value = step.__globals__.get(name)
+        if isinstance(value, (nn.Module, torch.optim.Optimizer)):
+            raise OwnStepError(
+                f"{step.__name__} uses the global {name}, a {type(value).__name__}, which cannot be copied with it: "
+                "make the step a class with setup(device) and step(batch), or a function inside a function"
+            )
+
+
+def modules_of(step: object) -> list[nn.Module]:
+    """The networks among what a step holds, each once, in the order of its attributes."""
+    found: list[nn.Module] = []
+    seen: set[int] = set()
+
+    def look(value: object, depth: int) -> None:
+        if id(value) in seen or depth > 4:
+            return
+        seen.add(id(value))
+        if isinstance(value, nn.Module):
+            found.append(value)
+            return
+        if isinstance(value, Mapping):
+            inside: Iterable[object] = value.values()
+        elif isinstance(value, (list, tuple, set)):
+            inside = value
+        elif hasattr(value, "__dict__") and not isinstance(value, (type, Tensor, torch.optim.Optimizer)):
+            inside = list(vars(value).values())
+        else:
+            inside = ()
+        for one in inside:
+            look(one, depth + 1)
+        owner = getattr(value, "__self__", None)
+        if owner is not None and not inspect.ismodule(owner):
+            look(owner, depth + 1)
+
+    look(step, 0)
+    return found
+
+
+def batch_of(step: TrainingStep, example: Any, size: int) -> Any:
+    """A batch of `size` samples: by the step's own ``batch``, else like the example, or by the example's function.
+
+    Of an example, tensors whose first axis is as long as that of its first tensor are made of the asked size.
+    Tensors are without data.
+    """
+    if hasattr(step, "batch"):
+        made = step.batch(size)
+    elif callable(example):
+        made = example(size)
+    else:
+        made = resized(example, size)
+    return tree_map(lambda x: x.to("meta") if isinstance(x, Tensor) else x, made)
+
+
+def resized(example: Any, size: int) -> Any:
+    """The example with another number of samples; see `batch_of`. Raises OwnStepError where it has no tensor."""
+    batched = [t for t in tree_leaves(example) if isinstance(t, Tensor) and t.dim()]
+    if not batched:
+        raise OwnStepError(
+            "inputs: no tensor with a batch axis among them; give a function of the batch size"
+        )
+    samples = batched[0].shape[0]
+
+    def resize(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return copy.copy(value)
+        shape = (size, *value.shape[1:]) if value.dim() and value.shape[0] == samples else tuple(value.shape)
+        return torch.empty(shape, dtype=value.dtype, device="meta", requires_grad=value.requires_grad)
+
+    return tree_map(resize, example)

@@ -1,0 +1,364 @@
+"""Steps that are not ours against real runs on the CPU, by the allocator's own events."""
+
+import gc
+from collections import OrderedDict
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from swinmr_profiling import OwnStepError, predict_training
+from swinmr_profiling.profiler.own_step.step import ModuleStep, on_meta
+from swinmr_profiling.profiler.own_step.step_trace import trace_step
+
+CPU = torch.device("cpu")
+
+
+def mlp(*widths):
+    layers = [nn.Sequential(nn.Linear(a, b), nn.GELU()) for a, b in pairwise(widths)]
+    return nn.Sequential(*layers)
+
+
+class GanStep:
+    """Generator and discriminator, each with its optimizer, a frozen perceptual network, and an average of weights."""
+
+    def setup(self, device):
+        self.generator, self.discriminator = mlp(64, 128, 64).to(device), mlp(64, 128, 1).to(device)
+        self.perceptual = mlp(64, 256, 32).requires_grad_(False).to(device)
+        self.average = torch.optim.swa_utils.AveragedModel(self.generator)
+        self.of_generator = torch.optim.Adam(self.generator.parameters(), foreach=False)
+        self.of_discriminator = torch.optim.Adam(self.discriminator.parameters(), foreach=False)
+
+    def batch(self, size):
+        return torch.zeros(size, 64), torch.zeros(size, 64)
+
+    def step(self, batch):
+        low, high = batch
+        fake = self.generator(low)
+        loss = (fake - high).abs().mean() - self.discriminator(fake).mean()
+        loss = loss + (self.perceptual(fake) - self.perceptual(high)).square().mean()
+        self.of_generator.zero_grad()
+        loss.backward()
+        self.of_generator.step()
+        self.of_discriminator.zero_grad()
+        real = self.discriminator(high).relu().mean()
+        wrong = self.discriminator(fake.detach()).relu().mean()
+        (real + wrong).backward()
+        self.of_discriminator.step()
+        self.average.update_parameters(self.generator)
+
+
+class Distillation:
+    def setup(self, device):
+        self.teacher, self.student = mlp(64, 512, 10).to(device), mlp(64, 128, 10).to(device)
+        self.optimizer = torch.optim.SGD(self.student.parameters(), momentum=0.9, foreach=False)
+
+    def batch(self, size):
+        return torch.zeros(size, 64)
+
+    def step(self, batch):
+        with torch.no_grad():
+            told = self.teacher(batch).softmax(-1)
+        loss = nn.functional.kl_div(self.student(batch).log_softmax(-1), told, reduction="batchmean")
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+
+class Unrolled:
+    """Three unrolled steps of a learned prior, each with two iterations of conjugate gradients on (A'A + 1) x = b."""
+
+    def setup(self, device):
+        self.prior = mlp(64, 128, 64).to(device)
+        self.optimizer = torch.optim.AdamW(self.prior.parameters(), foreach=False)
+
+    def batch(self, size):
+        return torch.zeros(size, 64), torch.zeros(64, 64)
+
+    def solve(self, a, b):
+        x, r = torch.zeros_like(b), b
+        p, rr = r, (r * r).sum(-1, keepdim=True)
+        for _ in range(2):
+            product = p @ a.T @ a + p
+            alpha = rr / (p * product).sum(-1, keepdim=True)
+            x, r = x + alpha * p, r - alpha * product
+            new = (r * r).sum(-1, keepdim=True)
+            p, rr = r + new / rr * p, new
+        return x
+
+    def step(self, batch):
+        measured, a = batch
+        image = measured
+        for _ in range(3):
+            image = self.solve(a, measured + self.prior(image))
+        image.square().mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class LowRank:
+    """LoRA by peft on a frozen network."""
+
+    def setup(self, device):
+        from peft import LoraConfig, inject_adapter_in_model
+
+        names = ("in_proj", "first", "between", "second", "out_proj")
+        parts = (nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 64))
+        network = nn.Sequential(OrderedDict(zip(names, parts, strict=True))).requires_grad_(False)
+        targets = ["in_proj", "between", "out_proj"]
+        self.network = inject_adapter_in_model(LoraConfig(r=4, target_modules=targets), network).to(device)
+        self.optimizer = torch.optim.AdamW(
+            [p for p in self.network.parameters() if p.requires_grad], foreach=False
+        )
+
+    def batch(self, size):
+        return torch.zeros(size, 64)
+
+    def step(self, batch):
+        self.network(batch).square().mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class HuggingFace:
+    """`Trainer.training_step` of transformers, with the optimizer that its Trainer makes."""
+
+    def setup(self, device):
+        from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+        config = BertConfig(
+            hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=100,
+            max_position_embeddings=16, attn_implementation="eager",
+        )  # fmt: skip
+        arguments = TrainingArguments("none", use_cpu=True, report_to=[], optim="adamw_torch")
+        arguments.__dict__["_setup_devices"] = device  # what `arguments.device` gives from then on
+        self.trainer = Trainer(BertForSequenceClassification(config).to(device), arguments)
+        self.trainer.create_optimizer()
+        self.trainer.current_gradient_accumulation_steps = 1
+
+    def batch(self, size):
+        return {
+            "input_ids": torch.ones(size, 16, dtype=torch.int64),
+            "labels": torch.ones(size, dtype=torch.int64),
+        }
+
+    def step(self, batch):
+        self.trainer.training_step(self.trainer.model, batch)
+        self.trainer.optimizer.step()
+        self.trainer.optimizer.zero_grad()
+
+
+def real_peak_bytes(step, batch_size):
+    """Most bytes that PyTorch's CPU allocator had given out while a step was set up and ran twice."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step.setup(CPU)
+        for _ in range(2):
+            # What only cycles hold goes at some time; here, as in the trace, between steps.
+            gc.collect()
+            step.step(step.batch(batch_size))
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    held = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize("make", [GanStep, Distillation, Unrolled, LowRank, HuggingFace])
+@pytest.mark.parametrize("batch_size", [3, 64])
+def test_live_bytes_are_those_of_a_real_run(make, batch_size):
+    if make is LowRank:
+        pytest.importorskip("peft")
+    trace = trace_step(on_meta(make()), None, batch_size, {}, as_on_cuda=False)
+    assert int(trace.live_bytes().max()) == pytest.approx(real_peak_bytes(make(), batch_size), rel=0.002)
+
+
+def test_live_bytes_by_hand():
+    """256 -> 128 without a bias, plain SGD, the mean of the output as loss, batch 4, fp32.
+
+    The peak is where the weight's gradient is made: weight and gradient 128 x 256 x 4 B each, input 4 x 256 x 4,
+    output 4 x 128 x 4 and its gradient as much; the loss and backward's seed, one number each, take 512 B each.
+    """
+    model = nn.Linear(256, 128, bias=False)
+    sgd = partial(torch.optim.SGD, lr=0.1)
+    memory = predict_training(model, torch.zeros(2, 256), optimizer=sgd, batch_sizes=(4,))
+    assert memory.config_setting.sizes["4"].live_bytes == 2 * 131_072 + 4_096 + 2 * 2_048 + 2 * 512
+    assert memory.config_setting.peak.phase == "backward"
+    # One segment of 2 MiB for the small tensors; none is over 1 MiB.
+    assert memory.config_setting.sizes["4"].reserved_bytes == 2 * 2**20
+
+
+def test_a_network_of_yours_is_left_as_it_is():
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout())
+    model.eval()
+    model[0].weight.grad = torch.ones(8, 8)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    memory = predict_training(model, torch.zeros(2, 8))
+    assert any(
+        "batch 1 is inferred" in text and "Expected more than 1" in text for text in memory.assumptions
+    )
+    assert torch.rand(1) == expected
+    assert not model.training
+    assert torch.equal(model[0].weight.grad, torch.ones(8, 8))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_method_of_a_trainer():
+    class Trainer:
+        def __init__(self):
+            self.net = nn.Linear(64, 64)
+            self.optimizer = torch.optim.Adam(self.net.parameters())
+            self.losses = []
+
+        def training_step(self, batch):
+            loss = self.net(batch["x"]).square().mean()
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.losses.append(loss.detach())
+
+    trainer = Trainer()
+    memory = predict_training(trainer.training_step, {"x": torch.zeros(2, 64), "name": "a"})
+    assert memory.config_setting.ddp_bucket_bytes == (64 * 64 + 64) * 4
+    by_category = memory.config_setting.peak.by_category
+    assert by_category["parameters"] == 64 * 64 * 4 + 512
+    assert trainer.losses == []
+    assert not trainer.optimizer.state
+
+
+def test_a_function_that_closes_over_its_network():
+    net = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(batch):
+        net(batch).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    before = net.weight.clone()
+    assert predict_training(step, torch.zeros(2, 64)).config_setting.sizes["1"].live_bytes > 2 * 64 * 64 * 4
+    assert torch.equal(net.weight, before)
+    assert net.weight.grad is None
+
+
+NETWORK = nn.Linear(4, 4)
+
+
+def of_a_global(batch):
+    NETWORK(batch).mean().backward()
+
+
+class AsksForAValue(Distillation):
+    def step(self, batch):
+        loss = self.student(batch).mean()
+        if loss.item() > 0.5:
+            loss = loss * 2
+        loss.backward()
+
+
+class Raises(Distillation):
+    def step(self, batch):
+        raise KeyError("scale")
+
+
+def line_of(function, text):
+    import inspect
+
+    lines, first = inspect.getsourcelines(function)
+    return f"test_own_steps.py:{first + next(n for n, line in enumerate(lines) if text in line)}"
+
+
+def test_what_cannot_be_traced_is_one_line_with_its_place():
+    with pytest.raises(OwnStepError, match="uses the global NETWORK") as e:
+        predict_training(of_a_global, torch.zeros(2, 4))
+    assert "\n" not in str(e.value)
+    place = line_of(AsksForAValue.step, "item()")
+    with pytest.raises(OwnStepError, match=place) as e:
+        predict_training(AsksForAValue())
+    assert f'assume={{"{place}": 0.0}}' in str(e.value)
+    assert "\n" not in str(e.value)
+    with pytest.raises(OwnStepError, match=f"{line_of(Raises.step, 'raise')}: KeyError: 'scale'"):
+        predict_training(Raises())
+
+
+class Reports(Distillation):
+    def step(self, batch):
+        return self.student(batch).mean().detach().cpu()
+
+
+def test_a_copy_to_the_host_is_refused_by_its_line():
+    with pytest.raises(OwnStepError, match=line_of(Reports.step, "cpu()")) as e:
+        predict_training(Reports())
+    assert "copies a tensor to the CPU" in str(e.value)
+
+
+def test_an_assumed_value_decides_and_is_told():
+    place = line_of(AsksForAValue.step, "item()")
+    low, high = (predict_training(AsksForAValue(), assume={place: value}) for value in (0.0, 1.0))
+    assert f"{place} gives 0.0" in low.assumptions
+    assert f"{place} gives 1.0" in high.assumptions
+    assert low.memory_fingerprint != high.memory_fingerprint
+
+
+def test_a_step_is_told_from_a_network_s_options():
+    with pytest.raises(OwnStepError, match="belong to a network"):
+        predict_training(Distillation(), loss=nn.MSELoss())
+    with pytest.raises(OwnStepError, match="is a class: give an instance"):
+        predict_training(Distillation)
+    with pytest.raises(OwnStepError, match="needs an example"):
+        predict_training(nn.Linear(4, 4))
+    with pytest.raises(OwnStepError, match="no tensor with a batch axis"):
+        predict_training(nn.Linear(4, 4), torch.zeros(()))
+
+
+def test_autocast_and_a_loss_with_targets():
+    model, target = mlp(64, 64, 10), torch.zeros(2, dtype=torch.int64)
+    options = {"targets": (target,), "loss": nn.functional.cross_entropy, "batch_sizes": (256,)}
+    full, half = (
+        predict_training(model, torch.zeros(2, 64), precision=precision, **options)
+        for precision in ("fp32", "bf16")
+    )
+    assert full.loss == "cross_entropy"
+    # Autocast keeps activations of half the size, and casts of the weights.
+    assert half.config_setting.sizes["256"].live_bytes < full.config_setting.sizes["256"].live_bytes
+
+
+def test_the_plain_step_is_the_step_of_a_real_run():
+    def loss(output, target):
+        return (output - target).square().mean()
+
+    def fresh():
+        torch.manual_seed(0)
+        return mlp(64, 256, 64)
+
+    trace = trace_step(
+        ModuleStep(on_meta_module(fresh()), partial(torch.optim.AdamW, foreach=False), loss, None),
+        ((torch.zeros(2, 64),), {}, (torch.zeros(2, 64),)),
+        64,
+        {},
+        as_on_cuda=False,
+    )
+
+    class Real(ModuleStep):
+        def setup(self, device):
+            self.module = fresh()
+            super().setup(device)
+
+        def batch(self, size):
+            return (torch.zeros(size, 64),), {}, (torch.zeros(size, 64),)
+
+    real = Real(None, partial(torch.optim.AdamW, foreach=False), loss, None)
+    assert int(trace.live_bytes().max()) == pytest.approx(real_peak_bytes(real, 64), rel=0.002)
+
+
+def on_meta_module(module):
+    from swinmr_profiling.profiler.counting.meta_copy import copy_to
+
+    return copy_to(module, ())[0]

@@ -210,18 +210,22 @@ def _without_data(network_class: type[nn.Module], config: dict[str, Any]) -> nn.
 
 
 def _refusal(network: nn.Module | None, inputs: tuple[InputSpec, ...]) -> str | None:
-    """What one forward without data says of such inputs; None where it runs, or cannot be tried."""
+    """What a forward without data says of such inputs, two of them and one; None where it runs, or cannot be tried.
+
+    A group norm refuses a single value, which one image of one pixel has.
+    """
     if network is None:
         return None
     generator = torch.Generator().manual_seed(0)
-    examples = [spec.example(2, "meta", torch.float32, generator) for spec in inputs]
-    try:
-        with torch.no_grad():
-            network.eval()(*examples)
-    except NotImplementedError:
-        return None  # an operator that needs values
-    except Exception as error:  # a network may raise anything
-        return _one_line(error)
+    for batch_size in (2, 1):
+        examples = [spec.example(batch_size, "meta", torch.float32, generator) for spec in inputs]
+        try:
+            with torch.no_grad():
+                network.eval()(*examples)
+        except NotImplementedError:
+            return None  # an operator that needs values
+        except Exception as error:  # a network may raise anything
+            return _one_line(error)
     return None
 
 

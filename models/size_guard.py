@@ -23,7 +23,11 @@ from swinmr_profiling.models.host_memory import available_bytes
 
 # An operator on fewer elements than this, all operands multiplied, makes no tensor worth asking about.
 ASKED_FROM_ELEMENTS = 2**24
+# Tensors below that are asked about once so much of them has been made, and may leave no less than this free.
+ASKED_EVERY_BYTES = 2**26
+KEPT_FREE_BYTES = 2**27
 GIB = 2**30
+REMEDY = "make it smaller (img_size, widths, depths), or use a machine with more"
 
 
 class TooLargeError(MemoryError):
@@ -31,7 +35,14 @@ class TooLargeError(MemoryError):
 
 
 class SizeGuard(TorchDispatchMode):
-    """Refuses an operator whose result would be larger than the memory that is free now. Raises TooLargeError."""
+    """Refuses an operator whose result would be larger than the memory that is free now. Raises TooLargeError.
+
+    Many small ones are refused where they have left next to nothing free.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made_bytes = self._asked_at_bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -39,7 +50,21 @@ class SizeGuard(TorchDispatchMode):
             wanted = _result_bytes(func, args, kwargs)
             if wanted > available_bytes():
                 raise TooLargeError(_words("one of its tensors needs", wanted))
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        self._ask_now_and_then(result)
+        return result
+
+    def _ask_now_and_then(self, result: Any) -> None:
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor) and leaf.device.type == "cpu":
+                self._made_bytes += leaf.numel() * leaf.element_size()
+        if self._made_bytes - self._asked_at_bytes < ASKED_EVERY_BYTES:
+            return
+        self._asked_at_bytes = self._made_bytes
+        if available_bytes() < KEPT_FREE_BYTES:
+            raise TooLargeError(
+                f"its tensors have left {available_bytes() / GIB:,.1f} GiB of memory free: {REMEDY}"
+            )
 
 
 def _could_be_large(args: Any, kwargs: Any) -> bool:
@@ -83,10 +108,8 @@ def _result_bytes(func: Any, args: Any, kwargs: Any) -> int:
 
 
 def _words(what: str, wanted_bytes: int) -> str:
-    return (
-        f"{what} {wanted_bytes / GIB:,.1f} GiB of memory, and {available_bytes() / GIB:,.1f} GiB are free: make it "
-        "smaller (img_size, widths, depths), or use a machine with more"
-    )
+    free = f"{available_bytes() / GIB:,.1f} GiB are free"
+    return f"{what} {wanted_bytes / GIB:,.1f} GiB of memory, and {free}: {REMEDY}"
 
 
 def without_data(make: Callable[[], nn.Module]) -> nn.Module | None:

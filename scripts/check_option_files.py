@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, ExperimentConfig, load_config
 from swinmr_profiling.configs.option_files.basicsr import VIDEO_NETWORKS
 from swinmr_profiling.configs.option_files.networks import network_scale
@@ -104,4 +104,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

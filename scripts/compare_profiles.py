@@ -16,7 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, distinct
+from swinmr_profiling.configs.writing.atomic_files import OutputError, distinct
+from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
@@ -46,14 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
             require(HTML_PACKAGES, "--html")
         outputs = [("--html", parsed.html), ("--markdown", parsed.markdown), ("--csv", parsed.csv)]
         distinct(outputs, [(f"the profile {file}", file) for file in parsed.profiles])
-        for option, file in outputs:
-            if file is not None:
-                check_writable(file, option)
-        comparison = compare_files(parsed.profiles)
-        console = Console(width=terminal_columns())
-        if not parsed.quiet:
-            show_comparison(console, comparison)
-        write_comparison(comparison, parsed.html, parsed.markdown, parsed.csv)
+        with claimed_outputs(outputs) as (html, markdown, csv):
+            comparison = compare_files(parsed.profiles)
+            console = Console(width=terminal_columns())
+            if not parsed.quiet:
+                show_comparison(console, comparison)
+            write_comparison(comparison, html, markdown, csv)
     except (ProfileFileError, OutputError, MissingPackageError) as error:
         complain(f"error: {error}")
         return EXIT_BAD_INPUT

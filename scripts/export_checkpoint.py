@@ -5,7 +5,7 @@
     python scripts/export_checkpoint.py best.pth swinmr_60.safetensors --weights ema
     python scripts/export_checkpoint.py 50000_G.pth lightning.ckpt --config swinmr.json --form lightning --prefix net.
 
-Exit status: 0 done, 2 bad arguments, config or checkpoint, 1 unexpected.
+Exit status: 0 done, 2 bad arguments, config or checkpoint, 4 interrupted, or refused by the machine, 1 unexpected.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable
+from swinmr_profiling.configs.writing.atomic_files import OutputError
+from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 
@@ -53,15 +54,24 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     replace_unknown_characters()
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with claimed_outputs([("OUTPUT", parsed.output)]) as (output,):
+            return export(parsed, Path(str(output)))
+    except OutputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+
+def export(parsed: argparse.Namespace, output: Path) -> int:
+    """Writes the weights to `output`; returns the exit status."""
     config = None
     try:
-        check_writable(parsed.output, "OUTPUT")
         if parsed.config is not None:
             loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
             config = loaded.config
             for message in loaded.messages:
                 print(message, file=sys.stderr)
-    except (ConfigError, OutputError) as error:
+    except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     from swinmr_profiling.models.errors import ModelError
@@ -70,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     request = ExportRequest(
         parsed.checkpoint,
-        parsed.output,
+        output,
         form=parsed.form,
         weights=parsed.weights,
         prefix=parsed.prefix,
@@ -81,11 +91,11 @@ def main(arguments: list[str] | None = None) -> int:
     except (CheckpointError, ModelError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
-    print(f"{parsed.output}: {lines[0]}")
+    print(f"{output}: {lines[0]}")
     for line in lines[1:]:
         print(line)
     return EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

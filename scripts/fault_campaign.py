@@ -60,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     sys.path.insert(0, str(REPOSITORY))
     from tests.faults.campaign import commit_of, go_on, read_records, table
     from tests.faults.commands import COMMANDS
+    from tests.faults.rows import drawn_rows
     from tests.faults.shared_state import NoInjectionError
 
     left = 0
@@ -80,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"error: no fault can be injected here: {error}", file=sys.stderr)
                 return EXIT_BAD_INPUT
     records = read_records(parsed.resume)
-    print(table(records))
+    print(table(records, {str(row) for row in drawn_rows(parsed.rows, parsed.seed)}))
     if left:
         print(f"{left} rows are left: the same command goes on", file=sys.stderr)
         return EXIT_PARTIAL

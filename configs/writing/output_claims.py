@@ -9,8 +9,12 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from swinmr_profiling.configs.writing.atomic_files import Named, check_writable
+from swinmr_profiling.configs.writing.standard_streams import complain
 
 try:
     import fcntl
@@ -58,10 +62,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
+def _lock_of(file: Path) -> Path:
+    target = Path(os.path.realpath(file))
+    return target.with_name(f".{target.name[:200]}.lock")
+
+
 def claim(file: Path) -> Claim | None:
     """The right to write a file, whose folder is there; None where another process has it."""
-    target = Path(os.path.realpath(file))
-    lock = target.with_name(f".{target.name[:200]}.lock")
+    lock = _lock_of(file)
     if lock in _held:
         return _held[lock]
     found = Claim(lock, None)
@@ -93,11 +101,41 @@ def claim_free_file(file: Path) -> tuple[Path, Claim]:
     """The file, or the first of name_2, name_3, ... that is neither there nor claimed, and the claim."""
     for number in itertools.count(1):
         candidate = file if number == 1 else file.with_name(f"{file.stem}_{number}{file.suffix}")
-        if number == 1 or not candidate.exists():
+        if number == 1 or not (candidate.exists() or _lock_of(candidate) in _held):
             held = claim(candidate)
             if held is not None:
                 return candidate, held
     raise AssertionError
+
+
+@contextmanager
+def claimed_outputs(outputs: Named) -> Iterator[list[str | None]]:
+    """The names that this run writes: those that were asked for, or free ones beside what another run is writing.
+
+    outputs: (option, file), None for no file. Proves that each can be written, says which have another name, and holds
+    them until the block ends. Raises OutputError.
+    """
+    for option, file in outputs:
+        if file is not None:
+            check_writable(file, option)
+    asked = [None if file is None else Path(file) for _, file in outputs]
+    # Those asked for first, so that none of them is the free name for another.
+    claims = {file: claim(file) for file in asked if file is not None}
+    names = dict(zip(claims, claims, strict=True))
+    for file in [file for file, held in claims.items() if held is None]:
+        names[file], claims[file] = claim_free_file(file)
+        say_another_name(file, names[file])
+    try:
+        yield [None if file is None else str(names[file]) for file in asked]
+    finally:
+        for held in claims.values():
+            if held is not None:
+                held.release()
+
+
+def say_another_name(asked: Path, found: Path) -> None:
+    """The line about a run that has another name than it asked for."""
+    complain(f"warning: another run is writing {asked}: this one writes {found}")
 
 
 def claim_free_folder(folder: Path, name: str) -> tuple[Path, Claim]:

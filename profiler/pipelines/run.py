@@ -11,11 +11,11 @@ from tqdm import tqdm
 
 from swinmr_profiling.configs.writing.atomic_files import (
     OutputError,
-    check_writable,
     distinct,
     reason,
     write_text,
 )
+from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
@@ -51,13 +51,17 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
         [("--output", parsed.output), ("--csv", parsed.csv), ("--chart", parsed.chart)],
         [] if folder is None else [("the index of --pipeline-dir", Path(folder) / INDEX_NAME)],
     )
-    result = ResultFile(parsed.output, pipeline_results)
+    if STANDARD_OUTPUT in (parsed.csv, parsed.chart):
+        raise OutputError("--csv and --chart write files: only --output may be -")
+    others = [("--csv", parsed.csv), ("--chart", parsed.chart)]
+    with claimed_outputs(others) as (csv, chart), ResultFile(parsed.output, pipeline_results) as result:
+        return _cost_and_write(parsed, command_line, result, csv, chart)
+
+
+def _cost_and_write(
+    parsed: PipelineArguments, command_line: list[str], result: ResultFile, csv: str | None, chart: str | None
+) -> int:
     result.prepare()
-    for option, file in (("--csv", parsed.csv), ("--chart", parsed.chart)):
-        if file == STANDARD_OUTPUT:
-            raise OutputError("--csv and --chart write files: only --output may be -")
-        if file:
-            check_writable(file, option)
     console = Console(sys.stderr if result.to_standard_output else sys.stdout)
     definitions = _definitions(parsed)
     counts = ComponentCounts(PRECISIONS[parsed.precision])
@@ -85,10 +89,10 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
     if result.path is not None and not message:
         console.line()
         console.good(f"Results saved to: {result.name if result.moved else parsed.output}", indent=0)
-    if parsed.csv:
-        _write(parsed.csv, lambda file: write_text(file, csv_text(pipelines)))
-    if parsed.chart:
-        _write(parsed.chart, lambda file: write_chart(pipelines, file))
+    if csv is not None:
+        _write(csv, lambda file: write_text(file, csv_text(pipelines)))
+    if chart is not None:
+        _write(chart, lambda file: write_chart(pipelines, file))
     return EXIT_PARTIAL if failed or message else EXIT_DONE
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, write_text
-from swinmr_profiling.configs.writing.output_claims import Claim, claim_free_file
-from swinmr_profiling.configs.writing.standard_streams import complain
+from swinmr_profiling.configs.writing.output_claims import Claim, claim_free_file, say_another_name
 from swinmr_profiling.profiler.record.earlier_results import EarlierResults, ResultsOf
 
 STANDARD_OUTPUT = "-"
@@ -30,6 +29,7 @@ class ResultFile:
     """The file of `--output`, or standard output for "-".
 
     Where it knows what a result is, a content without a new one is not written over a file that was there before.
+    As a context: the file is this run's until the block ends, with the reports of it.
     """
 
     def __init__(self, output: str, results_of: ResultsOf | None = None) -> None:
@@ -41,6 +41,13 @@ class ResultFile:
         self.earlier = None if results_of is None else EarlierResults(results_of)
         self.moved = False  # whether `prepare` took another name
         self.kept_earlier = False  # whether `finish` left the file as it was
+
+    def __enter__(self) -> ResultFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._claim is not None:
+            self._claim.release()
 
     @property
     def name(self) -> str:
@@ -58,10 +65,9 @@ class ResultFile:
             self.path, self._claim = claim_free_file(asked)
             if self.path != asked:
                 if goes_on:
-                    self._claim.release()
                     raise OutputError(f"--resume: another run is writing {asked}: wait for its end")
                 self.moved = True
-                complain(f"warning: another run is writing {asked}: this one writes {self.path}")
+                say_another_name(asked, self.path)
             if self.earlier is not None:
                 self.earlier.read(self.path)
 
@@ -88,13 +94,6 @@ class ResultFile:
         Where the file cannot be written the result goes to the temporary folder, and where that fails too to
         standard error: it is never dropped. replace: over a file that was there before though nothing in it is new.
         """
-        try:
-            return self._finish(content, replace)
-        finally:
-            if self._claim is not None:
-                self._claim.release()
-
-    def _finish(self, content: object, replace: bool) -> str | None:
         if replace and self.earlier is not None:
             self.earlier.are_replaced()
         if self.path is None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, reason, write_text
+from swinmr_profiling.configs.writing.atomic_files import OutputError, reason, write_text
+from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import LoadedProfile
-from swinmr_profiling.profiler.reports.charts.plot_files import check_plots, write_plots
+from swinmr_profiling.profiler.reports.charts.plot_files import claimed_plots, write_plots
 from swinmr_profiling.profiler.reports.optional import require
 from swinmr_profiling.profiler.reports.views.view import view_of
 
@@ -26,20 +29,21 @@ class Exports:
     def wanted(self) -> bool:
         return any((self.report, self.csv, self.markdown, self.plots))
 
-    def prepare(self) -> None:
-        """Proves, before hours are spent measuring, that all of them can be made.
+    @contextmanager
+    def prepared(self) -> Iterator[Exports]:
+        """What this run writes, other names where another run is writing these; held until the block ends.
 
-        Raises MissingPackageError and OutputError.
+        Proves, before hours are spent measuring, that all of them can be made. Raises MissingPackageError, OutputError.
         """
         if self.report is not None:
             require(("jinja2", "matplotlib"), "--report")
         if self.plots is not None:
             require(("matplotlib",), "--plot")
-        for option, file in (("--report", self.report), ("--csv", self.csv), ("--markdown", self.markdown)):
-            if file is not None:
-                check_writable(file, option)
-        if self.plots is not None:
-            check_plots(Path(self.plots))
+        files = (("--report", self.report), ("--csv", self.csv), ("--markdown", self.markdown))
+        with ExitStack() as held:
+            report, csv, markdown = held.enter_context(claimed_outputs(files))
+            plots = self.plots and str(held.enter_context(claimed_plots(Path(self.plots))))
+            yield replace(self, report=report, csv=csv, markdown=markdown, plots=plots)
 
     def write(self, profile: Profile, name: str) -> list[str]:
         """Writes everything about a profile; returns the files. Raises OutputError."""

@@ -35,28 +35,26 @@ def analyse_architecture(context: RunContext) -> None:
     console.step(2, "Analyzing model architecture...")
     context.input_shape = built.architecture.input_shape
     context.training_input_shape = built.training_input_shape
-    if profile.architecture is not None:  # of a resumed profile
-        architecture = profile.architecture
-        print_parameters(console, architecture)
-        console.step(3, "Measuring FLOPs...")
-        print_counts(console, architecture)
-        print_training_macs(console, architecture.training_macs)
-        print_reconstruction(console, architecture)
-        print_counters(console, architecture.counters)
-        return
-    profile.architecture = built.architecture
-    print_parameters(console, built.architecture)
-    context.save()
+    counted = profile.architecture  # of a resumed profile: what it lacks is added
+    if counted is None:
+        profile.architecture = built.architecture
+        context.save()
+    print_parameters(console, counted or built.architecture)
     console.step(3, "Measuring FLOPs...")
-    profile.architecture = _counted(context, built.architecture)
-    if context.options.training.enabled and profile.architecture.count_error is None:
-        profile.architecture.training_macs = _counted_training(context)
-        print_training_macs(console, profile.architecture.training_macs)
-    config = config_from_dict(profile.config.resolved)
-    profile.architecture.reconstruction = reconstruction_cost(config, profile.architecture.macs)
-    print_reconstruction(console, profile.architecture)
+    if counted is None:
+        profile.architecture = counted = _counted(context, built.architecture)
+    else:
+        print_counts(console, counted)
+    if context.options.training.enabled and counted.count_error is None and counted.training_macs is None:
+        counted.training_macs = _counted_training(context)
+    print_training_macs(console, counted.training_macs)
+    counted.reconstruction = reconstruction_cost(config_from_dict(profile.config.resolved), counted.macs)
+    print_reconstruction(console, counted)
     context.save()
-    _ask_other_counters(context, profile.architecture)
+    if counted.counters:
+        print_counters(console, counted.counters)
+        return
+    _ask_other_counters(context, counted)
     context.save()
 
 

@@ -7,6 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from swinmr_profiling.configs.writing.atomic_files import (
     reason,
     write_text,
 )
+from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
@@ -74,10 +76,9 @@ def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     option, source = source_of(parsed)
     written = [("--markdown", parsed.markdown), ("--save-config", parsed.save_config)]
     distinct([*outputs, *written], [] if option == "--module" else [(option, source)])
-    exports.prepare()
-    if parsed.save_config is not None:
-        check_writable(parsed.save_config, "--save-config")
-    return _profile(parsed, given, source, parsed.output, exports)[0]
+    with exports.prepared() as taken, claimed_outputs([("--save-config", parsed.save_config)]) as (config,):
+        parsed.save_config = config
+        return _profile(parsed, given, source, parsed.output, taken)[0]
 
 
 def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
@@ -95,18 +96,18 @@ def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     )
     if parsed.report is not None:
         require(HTML_PACKAGES, "--report")
-    for option, file in comparison_files:
-        if file is not None:
-            check_writable(file, option)
-    for config, file in files:
-        check_writable(file, f"the profile of {config}")
-        _exports_of_several(parsed, file).prepare()
-    outcomes = []
-    for config, file in files:
-        outcomes.append(_one_of_several(parsed, given, config, file))
-        if outcomes[-1].interrupted:
-            break
-    return _conclude(parsed, outcomes)
+    with ExitStack() as held:
+        parsed.report, parsed.csv, parsed.markdown = held.enter_context(claimed_outputs(comparison_files))
+        exports = []
+        for config, file in files:
+            check_writable(file, f"the profile of {config}")
+            exports.append(held.enter_context(_exports_of_several(parsed, file).prepared()))
+        outcomes = []
+        for (config, file), own in zip(files, exports, strict=True):
+            outcomes.append(_one_of_several(parsed, given, config, file, own))
+            if outcomes[-1].interrupted:
+                break
+        return _conclude(parsed, outcomes)
 
 
 def profile_files(configs: Sequence[str], folder: Path) -> list[tuple[str, Path]]:
@@ -128,9 +129,11 @@ def _exports_of_several(parsed: argparse.Namespace, file: Path) -> Exports:
     return Exports(plots=None if parsed.plot is None else str(Path(parsed.plot) / file.stem))
 
 
-def _one_of_several(parsed: argparse.Namespace, given: Sequence[str], config: str, file: Path) -> Outcome:
+def _one_of_several(
+    parsed: argparse.Namespace, given: Sequence[str], config: str, file: Path, exports: Exports
+) -> Outcome:
     try:
-        code, profile, result = _profile(parsed, given, config, str(file), _exports_of_several(parsed, file))
+        code, profile, result = _profile(parsed, given, config, str(file), exports)
     except USER_ERRORS as error:
         complain(f"error: {error}")
         return Outcome(config, EXIT_BAD_INPUT, None, str(error))
@@ -174,18 +177,18 @@ def _profile(
         complain(message)
     if parsed.save_config is not None:
         save_config(loaded, parsed.save_config)
-    result = ResultFile(output, partial(profile_results, failures=parsed.resume))
-    result.prepare(goes_on=parsed.resume)
-    console = _console(parsed, result)
-    options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
-    allow(parsed.memory_limit)
-    code, profile = run_profile(loaded, options, console, result)
-    if parsed.verbose:
-        print_details(console, profile)
-    # What says nothing new replaces no report either.
-    if exports.wanted and not result.kept_earlier:
-        code = _export(console, exports, profile, result.name, code)
-    return code, profile, result
+    with ResultFile(output, partial(profile_results, failures=parsed.resume)) as result:
+        result.prepare(goes_on=parsed.resume)
+        console = _console(parsed, result)
+        options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
+        allow(parsed.memory_limit)
+        code, profile = run_profile(loaded, options, console, result)
+        if parsed.verbose:
+            print_details(console, profile)
+        # What says nothing new replaces no report either.
+        if exports.wanted and not result.kept_earlier:
+            code = _export(console, exports, profile, result.name, code)
+        return code, profile, result
 
 
 def save_config(loaded: LoadedConfig, file: str) -> None:

@@ -69,7 +69,7 @@ def take_over(profile: Profile, earlier: Profile) -> list[str]:
     if isinstance(earlier.single_image, MeasuredBatch):
         profile.single_image = earlier.single_image
     architecture = earlier.architecture
-    if architecture is not None and architecture.macs is not None and architecture.counters:
+    if architecture is not None and architecture.macs is not None:
         profile.architecture = architecture
     profile.memory_model = earlier.memory_model
     profile.recommendation = earlier.recommendation

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from swinmr_profiling import CHECKOUT
-from swinmr_profiling.machine_failures import machine_failure
+from swinmr_profiling.machine_failures import leave_descriptors_to_the_end, machine_failure
 from swinmr_profiling.stop_signals import STOP_SIGNALS
 
 # That of every interrupted run: EXIT_PARTIAL of profiler.options.exit_codes, which is not imported yet.
@@ -73,7 +73,17 @@ def run(main: Callable[[], int]) -> NoReturn:
             raise
         print(f"error: {failure}", file=sys.stderr)
         status = EXIT_INTERRUPTED
+    _end_quietly()
     sys.exit(status)
+
+
+def _end_quietly() -> None:
+    """What libraries do while the process ends is nothing that a user is to read: no file for what they remove, or
+    a killed loader process that torch tells of by an exception wherever the interpreter is.
+    """
+    leave_descriptors_to_the_end()
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 if _IS_RUN:

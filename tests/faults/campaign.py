@@ -82,8 +82,13 @@ def _run(workshop: Workshop, row: Row) -> dict[str, Any]:
     return outcome
 
 
-def table(records: Sequence[dict[str, Any]]) -> str:
-    """Markdown: by command, by fault, and every combination of the two as "fired of drawn"."""
+def table(records: Sequence[dict[str, Any]], drawn: Collection[str] | None = None) -> str:
+    """Markdown: by command, by fault, and every combination of the two as "fired of drawn".
+
+    drawn: names of the rows that are counted, None for all; of others there is a line at the end.
+    """
+    others = [record for record in records if drawn is not None and record["row"] not in drawn]
+    records = [record for record in records if drawn is None or record["row"] in drawn]
     parts = [_counts("command", COMMANDS, records), _counts("fault", FAULTS, records), _matrix(records)]
     reasons = Counter(record["reason"] for record in records if record["verdict"] == "not run")
     parts.append(
@@ -91,6 +96,12 @@ def table(records: Sequence[dict[str, Any]]) -> str:
     )
     commits = Counter(record["commit"] for record in records)
     parts.append("Commits: " + ", ".join(f"{commit} ({number} rows)" for commit, number in commits.items()))
+    if others:
+        fired = sum(record["fired"] for record in others)
+        wrong = sum(bool(record["violations"]) for record in others)
+        parts.append(
+            f"Beside the draw: {len(others)} further rows, {fired} fired, {wrong} with anything wrong."
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -104,7 +115,7 @@ def _counts(key: str, names: Iterable[str], records: Sequence[dict[str, Any]]) -
         if not chosen:
             continue
         fired = [record for record in chosen if record["fired"]]
-        kinds = [{kind for kind, _ in record["violations"]} for record in fired]
+        kinds = [{kind for kind, _ in record["violations"]} for record in chosen]
         found = [sum(bool(kind & set(counted)) for kind in kinds) for counted in COLUMNS.values()]
         figures = [len(chosen), len(fired), len(chosen) - len(fired), *found]
         lines.append(f"| {name or '**all**'} | {' | '.join(map(str, figures))} |")

@@ -41,7 +41,6 @@ class Command:
         next_arguments: of the run that goes on afterwards, None for the same ones.
         runs_network, has_children, reads_clock, takes_memory: whether a lost GPU, a killed child, a changed clock, a
             limit on memory can strike it.
-        handles: signals after which it ends in good order; of others a plain death is documented.
     """
 
     name: str
@@ -56,8 +55,6 @@ class Command:
     has_children: bool = True
     reads_clock: bool = True
     takes_memory: bool = True
-    handles: frozenset[str] = frozenset({"SIGINT", "SIGTERM", "SIGHUP"})
-    documented_deaths: frozenset[str] = frozenset()
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -93,8 +90,6 @@ PROFILE_MOMENTS = (
     *_replacing("/profile.csv", phase="late"),
     *_finally_replacing("/profile.md"),
 )
-EVERYWHERE = frozenset({"SIGINT", "SIGTERM", "SIGHUP"})
-DIES_OF = frozenset({"SIGTERM", "SIGHUP"})
 
 COMMANDS = {
     command.name: command
@@ -146,8 +141,6 @@ COMMANDS = {
             has_children=False,
             reads_clock=False,
             takes_memory=False,
-            handles=frozenset({"SIGINT"}),
-            documented_deaths=DIES_OF,
         ),
         Command(
             "compare",
@@ -172,8 +165,6 @@ COMMANDS = {
             has_children=False,
             reads_clock=False,
             takes_memory=False,
-            handles=frozenset({"SIGINT"}),
-            documented_deaths=DIES_OF,
         ),
         Command(
             "profile_pipeline",
@@ -195,8 +186,6 @@ COMMANDS = {
             runs_network=False,
             has_children=False,
             reads_clock=True,
-            handles=frozenset({"SIGINT"}),
-            documented_deaths=DIES_OF,
         ),
         Command(
             "generate_image",
@@ -231,8 +220,6 @@ COMMANDS = {
             runs_network=False,
             has_children=False,
             reads_clock=True,
-            handles=frozenset({"SIGINT"}),
-            documented_deaths=DIES_OF,
         ),
         Command(
             "train",
@@ -277,6 +264,21 @@ COMMANDS = {
                 Moment("w", '"schema_version"', phase="late"),
             ),
             complete_outputs.of_evaluation,
+        ),
+        Command(
+            "export_checkpoint",
+            "scripts/export_checkpoint.py",
+            "export",
+            ("{in}/best.pth", "{out}/official.pth"),
+            (
+                _early("/best.pth"),
+                *_finally_replacing("/official.pth"),
+                *_printed("official.pth: ", phase="last"),
+            ),
+            complete_outputs.of_files,
+            runs_network=False,
+            has_children=False,
+            reads_clock=False,
         ),
     )
 }

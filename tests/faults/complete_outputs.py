@@ -55,6 +55,16 @@ def measured_sizes(content: dict[str, Any]) -> dict[str, Any]:
     return {f"batch {size}": block["timing"]["samples_ms"] for size, block in blocks if "timing" in block}
 
 
+def out_of_memory(out: Path) -> set[str]:
+    """The batch sizes of profile.json that were out of memory, and those above them that were skipped for it."""
+    blocks = read_json(out / "profile.json")["batch_profiling"].items()
+    return {
+        f"batch {size}"
+        for size, block in blocks
+        if block.get("error") == "OOM" or str(block.get("detail")).endswith("was out of memory")
+    }
+
+
 def of_profile(out: Path) -> dict[str, Any]:
     """Batch sizes of profile.json; the other files are reports of it."""
     found: dict[str, Any] = {}

@@ -33,6 +33,7 @@ from tests.fork_server import (
     _end,
     _receive,
     _run_script,
+    ends_before,
 )
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -105,6 +106,10 @@ def _keep(connection: socket.socket) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
     connection.sendall(LENGTH.pack(pid))
+    if not ends_before(pid, connection):
+        for process in psutil.Process().children(recursive=True):
+            process.kill()
+        return
     _, status = os.waitpid(pid, 0)
     connection.sendall(struct.pack("!i", os.waitstatus_to_exitcode(status)))
     deadline = time.monotonic() + GRACE_S

@@ -11,13 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.faults.commands import COMMANDS, Command, Moment
+from tests.faults.commands import COMMANDS, Command
 from tests.faults.complete_outputs import (
     REPOSITORY,
     BrokenOutputError,
     check_profile,
     is_temporary,
     measured_sizes,
+    out_of_memory,
     state_of_training,
 )
 from tests.faults.rows import FAULTS, Fault, Row
@@ -35,6 +36,8 @@ NOT_WATCHED = {
     "results",
 }
 ALL_SIZES = {"batch 1", "batch 2", "batch 4"}
+# After which a size that was out of memory is a result like any other.
+MEMORY_FAULTS = ("cgroup", "address_space")
 
 
 def snapshot(place: Path) -> dict[str, Any]:
@@ -83,7 +86,7 @@ def after_fault(
     """What is wrong once the command has ended. struck_down: the kernel has killed processes because memory ran out."""
     command, fault = COMMANDS[row.command], FAULTS[row.fault]
     found: Violations = []
-    if ended.returncode not in _codes(command, fault, row.moment, struck_down):
+    if ended.returncode not in _codes(command, fault, struck_down):
         found.append(("code", f"exit status {ended.returncode}"))
     if "Traceback (most recent call last)" in ended.stderr and not _is_shown_exception(command, place, ended):
         found.append(("traceback", ended.stderr.strip().splitlines()[-1][:300]))
@@ -99,18 +102,12 @@ def after_fault(
     return found
 
 
-def _codes(command: Command, fault: Fault, moment: Moment, struck_down: bool) -> set[int]:
-    """The documented exit statuses, and deaths by the signal itself.
-
-    Before its work has begun, and once its result is saved, a command may die of a signal as any program does.
-    """
+def _codes(command: Command, fault: Fault, struck_down: bool) -> set[int]:
+    """The documented exit statuses. Of a signal nobody dies but of SIGKILL, and of a second Ctrl-C."""
     codes = {0, *command.codes}
-    if fault.kind == "signal":
-        names = set(fault.value)
-        codes |= {130, -signal.SIGINT} if "SIGINT" in names else set()
-        dies_of = names - {"SIGINT"} if moment.phase != "middle" else names & command.documented_deaths
-        codes |= {-getattr(signal, name) for name in dies_of | (names & {"SIGKILL"})}
-    elif fault.kind == "kill" or struck_down:
+    if fault.kind == "signal" and fault.value.count("SIGINT") > 1:
+        codes |= {130, -signal.SIGINT}
+    if fault.kind == "kill" or struck_down or (fault.kind == "signal" and "SIGKILL" in fault.value):
         codes.add(-signal.SIGKILL)
     return codes
 
@@ -176,9 +173,9 @@ def _lost_profile(
         return _lost_to_second(place, contents)
     if is_earlier and not command.extra.get("keeps_all"):
         # A new run may replace an earlier one's results by its own, not by nothing.
-        kept = file.exists() and (
-            file.read_bytes() == earlier or any(name.startswith("batch") for name in complete)
-        )
+        measured = any(name.startswith("batch") for name in complete)
+        measured |= fault.kind in MEMORY_FAULTS and bool(out_of_memory(place / "out"))
+        kept = file.exists() and (file.read_bytes() == earlier or measured)
         return [] if kept else [("lost", "the earlier results, for nothing new")]
     lost = [name for name, value in was.items() if not any(found.get(name) == value for found in contents)]
     if fault.kind == "error" and ended.returncode in (0, 4) and ended.stderr:
@@ -214,29 +211,28 @@ def _elsewhere(place: Path, stderr: str) -> list[dict[str, Any]]:
 
 
 def after_next_run(
-    command: Command,
+    row: Row,
     place: Path,
     before: dict[str, Any],
     again: subprocess.CompletedProcess,
     reference: dict[str, int] | None,
-    struck_down: bool,
 ) -> Violations:
     """What is wrong once the next run, which nothing struck, has ended."""
+    command = COMMANDS[row.command]
     found = _touched(place, before)
-    if struck_down and "--resume" in again.args:
-        # A size that was out of memory is a result, and is not measured again.
-        return (
-            found if again.returncode in (0, 3) else [*found, ("next run", f"exit status {again.returncode}")]
-        )
-    if again.returncode != 0:
+    # A size that was out of memory is a result: it is not measured again, and where all were, none fits.
+    keeps_memory_faults = FAULTS[row.fault].kind in MEMORY_FAULTS and "--resume" in again.args
+    if again.returncode not in ((0, 3) if keeps_memory_faults else (0,)):
         found.append(("next run", f"exit status {again.returncode}"))
         return found
     try:
         complete = command.complete(place / "out")
     except BrokenOutputError as error:
         return [*found, ("broken output", f"after the next run: {error}")]
-    if command.complete.__name__ == "of_profile" and not complete.keys() >= ALL_SIZES:
-        found.append(("next run", "a batch size is missing"))
+    if command.complete.__name__ == "of_profile":
+        there = complete.keys() | (out_of_memory(place / "out") if keeps_memory_faults else set())
+        if not there >= ALL_SIZES:
+            found.append(("next run", "a batch size is missing"))
     if reference is not None and state_of_training(place / "out") != reference:
         found.append(("next run", "the training ended in another state than one that nothing struck"))
     return found

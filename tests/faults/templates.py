@@ -47,6 +47,7 @@ def write_inputs(template: str, inputs: Path, out: Path) -> None:
         "generate": _pipelines,
         "train": _training,
         "test": _training,
+        "export": _checkpoint,
     }[template]
     inputs.mkdir(parents=True)
     out.mkdir(parents=True)
@@ -95,3 +96,14 @@ def _pipelines(inputs: Path, out: Path) -> None:
 def _training(inputs: Path, out: Path) -> None:
     shutil.copy(HERE / "faulted_network.py", inputs)
     (inputs / "train.json").write_text(json.dumps(TRAINING))
+
+
+def _checkpoint(inputs: Path, out: Path) -> None:
+    from swinmr_profiling.configs import config_from_dict
+    from swinmr_profiling.models.registry import build_model
+    from swinmr_profiling.training.run.checkpoints import write_checkpoint
+
+    config = config_from_dict({"model": TINY_SWINIR})
+    weights = build_model(config).module.state_dict()
+    content = {"params": weights, "params_ema": None, "step": 7, "config": config.model_dump(mode="json")}
+    write_checkpoint(content, inputs / "best.pth")

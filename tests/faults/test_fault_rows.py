@@ -131,3 +131,7 @@ def test_the_table_counts_by_hand(tmp_path):
     assert f"| SIGINT | 1 | 1 | 0 | 1 | 1{zeros} |" in lines
     assert f"| **all** | 3 | 2 | 1 | 1 | 1{zeros} |" in lines
     assert "- 1: because" in lines
+    # Of a draw that the test of SIGINT is not of.
+    lines = table(records, {"train EIO"}).splitlines()
+    assert f"| **all** | 2 | 1 | 1 | 0 | 0{zeros} |" in lines
+    assert lines[-1] == "Beside the draw: 1 further rows, 1 fired, 1 with anything wrong."

@@ -159,3 +159,15 @@ def test_without_the_package(monkeypatch):
     assert refusal() == (
         'model.net_type: "diffusers" needs the package diffusers: pip install ".[diffusion]"'
     )
+
+
+def test_an_image_that_is_too_small_for_one_of_a_batch_is_one_line():
+    """Groups of one channel: a group norm has a single value of one image of a pixel, and refuses it."""
+    config = {**CROSS_ATTENTION, "norm_num_groups": 8}
+    told = refusal("UNet2DConditionModel", config, img_size=1, inputs={"encoder_hidden_states": [3, 12]})
+    assert told.startswith("model: UNet2DConditionModel does not take an image [4, 1, 1], a time step []")
+    assert "ValueError: Expected more than 1 value per channel" in told
+    told = refusal(
+        "UNet2DConditionModel", config, data={"patch_size": 1}, inputs={"encoder_hidden_states": [3, 12]}
+    )
+    assert "does not take an image [4, 1, 1]" in told

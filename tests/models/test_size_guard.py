@@ -83,6 +83,21 @@ def test_the_users_own_network_is_watched_while_it_is_made(free, tmp_path, monke
         build(net_type="custom", target="vast_network:Net", input_shapes=[[1, 8, 8]])
 
 
+def test_many_tensors_that_are_small_each_are_refused_before_nothing_is_free(monkeypatch):
+    """Of 16 KiB each, with 1 MiB free of which 512 KiB stay: after 32, asked every fourth, the 36th is too much."""
+    kept = []
+    monkeypatch.setattr(size_guard, "ASKED_EVERY_BYTES", 4 * 2**14)
+    monkeypatch.setattr(size_guard, "KEPT_FREE_BYTES", 2**19)
+    monkeypatch.setattr(size_guard, "available_bytes", lambda: 2**20 - len(kept) * 2**14)
+    with SizeGuard(), pytest.raises(TooLargeError, match=r"its tensors have left 0.0 GiB of memory free"):
+        kept.extend(torch.ones(2**12) for _ in range(64))
+    assert 32 <= len(kept) <= 36
+    kept.clear()
+    with SizeGuard():  # as many, but none of them is kept
+        for _ in range(64):
+            torch.ones(2**12)
+
+
 @pytest.mark.parametrize(
     ("make", "is_refused"),
     [

@@ -1,5 +1,6 @@
 """Strategies: JSON that is nearly a valid file, text and bytes that are nearly so, and junk."""
 
+import copy
 import json
 import random
 
@@ -62,18 +63,18 @@ def nearly(draw, documents):
         action = draw(
             st.sampled_from(("odd", "odd", "junk", "remove", "add", "swap", "wrap", "deep", "scale"))
         )
+        # Copied: what is put in may be changed by the next action, and is the same for every example otherwise.
         if action == "odd":
-            parent[key] = draw(st.sampled_from(ODD_VALUES))
+            parent[key] = copy.deepcopy(draw(st.sampled_from(ODD_VALUES)))
         elif action == "junk":
-            parent[key] = draw(JUNK)
+            parent[key] = copy.deepcopy(draw(JUNK))
         elif action == "remove":
             del parent[key]
         elif action == "add" and isinstance(parent, dict):
-            parent[draw(st.sampled_from(["", "x", str(key) + "s", "config", "1", "training", "//"]))] = draw(
-                JUNK
-            )
+            name = draw(st.sampled_from(["", "x", str(key) + "s", "config", "1", "training", "//"]))
+            parent[name] = copy.deepcopy(draw(JUNK))
         elif action == "add":
-            parent.insert(0, draw(st.sampled_from(ODD_VALUES)))
+            parent.insert(0, copy.deepcopy(draw(st.sampled_from(ODD_VALUES))))
         elif action == "swap":
             other = draw(st.sampled_from(candidates))
             try:

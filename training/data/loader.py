@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import os
 import signal
 import threading
@@ -12,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.machine_failures import leave_descriptors_to_the_end
 from swinmr_profiling.stop_signals import STOP_SIGNALS
 from swinmr_profiling.training.data.dataset import ReconstructionDataset, SampleKey, build_dataset
 from swinmr_profiling.training.data.skipping import SkippingDataset, collate
@@ -134,7 +136,7 @@ def build_loader(
         num_workers=workers,
         prefetch_factor=data.prefetch_factor if workers else None,
         persistent_workers=workers > 0 and split == "train",
-        worker_init_fn=leave_signals_to_the_main_process,
+        worker_init_fn=begin_loader_process,
         pin_memory=data.pin_memory and torch.cuda.is_available(),
         # Without a generator of its own, every new iterator draws a number from the global one, and a resumed
         # run would then see other dropout than an uninterrupted one.
@@ -142,8 +144,15 @@ def build_loader(
     )
 
 
-def leave_signals_to_the_main_process(worker: int) -> None:
-    """For loader processes: a stop signal reaches all processes of a run, but the main one decides when to end.
+def begin_loader_process(worker: int) -> None:
+    """What a loader process does first."""
+    # Before what others do when it ends: multiprocessing removes a folder then.
+    multiprocessing.util.Finalize(None, leave_descriptors_to_the_end, exitpriority=100)
+    _leave_signals_to_the_main_process()
+
+
+def _leave_signals_to_the_main_process() -> None:
+    """A stop signal reaches all processes of a run, but the main one decides when to end.
 
     A loader that died of it would take the step under way with it, before it is saved. All but SIGTERM are
     ignored. SIGTERM is how the main process itself ends loaders that are left when it exits, and it waits for

@@ -17,8 +17,7 @@ from tqdm import tqdm
 
 from swinmr_profiling.configs import ExperimentConfig, LoadedConfig
 from swinmr_profiling.configs.writing.atomic_files import check_writable
-from swinmr_profiling.configs.writing.output_claims import claim_free_folder
-from swinmr_profiling.configs.writing.standard_streams import complain
+from swinmr_profiling.configs.writing.output_claims import claim_free_folder, say_another_name
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.training.data.dataset import build_dataset
 from swinmr_profiling.training.data.loader import build_loader
@@ -116,7 +115,7 @@ def run_evaluation(
     asked = folder
     folder, held = claim_free_folder(asked, SUMMARY_NAME)
     if folder != asked:
-        complain(f"warning: another run is writing {asked}: this one writes {folder}")
+        say_another_name(asked, folder)
     network = module.to(request.device).eval()
     precision = autocast_dtype(config, request.device.type)
     options = EvaluationOptions(

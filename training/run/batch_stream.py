@@ -61,8 +61,9 @@ class BatchStream:
                 raw, epoch, number = next(self._raw)
                 skipped += raw.pop(SKIPPED, ())
                 self._drawn.append((raw, epoch, number))
-        except RuntimeError as error:
-            if not str(error).startswith(LOADER_DIED):
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            # The others: it died while it handed a batch over.
+            if isinstance(error, RuntimeError) and not str(error).startswith(LOADER_DIED):
                 raise
             raise DataError(
                 f"a loader process ended: {first_line(error)}; fewer data.num_workers need less memory"

@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, replacing, write_text
-from swinmr_profiling.configs.writing.output_claims import claim_free_folder
+from swinmr_profiling.configs.writing.output_claims import claim_free_folder, say_another_name
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS, resolve_device
 from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME, refuse_code
@@ -175,7 +175,7 @@ def generate_images_sequential(
     asked = folder
     folder, held = claim_free_folder(asked, CONFIG_NAME)
     if folder != asked:
-        complain(f"warning: another run is writing {asked}: this one writes {folder}")
+        say_another_name(asked, folder)
     started = datetime.now().isoformat(timespec="seconds")
     entries: list[dict[str, Any]] = []
     images: list[Any] = []

@@ -53,14 +53,17 @@ def test_the_second_takes_another_name_and_the_next_the_first(tmp_path, capsys):
         found, held = claim_free_file(file)
         assert found == tmp_path / "profile_3.json"
         held.release()
-        result = ResultFile(str(file))
-        result.prepare()
-        assert result.finish({"a": 1}) is None
+        with ResultFile(str(file)) as result:
+            result.prepare()
+            assert result.finish({"a": 1}) is None
         assert json.loads((tmp_path / "profile_3.json").read_text()) == {"a": 1}
         line = f"warning: another run is writing {file}: this one writes {tmp_path / 'profile_3.json'}\n"
         assert capsys.readouterr().err == line
-        with pytest.raises(OutputError, match="--resume: another run is writing"):
-            ResultFile(str(file)).prepare(goes_on=True)
+        with (
+            ResultFile(str(file)) as result,
+            pytest.raises(OutputError, match="--resume: another run is writing"),
+        ):
+            result.prepare(goes_on=True)
     # Killed: its lock file is still there and blocks nobody.
     assert (tmp_path / ".profile.json.lock").exists()
     found, held = claim_free_file(file)

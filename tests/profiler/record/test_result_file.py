@@ -111,11 +111,12 @@ def test_permissions_are_what_the_umask_leaves(tmp_path, umask, mode):
 
 
 def test_missing_folders_are_made_and_nothing_is_left_in_them(tmp_path):
-    result = ResultFile(str(tmp_path / "a" / "b" / "profile.json"))
-    result.prepare()
-    # While the run lives its claim lies beside the file.
-    assert os.listdir(tmp_path / "a" / "b") == [".profile.json.lock"]
-    result.finish({"a": 1})
+    with ResultFile(str(tmp_path / "a" / "b" / "profile.json")) as result:
+        result.prepare()
+        # While the run lives its claim lies beside the file, also while it writes its reports.
+        assert os.listdir(tmp_path / "a" / "b") == [".profile.json.lock"]
+        result.finish({"a": 1})
+        assert sorted(os.listdir(tmp_path / "a" / "b")) == [".profile.json.lock", "profile.json"]
     assert os.listdir(tmp_path / "a" / "b") == ["profile.json"]
     assert result.save(CONTENT)
     assert os.listdir(tmp_path / "a" / "b") == ["profile.json"]

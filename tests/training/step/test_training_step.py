@@ -74,7 +74,7 @@ def test_parts_of_the_loss_are_means_over_the_micro_batches():
     module = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(module.weight)
     both = [MicroBatch((torch.ones(1, 1),), torch.tensor([[y]])) for y in (3.0, 5.0)]
-    outcome = training_step(state_of(module), StepSettings("cpu", accumulate=2), both)
+    outcome = training_step(state_of(module), StepSettings("cpu", accumulation=2), both)
     assert {name: part.item() for name, part in outcome.parts.items()} == {"squared": 17.0}
     assert outcome.loss.item() == 17.0
 

@@ -166,8 +166,8 @@ def _short(name: str) -> str:
     return shortened(name, LONGEST_NAME)
 
 
-def _gib(number: int) -> str:
-    return f"{number / GIB:,.2f} GiB"
+def _gib(number: int | None) -> str:
+    return "unknown" if number is None else f"{number / GIB:,.2f} GiB"
 
 
 def _duration(seconds: float) -> str:

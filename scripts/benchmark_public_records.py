@@ -27,7 +27,7 @@ import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.
 
 sys.path.append(str(Path(__file__).resolve().parent))
 from record_page import page  # noqa: E402
-from record_table import predict, read_records, table  # noqa: E402
+from record_table import judged, predict, read_records, table  # noqa: E402
 
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 
@@ -62,7 +62,7 @@ def earlier_rows(file: Path) -> dict[str, dict]:
             row = json.loads(line)
         except ValueError:
             continue
-        rows[row["key"]] = row
+        rows[row["key"]] = judged(row)
     return rows
 
 

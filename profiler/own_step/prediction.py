@@ -78,6 +78,10 @@ def predict_training(
         >>> predict_training(model, torch.zeros(2, 8)).config_setting.sizes["1"].live_bytes > 0
         True
     """
+    if precision not in AUTOCAST:
+        raise OwnStepError(
+            f'precision "{precision}" is of the weights: hand over a network in bf16, with precision "fp32"'
+        )
     step: TrainingStep
     if isinstance(module_or_step, nn.Module):
         copied, (given, extra, beside) = copy_to(

@@ -131,6 +131,19 @@ def test_what_a_batch_needs_near_the_limit(scripts, least, expected):
     assert found is None if expected is None else expected[0] <= found <= expected[1]
 
 
+def test_earlier_rows_are_judged_by_the_limit_of_today(scripts):
+    table = scripts[1]
+    limit = table.bracket_limit_bytes()
+    row = {"needs": [limit - 1, limit + 1], "limit": 2 * limit, "verdict": "too bold"}
+    found = table.judged(row)
+    assert (found["verdict"], found["ran"], found["above"]) == ("exact", "fits", "does not fit")
+    found = table.judged({**row, "needs": [0, round(0.99 * limit)]})
+    assert (found["verdict"], round(found["misses_by"], 4)) == ("too bold", -0.01)
+    found = table.judged({**row, "needs": [None]})  # of the largest batch; more than was looked for
+    assert (found["verdict"], found["above"], round(found["misses_by"], 4)) == ("too careful", None, 0.1)
+    assert table.judged({**row, "limit": limit})["verdict"] == "too bold"
+
+
 def test_what_no_package_makes_is_not_buildable(scripts):
     _, table = scripts
     (record,) = [r for r in table.read_records() if r.key == "inference/NCHW/artcnn_r8f48/4"]

@@ -90,9 +90,11 @@ class RestsOn(Block):
     untested: list[str]
     # Of the predicted bytes, down and up.
     shares: dict[Literal["live", "allocated", "reserved", "process"], Shares]
-    # Of public records (allocated bytes of 16-bit inference) whose network family was left out of the calibration: how
-    # many lie inside. Null for fp32: too few records.
+    # Of public records whose network family was left out of the calibration: the share that lies inside. Null: there
+    # are none.
     coverage: Annotated[float, Field(ge=0, le=1)] | None
+    # How many records that are, and of what; null in files of earlier versions.
+    evidence: str | None = None
 
 
 class MemorySetting(Block):

@@ -136,9 +136,12 @@ def interval_lines(memory_model: MemoryModel) -> list[str]:
             return []
         return [f"Intervals of the prediction: {_shares(dict(memory_model.interval_shares))}."]
     shares = _shares({name: basis.shares[name] for name in ("allocated", "reserved")})
-    tried = "how many GPUs lie inside is not known"
-    if basis.coverage is not None:
-        tried = f"{basis.coverage * 100:.0f} % of public GPU records of inference (allocated bytes) lie inside theirs"
+    tried = basis.evidence
+    if tried is None:
+        tried = "how many GPUs lie inside is not known"
+        if basis.coverage is not None:
+            share = f"{basis.coverage * 100:.0f} %"
+            tried = f"{share} of public GPU records of inference (allocated bytes) lie inside theirs"
     found = [f"Interval, from what the peak rests on ({PEAK_WORDS[basis.layers]}): {shares}; {tried}."]
     if basis.untested:
         found.append(f"Untested on a GPU at this peak: {'; '.join(basis.untested)}.")

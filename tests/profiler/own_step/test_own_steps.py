@@ -362,3 +362,8 @@ def on_meta_module(module):
     from swinmr_profiling.profiler.counting.meta_copy import copy_to
 
     return copy_to(module, ())[0]
+
+
+def test_a_precision_of_the_weights_is_the_networks_own():
+    with pytest.raises(OwnStepError, match="hand over a network in bf16"):
+        predict_training(nn.Linear(2, 2), torch.zeros(2, 2), precision="pure_bf16")

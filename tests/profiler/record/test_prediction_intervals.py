@@ -44,16 +44,18 @@ def basis(layers="workspace", precision="fp16", *, share=0.3, benchmark=True):
 
 
 def test_a_16_bit_peak_at_a_workspace():
-    # ESRGAN x4 in NCHW: published within 0.00 % of the prediction, others up to 0.6 % and 1 MiB above.
+    # ESRGAN x4 in NCHW: published within 0.00 % of the prediction, others up to 0.6 % and 1 MiB above, and 0.4 % and
+    # 1 MiB below, where fewer ends of blocks were left over than from an empty cache; live bytes are the least.
     found = interval(basis(), "allocated", 1000 * MIB)
-    assert found.bytes == (996 * MIB, 1007 * MIB)
-    assert found.coverage == 0.95
+    assert found.bytes == (995 * MIB, 1007 * MIB)
+    assert interval(basis(), "live", 1000 * MIB).bytes == (996 * MIB, 1007 * MIB)
+    assert found.coverage == 0.98
 
 
 def test_without_cudnn_benchmark_the_workspace_may_be_missing():
     low, high = interval(basis(benchmark=False), "allocated", 1000 * MIB).bytes
-    # 1000 MiB x 0.996 less the 30 % that are workspaces.
-    assert low == math.floor(1000 * MIB * 0.6972)
+    # 1000 MiB x 0.996 less the 30 % that are workspaces, and 1 MiB of ends of blocks.
+    assert low == math.floor(1000 * MIB * 0.6972) - MIB
     assert high == 1007 * MIB
 
 
@@ -75,7 +77,26 @@ def test_fp32_convolutions_may_take_some_mebibytes_more():
     # ResNet-18, batch 4, forward: 7.3 % above the prediction of some 150 MiB.
     low, high = interval(basis("convolution", "fp32", share=0.0), "allocated", 150 * MIB).bytes
     assert low <= 150 * MIB * 1.073 <= high
-    assert interval(basis("convolution", "fp32"), "allocated", 1).coverage is None
+
+
+def test_what_coverage_rests_on_is_told():
+    # Left out of the calibration, three ResNets of five lie inside, one VGG does not, three ConvNeXts do.
+    fp32 = basis("convolution", "fp32")
+    assert fp32.coverage == round((3 + 0 + 3) / (5 + 1 + 3), 3)
+    assert fp32.evidence.startswith("67 % of public records of fp32 steps of ResNet, ConvNeXt and VGG (9, ")
+    assert basis("other", "fp32").coverage is None
+    assert basis("other", "fp32").evidence == "how many GPUs lie inside is not known"
+    block = basis_as_block(fp32)
+    assert (block.coverage, block.evidence) == (fp32.coverage, fp32.evidence)
+
+
+def test_reserved_bytes_of_transformers_are_known_best():
+    widths = {
+        layers: basis(layers, share=0.0).shares("reserved")
+        for layers in ("attention", "convolution", "other")
+    }
+    halves = {layers: (high - low) / 2 for layers, (low, high) in widths.items()}
+    assert halves["attention"] <= 0.02 < halves["convolution"] < halves["other"]
 
 
 def test_each_quantity_has_its_own_interval():

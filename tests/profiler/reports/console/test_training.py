@@ -60,7 +60,10 @@ def test_the_interval_of_a_network_says_what_it_rests_on():
     )
     assert untested == "Untested on a GPU at this peak: cuFFT's plans (not in the prediction)."
     basis["untested"] = []
-    basis["coverage"] = None
+    basis["evidence"] = "6 of 9 lie inside"
+    assert interval_lines(typed_model(model))[0].endswith("+5.6 %; 6 of 9 lie inside.")
+    # Files of earlier versions have none.
+    basis["evidence"] = basis["coverage"] = None
     [line] = interval_lines(typed_model(model))
     assert line.endswith("+5.6 %; how many GPUs lie inside is not known.")
 

@@ -171,7 +171,15 @@ def _explain(item: Any, raw: dict[str, Any]) -> list[tuple[str, str]]:
     expected = expected_text(info)
     if item["type"] == "missing":
         return [(path, f"missing: {expected} is required")]
-    return [(path, f"expected {expected}, got {shown(value)}")]
+    return [(path, f"expected {expected}, got {shown(value)}{_meant(value, expected)}")]
+
+
+def _meant(value: Any, expected: str) -> str:
+    """The accepted word that a value differs from by case or a letter or two; nothing where it is like none."""
+    if not isinstance(value, str):
+        return ""
+    suggestion = nearest(value, re.findall(r'"([^"{}]+)"', expected))
+    return f'; did you mean "{suggestion}"?' if suggestion else ""
 
 
 def _locate(loc: tuple[int | str, ...], raw: Any) -> tuple[str, FieldInfo | None, Any]:

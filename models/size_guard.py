@@ -8,6 +8,7 @@ be made without data, and of the user's own, each tensor is looked at while they
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -119,7 +120,9 @@ def without_data(make: Callable[[], nn.Module]) -> nn.Module | None:
     """
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), warnings.catch_warnings():
+            # A file's weights do not reach a network without data, which torch would say of each of them.
+            warnings.filterwarnings("ignore", message=".*copying from a non-meta parameter")
             network = make()
         tensors = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     except (

@@ -1,162 +1,64 @@
 """Networks of timm, torchvision, transformers and diffusers: our count against PyTorch's FlopCounterMode.
 
-    python scripts/benchmark_agreement.py                    # 200 networks
-    python scripts/benchmark_agreement.py --networks 8 --seed 3
+    python scripts/benchmark_agreement.py --resume build/agreement.jsonl              # 200 networks
+    python scripts/benchmark_agreement.py --resume build/agreement.jsonl --seconds 100  # and so on: in parts
+    python scripts/benchmark_agreement.py --resume build/agreement.jsonl --write docs/counter_agreement.md
 
-Both count the same forward on tensors without data. Where they differ, the operators that make the difference are
-named, and their differences add up to it to the unit. Exit status 1 if a difference is made by an operator that is not
-known to be missing from FlopCounterMode, or if an operator of ours is listed as uncounted.
+Both count the same forward on tensors without data, or, where a network reads values, a real one on the CPU. Where they
+differ, the operators that make the difference are named, and their differences add up to it to the unit. Exit status 1
+if a difference is made by an operator that is not known to be missing from FlopCounterMode, or if ours lists an
+operator that is no solver.
 """
 
 import argparse
-import random
+import json
+import signal
 import sys
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.scripts.agreement_networks import Build, Call, networks
 
-# Products that FlopCounterMode has no formula for, each with a case of its own in counter_cases.py.
-MISSING_THERE = frozenset(
-    [
-        "aten::mv",
-        "aten::addmv",
-        "aten::dot",
-        "aten::vdot",
-        "aten::baddbmm",
-        "aten::addbmm",
-        "aten::_trilinear",
-        "aten::affine_grid_generator",
-        "aten::_cdist_forward",
-        "aten::_euclidean_dist",
-        "torchvision::deform_conv2d",
-    ]
-)
-
-Network = tuple[str, Callable[[], tuple[nn.Module, tuple, dict]]]
-
-
-def _timm(rng: random.Random) -> Iterator[Network]:
-    import timm
-
-    names = timm.list_models()
-    rng.shuffle(names)
-
-    def build(name: str) -> tuple[nn.Module, tuple, dict]:
-        module = timm.create_model(name)
-        size = timm.data.resolve_model_data_config(module)["input_size"]
-        return module, (torch.empty(1, *size),), {}
-
-    return ((f"timm {name}", lambda name=name: build(name)) for name in names)
+# Products that FlopCounterMode has no formula for, and the case of counter_cases.py whose MACs were derived by hand.
+MISSING_THERE = {
+    "aten::mv": "mv",
+    "aten::addmv": "addmv",
+    "aten::dot": "dot",
+    "aten::vdot": "vdot",
+    "aten::addbmm": "addbmm",
+    "aten::_trilinear": "Bilinear",
+    "aten::affine_grid_generator": "affine_grid, 3-D",
+    "aten::_euclidean_dist": "cdist by product",
+    "aten::_grouped_mm": "grouped products of experts",
+    "aten::_scaled_dot_product_flash_attention_for_cpu": "attention, cross",
+    "torchvision::deform_conv2d": "DeformConv2d",
+}
+# Solving and decomposing are no products: both counters leave them out, ours lists them.
+LISTED = frozenset(["aten::linalg_solve_triangular"])
+# A real run costs memory and time: of networks that read values, small ones alone are compared.
+MOST_PARAMETERS = 150_000_000
+LONGEST_S = 60
+PACKAGES = ("torch", "timm", "torchvision", "transformers", "diffusers")
 
 
-def _torchvision(rng: random.Random) -> Iterator[Network]:
-    from torchvision import models
-
-    sizes = {
-        models: (3, 224, 224),
-        models.segmentation: (3, 224, 224),
-        models.video: (3, 16, 112, 112),
-    }
-    found = [(name, size) for place, size in sizes.items() for name in models.list_models(module=place)]
-    rng.shuffle(found)
-
-    def build(name: str, size: tuple[int, ...]) -> tuple[nn.Module, tuple, dict]:
-        options = (
-            {"weights_backbone": None} if "segmentation" in models.get_model_builder(name).__module__ else {}
-        )
-        size = (3, 299, 299) if name == "inception_v3" else size
-        return models.get_model(name, weights=None, **options), (torch.empty(1, *size),), {}
-
-    return ((f"torchvision {name}", lambda name=name, size=size: build(name, size)) for name, size in found)
-
-
-def _transformers(rng: random.Random) -> Iterator[Network]:
-    import transformers
-    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
-
-    kinds = sorted(MODEL_MAPPING_NAMES)
-    rng.shuffle(kinds)
-
-    def build(kind: str) -> tuple[nn.Module, tuple, dict]:
-        config = transformers.AutoConfig.for_model(kind)
-        module = transformers.AutoModel.from_config(config)
-        if module.main_input_name == "input_ids":
-            return module, (), {"input_ids": torch.zeros(1, 32, dtype=torch.int64)}
-        if module.main_input_name == "pixel_values":
-            side = getattr(config, "image_size", 224)
-            side = side if isinstance(side, int) else side[0]
-            return (
-                module,
-                (),
-                {"pixel_values": torch.empty(1, getattr(config, "num_channels", 3), side, side)},
-            )
-        raise ValueError(f"main input {module.main_input_name}")
-
-    return ((f"transformers {kind}", lambda kind=kind: build(kind)) for kind in kinds)
-
-
-def _diffusers(rng: random.Random) -> Iterator[Network]:
-    import diffusers
-
-    image, step = torch.empty(1, 4, 32, 32), torch.zeros(1, dtype=torch.int64)
-    text = torch.empty(1, 77, 1280)
-    calls: dict[str, tuple[dict, tuple, dict]] = {
-        "UNet2DModel": ({"sample_size": 32}, (torch.empty(1, 3, 32, 32), step), {}),
-        "UNet2DConditionModel": ({"sample_size": 32}, (image, step, text), {}),
-        "UNet3DConditionModel": (
-            {"sample_size": 32},
-            (torch.empty(1, 4, 4, 32, 32), step, torch.empty(1, 77, 1024)),
-            {},
-        ),
-        "AutoencoderKL": ({}, (torch.empty(1, 3, 64, 64),), {}),
-        "AutoencoderTiny": ({}, (torch.empty(1, 3, 64, 64),), {}),
-        "VQModel": ({}, (torch.empty(1, 3, 32, 32),), {}),
-        "DiTTransformer2DModel": (
-            {"num_layers": 4},
-            (image,),
-            {"timestep": step, "class_labels": torch.zeros(1, dtype=torch.int64)},
-        ),
-        "PriorTransformer": (
-            {"num_layers": 4},
-            (torch.empty(1, 768), step, torch.empty(1, 768)),
-            {"encoder_hidden_states": torch.empty(1, 77, 768)},
-        ),
-    }
-    names = sorted(calls)
-    rng.shuffle(names)
-
-    def build(name: str) -> tuple[nn.Module, tuple, dict]:
-        config, args, kwargs = calls[name]
-        return getattr(diffusers, name)(**config), args, kwargs
-
-    return ((f"diffusers {name}", lambda name=name: build(name)) for name in names)
-
-
-SOURCES = (_timm, _torchvision, _timm, _transformers, _timm, _torchvision, _diffusers)
-
-
-def networks(seed: int) -> Iterator[Network]:
-    """Endlessly drawn from the packages in turn, until all are asked."""
-    rng = random.Random(seed)
-    drawn = {source: source(rng) for source in dict.fromkeys(SOURCES)}
-    while drawn:
-        for source in SOURCES:
-            if source in drawn:
-                one = next(drawn[source], None)
-                if one is None:
-                    del drawn[source]
-                else:
-                    yield one
+class LeftOutError(Exception):
+    """A network that cannot be compared, in one line."""
 
 
 def by_operator_of_flop_counter(module: nn.Module, args: tuple, kwargs: dict) -> dict[str, int]:
@@ -167,55 +69,219 @@ def by_operator_of_flop_counter(module: nn.Module, args: tuple, kwargs: dict) ->
     return {str(operator).replace(".", "::", 1): flops // 2 for operator, flops in counts.items()}
 
 
-def compare(name: str, build: Callable[[], tuple[nn.Module, tuple, dict]]) -> bool | None:
-    """Prints one line. Whether they agree but for what is known to be missing; None where it does not run on meta."""
+def by_operator_of_ours(module: nn.Module, args: tuple, kwargs: dict) -> dict[str, int]:
+    """MACs by operator of a real run."""
+    tracker = ModuleTracker(module)
+    with torch.no_grad(), tracker, CountingMode(tracker) as counter:
+        module(*args, **kwargs)
+    return dict(counter.tallies.by_operator)
+
+
+def _in_words(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:140]}"
+
+
+def _built(build: Build) -> tuple[nn.Module, list[Call]]:
+    """The network without data; one whose initialisation reads values is made first and loses them then."""
     try:
         with torch.device("meta"):
-            module, args, kwargs = build()
-        module.eval()
-        args = tuple(x.to("meta") for x in args)
-        kwargs = {key: x.to("meta") for key, x in kwargs.items()}
-        theirs = by_operator_of_flop_counter(module, args, kwargs)
-    except Exception:
-        # A network that reads values, wants other inputs, or takes what is not installed: not what is compared here.
-        return None
+            return build()
+    except NotImplementedError:
+        module, calls = build()
+        return module.to("meta"), calls
+
+
+def _zeros(module: nn.Module) -> nn.Module:
+    real = module.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in (*real.parameters(), *real.buffers()):
+            tensor.zero_()
+    return real
+
+
+def _first_that_runs(module: nn.Module, calls: list[Call]) -> tuple[dict[str, int], Call, nn.Module]:
+    """FlopCounterMode's figures of the first call that the network takes.
+
+    Without data, in its own precision or in bfloat16 (which grouped products want); if it is small, for real at last.
+    """
+    if not calls:
+        raise LeftOutError(f"wants inputs that are not made here ({getattr(module, 'main_input_name', '')})")
+    reasons = []
+    small = sum(p.numel() for p in module.parameters()) <= MOST_PARAMETERS
+    ways: list[tuple[Any, Any]] = [
+        (lambda: module, lambda x: x.to("meta")),
+        (
+            lambda: module.to(torch.bfloat16),
+            lambda x: x.to("meta", torch.bfloat16 if x.is_floating_point() else None),
+        ),
+    ]
+    if small:
+        ways.append((lambda: _zeros(module.float()), lambda x: torch.zeros(x.shape, dtype=x.dtype)))
+    for prepared, place in ways:
+        ready = prepared()
+        for call in calls:
+            args, kwargs = tree_map(
+                lambda x, place=place: place(x) if isinstance(x, torch.Tensor) else x, call
+            )
+            try:
+                return by_operator_of_flop_counter(ready, args, kwargs), (args, kwargs), ready
+            except Exception as error:
+                reasons.append(_in_words(error))
+    raise LeftOutError("; ".join(dict.fromkeys(reasons)))
+
+
+def compare(name: str, build: Build) -> dict[str, Any]:
+    """The record of one network: who counts what, which operators make the difference, or why it was left out."""
+    try:
+        module, calls = _built(build)
+        # Its tracker of modules stumbles over parameters that are handed from module to module with gradients wanted.
+        theirs, (args, kwargs), module = _first_that_runs(module.eval().requires_grad_(False), calls)
+    except TimeoutError:
+        return {"network": name, "left_out": f"took longer than {LONGEST_S} s"}
+    except Exception as error:
+        reason = str(error) if isinstance(error, LeftOutError) else f"not built: {_in_words(error)}"
+        return {"network": name, "left_out": reason}
     report = count_forward(module, args, kwargs)
-    gaps = {
-        operator: difference
-        for operator in report.by_operator.keys() | theirs.keys()
-        if (difference := report.by_operator.get(operator, 0) - theirs.get(operator, 0))
+    ours, where = report.by_operator, report.counted_on
+    if any(p.device.type == "cpu" for p in module.parameters()):
+        # Ours counts without data where theirs could not, and a CPU takes other operators: those are compared.
+        ours, where = by_operator_of_ours(module, args, kwargs), "cpu"
+    return {
+        "network": name,
+        "macs": report.macs,
+        "flop_counter": sum(theirs.values()),
+        "counted_on": where,
+        "gaps": {
+            operator: difference
+            for operator in sorted(ours.keys() | theirs.keys())
+            if (difference := ours.get(operator, 0) - theirs.get(operator, 0))
+        },
+        "also_there": sorted(set(theirs) & set(ours)),
+        "uncounted": dict(report.uncounted_operators),
     }
-    total = report.macs - sum(theirs.values())
-    known = all(operator in MISSING_THERE and operator not in theirs for operator in gaps)
-    good = known and sum(gaps.values()) == total and not report.uncounted_operators
-    why = ", ".join(f"{operator} {difference:+,}" for operator, difference in sorted(gaps.items())) or "equal"
-    listed = f"; uncounted {dict(report.uncounted_operators)}" if report.uncounted_operators else ""
-    print(f"{'' if good else 'DIFFERS '}{name}: {report.macs:,}, {why}{listed}", flush=True)
-    return good
+
+
+def is_explained(record: dict[str, Any]) -> bool:
+    """Whether every gap is one operator that FlopCounterMode has no formula for, and they add up to the unit."""
+    known = all(
+        operator in MISSING_THERE and operator not in record["also_there"] for operator in record["gaps"]
+    )
+    adds_up = sum(record["gaps"].values()) == record["macs"] - record["flop_counter"]
+    return known and adds_up and LISTED.issuperset(record["uncounted"])
+
+
+def line_of(record: dict[str, Any]) -> str:
+    if "left_out" in record:
+        return f"left out {record['network']}: {record['left_out']}"
+    why = ", ".join(f"{operator} {gap:+,}" for operator, gap in record["gaps"].items()) or "equal"
+    listed = f"; listed {record['uncounted']}" if record["uncounted"] else ""
+    return (
+        f"{'' if is_explained(record) else 'DIFFERS '}{record['network']}: {record['macs']:,}, {why}{listed}"
+    )
+
+
+def page(records: list[dict[str, Any]]) -> str:
+    """docs/counter_agreement.md."""
+    compared = [r for r in records if "left_out" not in r]
+    left_out = [r for r in records if "left_out" in r]
+    equal = sum(not r["gaps"] for r in compared)
+    unexplained = sum(not is_explained(r) for r in compared)
+    packages = Counter(r["network"].split()[0] for r in compared)
+    gaps: dict[str, list[int]] = {}
+    for record in compared:
+        for operator, gap in record["gaps"].items():
+            gaps.setdefault(operator, []).append(gap)
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    lines = [
+        "# Two counters on networks that nobody here wrote",
+        "",
+        f"{versions}: {len(compared)} networks "
+        f"({', '.join(f'{packages[name]} of {name}' for name in PACKAGES if name in packages)}), drawn with seed 0. "
+        f"{equal} have the MACs of PyTorch's `FlopCounterMode` / 2 to the unit; {len(compared) - equal} differ by "
+        f"operators that it has no formula for, to the unit; {unexplained} differ otherwise. Counted without data, or "
+        "for real on the CPU where a network reads values. Made by `scripts/benchmark_agreement.py`.",
+        "",
+        "## Gaps by operator",
+        "",
+        "| operator | networks | MACs in all | derived by hand in `scripts/counter_cases.py` |",
+        "| --- | ---: | ---: | --- |",
+        *(
+            f"| `{operator}` | {len(found)} | {sum(found):,} | {MISSING_THERE.get(operator, '')} |"
+            for operator, found in sorted(gaps.items())
+        ),
+        "",
+        "## Networks",
+        "",
+        "| network | MACs | FlopCounterMode / 2 | difference by operator | counted on |",
+        "| --- | ---: | ---: | --- | --- |",
+        *(
+            f"| {r['network']} | {r['macs']:,} | {r['flop_counter']:,} | "
+            + (", ".join(f"`{operator}` {gap:,}" for operator, gap in r["gaps"].items()) or "none")
+            + "".join(f"; `{name}` listed" for name in r["uncounted"])
+            + f" | {r['counted_on']} |"
+            for r in sorted(compared, key=lambda r: r["network"].lower())
+        ),
+        "",
+        f"## Left out: {len(left_out)}",
+        "",
+        "| network | why |",
+        "| --- | --- |",
+        *(
+            f"| {r['network']} | {r['left_out'].replace('|', '/')} |"
+            for r in sorted(left_out, key=lambda r: r["network"].lower())
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError
 
 
 def main() -> int:
     replace_unknown_characters()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--networks", type=int, default=200, metavar="N", help="how many to compare (default 200)"
-    )
+    parser.add_argument("--networks", type=int, default=200, metavar="N", help="how many to compare (200)")
     parser.add_argument("--seed", type=int, default=0, help="of the order they are drawn in")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="records, a line each, to go on from")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N", help="begin none after N")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="the page of all records")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    compared = left_out = bad = 0
+    started = time.monotonic()
+    records: list[dict[str, Any]] = []
+    if arguments.resume and arguments.resume.exists():
+        records = [json.loads(line) for line in arguments.resume.read_text(encoding="utf-8").splitlines()]
+    known = {record["network"] for record in records}
+    signal.signal(signal.SIGALRM, _too_long)
     for name, build in networks(arguments.seed):
-        if compared >= arguments.networks:
+        compared = sum("left_out" not in record for record in records)
+        if compared >= arguments.networks or time.monotonic() - started > arguments.seconds:
             break
-        result = compare(name, build)
-        if result is None:
-            left_out += 1
+        if name in known:
             continue
-        compared += 1
-        bad += not result
+        signal.alarm(LONGEST_S)
+        try:
+            record = compare(name, build)
+        except TimeoutError:
+            record = {"network": name, "left_out": f"took longer than {LONGEST_S} s"}
+        finally:
+            signal.alarm(0)
+        records.append(record)
+        print(line_of(record), flush=True)
+        if arguments.resume:
+            with arguments.resume.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+    kept = [record for record in records if "left_out" not in record]
+    bad = sum(not is_explained(record) for record in kept)
     print(
-        f"{compared} networks, {bad} with a difference that is not explained; {left_out} do not run without data"
+        f"{len(kept)} networks, {bad} with a difference that is not explained; "
+        f"{len(records) - len(kept)} left out"
     )
+    if arguments.write:
+        arguments.write.write_text(page(records), encoding="utf-8")
     return 1 if bad else 0
 
 

@@ -2,16 +2,20 @@
 """What profiling itself costs, and whether it repeats itself; every figure is printed, none is asserted.
 
     python scripts/benchmark_profile.py                      # cost: start, build, count, write; the sweep's ratio
+    python scripts/benchmark_profile.py --answer             # how long until the answer stands there?
     python scripts/benchmark_profile.py --repeat 10          # do the intervals of two runs in a row overlap?
 
 Cost: the command's wall time less the timed forward passes and the cross-check, its goal 12 s on 2 cores; the
 sweep's forward passes over one forward pass of every requested image, its goal 1.25 where one run is longer than
-its time budget; the peak memory of the command's own process, its goal 600 MB.
+its time budget; the peak memory of the command's own process, its goal 600 MB. The answer: in multiples of what
+`import torch, timm` takes in the same run, the median of three; each has a goal beside it.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -90,6 +94,57 @@ def print_cost(config: str, batch_sizes: str, folder: Path) -> None:
     print(f"peak resident memory of the command       {peak_bytes / MIB:8.1f} MiB (goal 600 MB)")
 
 
+# What is waited for, its goal in imports of torch and timm, the config, the options. The traces that the second leaves
+# on disk are those that the third finds.
+ANSWERS: tuple[tuple[str, float, str, list[str]], ...] = (
+    ("parameters and MACs", 2.5, "train_config.json", ["--no-training"]),
+    ("training batch, no traces on disk", 5, "train_config.json", []),
+    ("training batch, traces on disk", 3, "train_config.json", []),
+    ("levers of the large config, no traces", 20, "train_config_large.json", ["--gpu", "RTX 3090"]),
+)
+IMPORTS = "import torch, timm"
+
+
+def seconds_to_answer(config: Path, options: list[str], cache: str) -> float:
+    """Until the line of the answer is printed; the rest of the run is not waited for. Raises RuntimeError."""
+    command = [sys.executable, str(PROFILE_MODEL), "--config", str(config), "--device", "cpu", *options]
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [*command, "--output", str(Path(folder) / "p.json")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, "XDG_CACHE_HOME": cache},
+        )
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith("ANSWER"):
+                    return time.perf_counter() - started
+            raise RuntimeError(f"{' '.join(command)} ended with {process.wait()} and without an answer")
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def print_answers() -> None:
+    """Seconds until each answer, and how many imports that is."""
+    imports = []
+    for _ in range(3):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-c", IMPORTS], check=True)
+        imports.append(time.perf_counter() - started)
+    one = statistics.median(imports)
+    print(f'python -c "{IMPORTS}": {one:.2f} s (median of 3)')
+    with tempfile.TemporaryDirectory() as cache:
+        for what, goal, name, options in ANSWERS:
+            folder = cache if "large" not in what else str(Path(cache) / "large")
+            seconds = seconds_to_answer(REPOSITORY / "configs" / name, options, folder)
+            print(f"{what:<38} {seconds:7.2f} s = {seconds / one:5.2f} imports (goal {goal:g})", flush=True)
+
+
 def overlap(first: list[float] | None, second: list[float] | None) -> bool | None:
     """Whether two intervals share a point; None where a series was too short for one."""
     if first is None or second is None:
@@ -129,7 +184,11 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=0, metavar="N", help="pairs of profiles to compare")
     parser.add_argument("--time-budget", default="10", help="seconds per batch size of the compared profiles")
     parser.add_argument("--image-size", help="of the compared profiles; a small one gives many runs")
+    parser.add_argument("--answer", action="store_true", help="time until each answer, in imports of torch")
     arguments = parser.parse_args()
+    if arguments.answer:
+        print_answers()
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         if arguments.repeat:
             options = ["--time-budget", arguments.time_budget]

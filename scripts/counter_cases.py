@@ -6,6 +6,10 @@ Convention: one MAC per real multiply-add of a matrix product, convolution or at
 one; nothing else; masks not discounted.
 """
 
+if __name__ == "__main__":
+    raise SystemExit("no command: cases for scripts/benchmark_counters.py")
+
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -151,6 +155,15 @@ CASES: tuple[Case, ...] = (
     # Channels by channels over 8 x 8 places, per image.
     call("Gram matrix", 2 * 6 * 6 * 64, lambda x: x.flatten(2) @ x.flatten(2).transpose(1, 2), (2, 6, 8, 8)),
     call("vmap of mm", 6 * 3 * 4 * 5, lambda a, b: torch.vmap(torch.mm)(a, b), (6, 3, 4), (6, 4, 5)),
+    # Mixture of experts: each of 24 rows meets one of three weights, wherever the groups are cut.
+    case(
+        "grouped products of experts",
+        24 * 16 * 8,
+        lambda: Call(lambda x, w, ends: torch._grouped_mm(x, w, offs=ends)),
+        lambda: randn(24, 16, dtype=torch.bfloat16),
+        lambda: randn(3, 16, 8, dtype=torch.bfloat16),
+        lambda: torch.tensor([8, 8, 24], dtype=torch.int32),
+    ),
     # Convolutions: N x output places x numel(W); numel(W) = out x in / groups x kernel
     layer("Conv1d", 2 * 20 * (8 * 4 * 3), lambda: nn.Conv1d(4, 8, 3, padding=1), (2, 4, 20)),
     layer("Conv2d", 16 * 16 * (16 * 8 * 9), lambda: nn.Conv2d(8, 16, 3, padding=1), (1, 8, 16, 16)),

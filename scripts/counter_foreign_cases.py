@@ -1,5 +1,9 @@
 """Cases of complex, integer, threaded and scripted work with MACs derived by hand, by what is foreign in them."""
 
+if __name__ == "__main__":
+    raise SystemExit("no command: cases for scripts/benchmark_counters.py")
+
+
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool

@@ -1,5 +1,9 @@
 """What counter_cases.py makes its cases of: the record of a case, small modules, short forms for one-line cases."""
 
+if __name__ == "__main__":
+    raise SystemExit("no command: cases for scripts/benchmark_counters.py")
+
+
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

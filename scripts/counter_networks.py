@@ -1,5 +1,9 @@
 """Whole networks with independently derived MACs, for benchmark_counters.py."""
 
+if __name__ == "__main__":
+    raise SystemExit("no command: cases for scripts/benchmark_counters.py")
+
+
 from collections.abc import Callable
 
 import timm

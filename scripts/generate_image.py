@@ -36,7 +36,7 @@ from swinmr_profiling.profiler.pipelines.live.generation import (
     generate_images_sequential,
 )
 from swinmr_profiling.profiler.pipelines.output.generation_report import print_image_profile
-from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 
 __all__ = ["generate_image", "generate_images_sequential", "main"]
 
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     replace_unknown_characters()
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
-    console = Console()
+    console = Console(width=report_columns())
     try:
         results = generate_images_sequential(
             parsed.models or [parsed.model],

@@ -21,8 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
-from swinmr_profiling.profiler.batch_size.gpus import listed_gpus
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from swinmr_profiling.profiler.reports.console.gpus import print_gpus
+from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 from swinmr_profiling.profiler.run.command_line import listed_models, parse_profile_arguments
 from swinmr_profiling.profiler.run.profile_command import USER_ERRORS, profile_one, profile_several
 
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     if parsed.list_models:
         return _list_models(parsed.list_models)
     if parsed.list_gpus:
-        print(listed_gpus())
+        print_gpus(Console(width=report_columns()))
         return EXIT_DONE
     try:
         return (profile_several if parsed.configs or parsed.models else profile_one)(parsed, given)

@@ -24,6 +24,7 @@ from swinmr_profiling.profiler.pipelines.command_line import parse_pipeline_argu
 from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines, load_pipeline
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.run import run_pipelines
+from swinmr_profiling.program import program_name
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             for name in list_pipelines():
                 print(f"{name:<20}{load_pipeline(name).title}")
             return EXIT_DONE
-        return run_pipelines(parsed, ["profile_pipeline.py", *given])
+        return run_pipelines(parsed, [*program_name("profile_pipeline.py").split(), *given])
     except (PipelineError, OutputError) as error:
         complain(f"error: {error}")
         return EXIT_BAD_INPUT

@@ -24,7 +24,6 @@ from swinmr_profiling.profiler.batch_size.config_writing import (
     check_config_matches,
     write_recommendation,
 )
-from swinmr_profiling.profiler.batch_size.gpus import listed_gpus
 from swinmr_profiling.profiler.batch_size.training_profile import read_training_profile
 from swinmr_profiling.profiler.batch_size.training_recommendation import (
     TargetBatchError,
@@ -38,7 +37,8 @@ from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_PARTIAL,
 )
 from swinmr_profiling.profiler.record.reading import ProfileFileError
-from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.reports.console.gpus import print_gpus
+from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
 from swinmr_profiling.profiler.run.recommendation_command_line import (
     NoBudgetError,
@@ -80,9 +80,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     replace_unknown_characters()
     parsed = parse_recommendation_arguments(sys.argv[1:] if arguments is None else arguments)
-    console = Console()
+    console = Console(width=report_columns(), verbose=parsed.verbose)
     if parsed.list_gpus:
-        console.line(listed_gpus())
+        print_gpus(console)
         return EXIT_DONE
     try:
         code = recommend(parsed, console)

@@ -6,6 +6,9 @@ Restoration networks are spandrel's classes with the sizes of traiNNer-redux (th
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    raise SystemExit("no command: cases for scripts/benchmark_public_records.py")
+
 import importlib
 from typing import Any
 

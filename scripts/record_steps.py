@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    raise SystemExit("no command: cases for scripts/benchmark_public_records.py")
+
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -3,6 +3,9 @@ network is built."""
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    raise SystemExit("no command: cases for scripts/benchmark_public_records.py")
+
 import csv
 import statistics
 import time

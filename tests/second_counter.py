@@ -21,8 +21,15 @@ from torch.utils.checkpoint import checkpoint
 Shape = tuple[int, ...]
 
 
+class Description:
+    """Frozen: a copy of a module that has one may have the same."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Description:
+        return self
+
+
 @dataclass(frozen=True)
-class Operator:
+class Operator(Description):
     """kind: a key of KINDS; sizes: what its rules ask for; dtype: of its numbers."""
 
     kind: str
@@ -54,10 +61,11 @@ class Calls(nn.Module):
     def __init__(self, function: Callable[..., Tensor], *weights: Tensor):
         super().__init__()
         self.function = function
-        self.weights = nn.ParameterList(weights)
+        for place, weight in enumerate(weights):
+            self.register_parameter(f"weight_{place}", nn.Parameter(weight))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        return self.function(*inputs, *self.weights)
+        return self.function(*inputs, *self._parameters.values())
 
 
 def calls(function: Callable[..., Tensor]) -> Callable[..., nn.Module]:
@@ -466,7 +474,7 @@ KINDS: dict[str, Kind] = {
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(Description):
     """An operator with what happens to its inputs on their way: a layout for each, and the mode it runs in."""
 
     operator: Operator
@@ -475,7 +483,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(Description):
     """Nodes and graphs within it, in the order they run; each takes its inputs from what came before."""
 
     parts: tuple[Node | Graph, ...]

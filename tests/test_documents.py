@@ -1,10 +1,13 @@
 """Files and folders that the documents name exist, and so do the targets of their links."""
 
 import re
+import shlex
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+
+from swinmr_profiling.profiler.run.command_line import parse_profile_arguments
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DOCUMENTS = (
@@ -12,7 +15,7 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "SECURITY.md",
-    "docs/fault_campaign.md",
+    *sorted(f"docs/{file.name}" for file in (REPOSITORY / "docs").glob("*.md")),
     "configs/README.md",
     "configs/pipelines/README.md",
     "results/README.md",
@@ -35,7 +38,7 @@ NOT_HERE = {
     "summary.json": "written by test.py",
     "A.json": "any profile",
     "B.json": "any profile",
-    "reference/": "made by whoever keeps profiles",
+    "benchmark.py": "of timm",
     "models/dncnn.py": "the network that CONTRIBUTING.md adds",
     "profiler/reports/latex_file.py": "the report that CONTRIBUTING.md adds",
 }
@@ -85,6 +88,25 @@ def test_what_a_document_names_is_here(name):
     text = document.read_text(encoding="utf-8")
     assert missing_paths(text) == []
     assert missing_links(text, document.parent) == []
+
+
+def test_the_readme_is_short():
+    """Tables and dumps have pages of their own, each of which it names."""
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 250
+    linked = set(LINK.findall(text))
+    assert {f"docs/{file.name}" for file in (REPOSITORY / "docs").glob("*.md")} <= linked
+
+
+def test_every_line_for_users_of_another_tool_is_a_command_that_is_understood():
+    text = (REPOSITORY / "docs/other_tools.md").read_text(encoding="utf-8")
+    rows = [row.split(" | ") for row in text.splitlines() if row.startswith("| ") and "`scripts/" in row]
+    tools = ("timm", "torchinfo", "fvcore", "hyperfine", "accelerate")
+    assert all(any(tool in row[0] for row in rows) for tool in tools)
+    for row in rows:
+        script, *arguments = shlex.split(row[1].strip().strip("`"))
+        assert script == "scripts/profile_model.py"
+        parse_profile_arguments(arguments)  # a mistake ends the process
 
 
 def test_a_path_that_is_not_here_is_found():

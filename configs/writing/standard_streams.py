@@ -9,6 +9,8 @@ import io
 import re
 import sys
 
+from swinmr_profiling.program import in_this_program
+
 # A path of a usual length is shown whole.
 LONGEST_WORD = 300
 SHOWN_OF_A_WORD = 100
@@ -52,4 +54,4 @@ def _shortened(match: re.Match[str]) -> str:
 
 def complain(text: object) -> None:
     """A message for the user on standard error: errors, warnings, what was recognised."""
-    print(printable(str(text)), file=sys.stderr)
+    print(in_this_program(printable(str(text))), file=sys.stderr)

@@ -138,15 +138,6 @@ def _card_of(name: str) -> str | tuple[str, frozenset[str]]:
         return _split(_words(name))
 
 
-def listed_gpus() -> str:
-    """The cards for `--list-gpus`: name, memory as CUDA reports it, memory as sold, compute capability."""
-    lines = [f"{'name':<28}{'CUDA reports':>14}{'sold as':>10}  compute capability"]
-    for gpu in known_gpus():
-        sold = f"{gpu.nominal_memory_gb} GB"
-        lines.append(f"{gpu.name:<28}{gpu.memory_gib:>14}{sold:>10}  {gpu.compute_capability}")
-    return "\n".join(lines)
-
-
 def parse_bytes(text: str) -> int:
     """Bytes of "24GiB", "80 GB", "24564MiB" or "1.5 GiB": GB is 10^9 bytes, GiB is 2^30; parts of a byte are dropped.
 
@@ -192,7 +183,10 @@ def _variants(gpu: Gpu) -> frozenset[str]:
 
 def _unknown(text: str, words: list[str]) -> str:
     names = {" ".join(_words(gpu.name)): gpu.name for gpu in known_gpus()}
-    near = difflib.get_close_matches(" ".join(words), names, n=MOST_SUGGESTIONS, cutoff=0.5)
+    like = difflib.get_close_matches(" ".join(words), names, n=len(names), cutoff=0.5)
+    # Of the same number first: by letters "3080 laptop gpu" is nearer to a 3060 Ti than to a 3080.
+    numbers = {word for word in words if re.fullmatch(r"[a-z]?\d{2,}", word)}
+    near = sorted(like, key=lambda name: not numbers & set(name.split()))[:MOST_SUGGESTIONS]
     hint = f"nearest: {', '.join(names[name] for name in near)}; " if near else ""
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     found = f'"{shown}" is not a card that is known here'

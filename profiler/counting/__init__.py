@@ -1,6 +1,6 @@
 """Exact MACs of a model, where they sit, and what other counters make of the same model."""
 
-from swinmr_profiling.profiler.counting.count import count_forward, wants_gradients
+from swinmr_profiling.profiler.counting.count import count_forward
 from swinmr_profiling.profiler.counting.operator_table import KINDS, register_formula
 from swinmr_profiling.profiler.counting.other_counters.cross_check import cross_check, second_opinion
 from swinmr_profiling.profiler.counting.other_counters.explain import cross_check_module
@@ -20,5 +20,4 @@ __all__ = [
     "forward_backward",
     "register_formula",
     "second_opinion",
-    "wants_gradients",
 ]

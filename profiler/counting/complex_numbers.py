@@ -19,6 +19,8 @@ import torch
 REAL_PER_COMPLEX = 4
 # How often each real MAC of the third convolution counts.
 THIRD_COUNTS = 2
+# Where a node that another thread made says whether it is of a third convolution.
+IS_THIRD = "_counted_third"
 
 _LETTERS = {
     "aten::view_as_real": "V",
@@ -62,13 +64,14 @@ class ComposedConvolutions:
         # Autograd's numbers of the nodes of third convolutions, and the next number at the operator before.
         self._third_nodes: set[int] = set()
         self._next_number = 0
+        self.in_other_threads = False
 
     def is_third(self, name: str) -> bool:
         """Whether the operator that has just run is a third convolution or its gradient. Call it for each operator."""
         letter = _LETTERS.get(name)
         if letter is None and name != _BACKWARD:
             return False
-        if not (letter == "V" or self._trail or self._third_nodes):
+        if not (letter == "V" or self._trail or self._third_nodes or self.in_other_threads):
             # The usual case: no complex number anywhere so far.
             return False
         call = call_from_python()
@@ -82,6 +85,12 @@ class ComposedConvolutions:
 
     def _is_of_third_node(self) -> bool:
         node = torch._C._current_autograd_node()
+        if self.in_other_threads and (noted := getattr(node, "metadata", {}).get(IS_THIRD)) is not None:
+            return bool(noted)
+        return self.has_third(node)
+
+    def has_third(self, node: Any) -> bool:
+        """Whether a node of this thread is of a third convolution."""
         return hasattr(node, "_sequence_nr") and node._sequence_nr() in self._third_nodes
 
     def _ends_composition(self, call: tuple[CodeType, int], letter: str | None) -> bool:

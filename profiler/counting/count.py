@@ -20,6 +20,7 @@ from swinmr_profiling.profiler.counting.operator_table import KINDS
 from swinmr_profiling.profiler.counting.report import CountReport
 from swinmr_profiling.profiler.counting.script_modules import frozen_numbers
 from swinmr_profiling.profiler.counting.threads import mode_of_this_thread
+from swinmr_profiling.training.own_gradients import wants_gradients
 
 # Characters of an error that a note quotes.
 LONGEST_REASON = 160
@@ -27,18 +28,6 @@ LONGEST_REASON = 160
 
 class NeedsGradientsError(RuntimeError):
     """A forward takes gradients itself (energy and score networks) and was run without."""
-
-
-def wants_gradients(error: BaseException) -> bool:
-    """Whether a forward that takes gradients itself failed for being run without them."""
-    return isinstance(error, RuntimeError) and any(
-        text in str(error)
-        for text in (
-            "does not require grad",
-            "Setting requires_grad=True on inference tensor",
-            "Inference tensors",
-        )
-    )
 
 
 def count_forward(
@@ -138,7 +127,7 @@ def optimizer_steps_told(mode: CountingMode) -> Iterator[None]:
     """Tells the mode when an optimizer's step begins and ends."""
 
     def tell(optimizing: bool) -> Callable[..., None]:
-        return lambda *_: setattr(mode, "optimizing", optimizing)
+        return lambda *_: setattr(mode.tallies, "optimizing", optimizing)
 
     handles = (register_optimizer_step_pre_hook(tell(True)), register_optimizer_step_post_hook(tell(False)))
     try:
@@ -152,9 +141,10 @@ def report_fields(
     mode: CountingMode, inputs: Any, kwargs: Any, counted_on: str, note: str | None
 ) -> dict[str, Any]:
     """CountReport's fields from a mode's tallies."""
-    macs = sum(mode.by_kind.values())
-    as_one = complex_as_one(macs, mode.complex_by_operator.total())
-    uncounted = mode.uncounted + Counter(f"unseen::{name}" for name in mode.tracker.unseen_modules.elements())
+    sums = mode.tallies
+    macs = sum(sums.by_kind.values())
+    as_one = complex_as_one(macs, sums.complex_by_operator.total())
+    uncounted = sums.uncounted + Counter(f"unseen::{name}" for name in mode.tracker.unseen_modules.elements())
     uncounted += Counter(f"unseen::{name}" for name in mode.unfinished())
     remarks = ([note] if note else []) + _remarks(mode, as_one)
     tensors = [t for t in torch.utils._pytree.tree_leaves((inputs, kwargs)) if isinstance(t, torch.Tensor)]
@@ -163,18 +153,18 @@ def report_fields(
         "macs": macs,
         "flops": 2 * macs,
         "macs_complex_as_one": as_one,
-        "by_kind": {kind: mode.by_kind[kind] for kind in KINDS},
-        "by_operator": dict(mode.by_operator.most_common()),
+        "by_kind": {kind: sums.by_kind[kind] for kind in KINDS},
+        "by_operator": dict(sums.by_operator.most_common()),
         "by_operator_complex_as_one": {
-            name: complex_as_one(n, mode.complex_by_operator[name])
-            for name, n in mode.by_operator.most_common()
+            name: complex_as_one(n, sums.complex_by_operator[name])
+            for name, n in sums.by_operator.most_common()
         },
         "by_module": mode.tracker.tree(),
         "parameters": sum(p.numel() for p in parameters),
         "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "uncounted_operators": dict(uncounted.most_common()),
-        "elementwise_flops": mode.apart["elementwise_flops"],
-        "softmax_macs": mode.apart["softmax_macs"],
+        "elementwise_flops": sums.apart["elementwise_flops"],
+        "softmax_macs": sums.apart["softmax_macs"],
         "input_shapes": [shape for t in tensors for shape in part_shapes(t)],
         "counted_on": counted_on,
         "note": "; ".join(remarks) or None,
@@ -189,15 +179,10 @@ def _remarks(mode: CountingMode, as_one: int) -> list[str]:
         remarks.append(
             f"values of the input decide what is computed ({names}): another input can give another count"
         )
-    if mode.complex_by_operator:
+    if mode.tallies.complex_by_operator:
         remarks.append(
             "a complex multiply-add counts as four real ones, also in convolutions, of which PyTorch computes one by "
             f"three real ones; with one for each the MACs are {as_one:,}"
-        )
-    if mode.tracker.in_other_threads and mode.split_recomputed:
-        remarks.append(
-            "operators ran in other threads, where autograd numbers them anew: their gradients may stand at another "
-            "module, and those of complex convolutions count three for four"
         )
     if mode.tracker.unseen_modules:
         remarks.append(

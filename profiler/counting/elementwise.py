@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swinmr_profiling.profiler.counting import attention_formulas as attention
-from swinmr_profiling.profiler.counting.formulas import Work
+from swinmr_profiling.profiler.counting.formulas import Work, attention
 from swinmr_profiling.profiler.counting.nested import is_nested, nested_numel, sum_of_parts
 
 SOFTMAX_MACS_PER_ELEMENT = 2

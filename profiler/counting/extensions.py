@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from swinmr_profiling.profiler.counting.attention_formulas import attention_bnhd
 from swinmr_profiling.profiler.counting.formulas import Work
+from swinmr_profiling.profiler.counting.formulas.attention import attention_bnhd
 
 
 class HiddenFunction(NamedTuple):
@@ -124,7 +124,8 @@ def of_inputs(out: Any, inp: Tensor, *args: Any, **kwargs: Any) -> Work:
     return prod(q.shape[:-1]) * k.shape[1] * (q.shape[-1] + v.shape[-1])
 
 
-WAYS_OUT = ("numpy", "tolist")
+# To NumPy, to Python, and to any other library (JAX, CuPy).
+WAYS_OUT = ("numpy", "tolist", "__dlpack__")
 
 
 def _fused(forward: Callable[..., Work]) -> HiddenFunction:
@@ -178,6 +179,7 @@ class _Watch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
+        self._own: dict[str, Any] = {}
 
     @contextmanager
     def watched_by(self, who: Callable[[], Any]) -> Iterator[None]:
@@ -185,6 +187,7 @@ class _Watch:
         with self._lock:
             if not self._users:
                 for name in WAYS_OUT:
+                    self._own[name] = vars(torch.Tensor).get(name)
                     setattr(torch.Tensor, name, _left(getattr(torch.Tensor, name), who))
             self._users += 1
         try:
@@ -193,9 +196,12 @@ class _Watch:
             with self._lock:
                 self._users -= 1
                 if not self._users:
-                    for name in WAYS_OUT:
-                        # The class in C++ has the method; this one had none of its own.
-                        delattr(torch.Tensor, name)
+                    for name, own in self._own.items():
+                        if own is None:
+                            # The class in C++ has the method; this one had none of its own.
+                            delattr(torch.Tensor, name)
+                        else:
+                            setattr(torch.Tensor, name, own)
 
 
 def _left(own: Callable[..., Any], who: Callable[[], Any]) -> Callable[..., Any]:

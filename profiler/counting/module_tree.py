@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -24,6 +24,22 @@ from swinmr_profiling.profiler.counting.report import ModuleNode
 from swinmr_profiling.profiler.counting.script_modules import check_script
 
 ROOT = ""
+
+
+class Owner(NamedTuple):
+    """Whose work it is: the running module, None outside of any, and the path that it is credited to.
+
+    in_network: whether that is within a forward of the root. A loss network's forward is not.
+    """
+
+    module: nn.Module | None
+    path: str
+    in_network: bool = False
+
+
+NOBODY = Owner(None, ROOT)
+# Where a node that another thread made keeps its owner.
+OWNER = "_counted_owner"
 
 
 def _is_under(path: str, parent: str) -> bool:
@@ -56,21 +72,21 @@ class ModuleTracker:
         # Autograd numbers its nodes in the order of the forward: whose forward was running from which number
         # on tells, in the backward, whose gradient is being computed.
         self._sequence_starts: list[int] = [0]
-        self._sequence_owners: list[tuple[nn.Module | None, str]] = [(None, ROOT)]
+        self._sequence_owners: list[Owner] = [NOBODY]
         self._index(root, ROOT, ())
 
     @property
-    def _stack(self) -> list[tuple[nn.Module | None, str]]:
+    def _stack(self) -> list[Owner]:
         """The modules that are running in this thread, innermost last, above whom its work is credited to at first."""
         if not hasattr(self._of_thread, "stack"):
-            self._of_thread.stack = [(None, ROOT)]
+            self._of_thread.stack = [NOBODY]
             # Beside each module the backward within which it was entered, -1 outside of any.
             self._of_thread.entered_in = [-1]
-        stack: list[tuple[nn.Module | None, str]] = self._of_thread.stack
+        stack: list[Owner] = self._of_thread.stack
         return stack
 
     @contextmanager
-    def credited_to(self, owner: tuple[nn.Module | None, str]) -> Iterator[None]:
+    def credited_to(self, owner: Owner) -> Iterator[None]:
         """Credits what this thread does to ``owner`` (a ``current()`` of the thread that handed it over)."""
         before, entered_in = self._stack, self._of_thread.entered_in
         self.in_other_threads = True
@@ -91,7 +107,7 @@ class ModuleTracker:
                 self._index(child, f"{path}.{name}" if path else name, (*ancestors, module))
 
     def in_module(self) -> bool:
-        return self._stack[-1][0] is not None
+        return self._stack[-1].module is not None
 
     def in_module_of_this_backward(self) -> bool:
         """Whether a module's forward is running that was called from the backward that is under way.
@@ -104,12 +120,12 @@ class ModuleTracker:
         """The module's path: of several, one under the innermost caller; of a stranger, the caller's."""
         candidates = self._paths.get(module)
         if not candidates:
-            return self._stack[-1][1]
+            return self._stack[-1].path
         if len(candidates) == 1:
             return candidates[0]
-        for _, caller in reversed(self._stack):
+        for caller in reversed(self._stack):
             for path in candidates:
-                if _is_under(path, caller):
+                if _is_under(path, caller.path):
                     return path
         return candidates[0]
 
@@ -131,7 +147,8 @@ class ModuleTracker:
             check_script(module, type(module).__name__)
         elif not self._is_followed() and not self.in_module():
             self.unseen_modules[type(module).__name__] += 1
-        self._stack.append((module, self._path_of(module)))
+        in_network = module in self._paths or self._stack[-1].in_network
+        self._stack.append(Owner(module, self._path_of(module), in_network))
         self._of_thread.entered_in.append(torch._C._current_graph_task_id())
         if torch.is_grad_enabled():
             self._mark_sequence()
@@ -140,7 +157,7 @@ class ModuleTracker:
         # A module whose forward raised is left too (always_call), but one that another hook kept from
         # starting was never entered: leave down to this module, and only if it is there.
         for depth in range(len(self._stack) - 1, 0, -1):
-            if self._stack[depth][0] is module:
+            if self._stack[depth].module is module:
                 del self._stack[depth:], self._of_thread.entered_in[depth:]
                 break
         if torch.is_grad_enabled():
@@ -150,13 +167,20 @@ class ModuleTracker:
         """Whether what this thread does is seen. A backward's own threads are not Python's, and are under the mode."""
         return getattr(self._of_thread, "is_followed", False) or _len_torch_dispatch_stack() > 0
 
-    def current(self) -> tuple[nn.Module | None, str]:
-        """Whom to credit: the running module and its path, or in a backward those that made the node."""
+    def running(self) -> Owner:
+        """The module whose forward is running in this thread."""
+        return self._stack[-1]
+
+    def current(self) -> Owner:
+        """Whom to credit: the running module, or in a backward the one that made the node."""
         if torch._C._current_graph_task_id() == -1 or self.in_module_of_this_backward():
             return self._stack[-1]
         node = torch._C._current_autograd_node()
         if self.in_module() and not hasattr(node, "_sequence_nr"):
             return self._stack[-1]
+        if self.in_other_threads and (owner := getattr(node, "metadata", {}).get(OWNER)) is not None:
+            noted: Owner = owner
+            return noted
         number = node._sequence_nr() if hasattr(node, "_sequence_nr") else 0
         return self._sequence_owners[bisect_right(self._sequence_starts, number) - 1]
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from swinmr_profiling.profiler.counting.formulas import mm
+from swinmr_profiling.profiler.counting.formulas.products import mm
 from swinmr_profiling.profiler.counting.free_operators import FREE
 from swinmr_profiling.profiler.counting.operator_table import COUNTED, PRODUCT, CountedOperator
+from swinmr_profiling.profiler.counting.shapes_on_meta import is_answered, result_on_meta
 
 # Operators by which tensor subclasses answer for their shape: nothing is executed, the subclass must reply
 # itself.
@@ -44,6 +45,8 @@ class Rule(NamedTuple):
     action: str  # "count", "decompose", "free", "unknown", "shape"
     counted: CountedOperator | None = None
     estimate: tuple[str, int] = ("none", 0)
+    # Whether its result on meta may be known without a kernel.
+    answered: bool = False
 
 
 def operator_name(func: Any) -> str:
@@ -115,15 +118,21 @@ def rule_for(func: Any) -> Rule:
     if name in SHAPE_QUERIES:
         return Rule(name, "shape")
     if name in COUNTED:
-        return Rule(name, "count", counted=COUNTED[name])
+        return Rule(name, "count", counted=COUNTED[name], answered=is_answered(name, func))
     is_operator = not isinstance(func, torch._ops.HigherOrderOperator)
     if is_operator and runs_as_others(func):
         return Rule(name, "decompose")
     if name in FREE:
-        return Rule(name, "free", estimate=FREE[name])
+        return Rule(name, "free", estimate=FREE[name], answered=is_operator and is_answered(name, func))
     if is_operator and has_python_decomposition(func):
         return Rule(name, "decompose")
     return Rule(name, "unknown")
+
+
+def run(rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:
+    """Runs an operator, or says what its result on meta would be."""
+    known = result_on_meta(rule.name, args, kwargs) if rule.answered else None
+    return run_beside_meta(func, args, kwargs) if known is None else known
 
 
 def run_beside_meta(func: Any, args: Any, kwargs: Any) -> Any:

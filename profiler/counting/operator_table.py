@@ -12,9 +12,13 @@ Composite operators are in no set: the engine takes them apart into the operator
 from collections.abc import Callable
 from typing import NamedTuple
 
-from swinmr_profiling.profiler.counting import attention_formulas as a
 from swinmr_profiling.profiler.counting import extensions as e
-from swinmr_profiling.profiler.counting import formulas as f
+from swinmr_profiling.profiler.counting.formulas import Work
+from swinmr_profiling.profiler.counting.formulas import attention as a
+from swinmr_profiling.profiler.counting.formulas import convolutions as c
+from swinmr_profiling.profiler.counting.formulas import geometry as g
+from swinmr_profiling.profiler.counting.formulas import products as p
+from swinmr_profiling.profiler.counting.formulas import recurrent as r
 
 KINDS = ("convolution", "linear", "attention", "recurrent", "other")
 
@@ -24,34 +28,34 @@ PRODUCT = "product"
 
 
 class CountedOperator(NamedTuple):
-    """kind: one of KINDS or PRODUCT, for handles that return an int; formula: see formulas.py."""
+    """kind: one of KINDS or PRODUCT, for handles that return an int; formula: see formulas/."""
 
     kind: str
-    formula: Callable[..., f.Work]
+    formula: Callable[..., Work]
 
 
-def _table(kind: str, formula: Callable[..., f.Work], names: str) -> dict[str, CountedOperator]:
+def _table(kind: str, formula: Callable[..., Work], names: str) -> dict[str, CountedOperator]:
     return {name: CountedOperator(kind, formula) for name in names.split()}
 
 
 COUNTED: dict[str, CountedOperator] = {
     # Matrix products
-    **_table("linear", f.mm, "aten::mm aten::_int_mm aten::_scaled_mm aten::_scaled_mm_v2"),
-    **_table("linear", f.addmm, "aten::addmm aten::addmm_ aten::_addmm_activation"),
-    **_table("linear", f.mv, "aten::mv"),
-    **_table("linear", f.addmv, "aten::addmv aten::addmv_"),
-    **_table("linear", f.foreach_mm, "aten::_foreach_mm"),
+    **_table("linear", p.mm, "aten::mm aten::_int_mm aten::_scaled_mm aten::_scaled_mm_v2"),
+    **_table("linear", p.addmm, "aten::addmm aten::addmm_ aten::_addmm_activation"),
+    **_table("linear", p.mv, "aten::mv"),
+    **_table("linear", p.addmv, "aten::addmv aten::addmv_"),
+    **_table("linear", p.foreach_mm, "aten::_foreach_mm"),
     **_table(
-        "linear", f.grouped_mm, "aten::_grouped_mm aten::_scaled_grouped_mm aten::_scaled_grouped_mm_v2"
+        "linear", p.grouped_mm, "aten::_grouped_mm aten::_scaled_grouped_mm aten::_scaled_grouped_mm_v2"
     ),
-    **_table("other", f.dot, "aten::dot aten::vdot"),
-    **_table(PRODUCT, f.mm, "aten::bmm"),
-    **_table(PRODUCT, f.addmm, "aten::baddbmm aten::baddbmm_ aten::addbmm aten::addbmm_"),
-    **_table("linear", f.matmul_backward, "aten::matmul_backward"),
+    **_table("other", p.dot, "aten::dot aten::vdot"),
+    **_table(PRODUCT, p.mm, "aten::bmm"),
+    **_table(PRODUCT, p.addmm, "aten::baddbmm aten::baddbmm_ aten::addbmm aten::addbmm_"),
+    **_table("linear", p.matmul_backward, "aten::matmul_backward"),
     # Linear layers of one backend, packed and quantized ones
     **_table(
         "linear",
-        f.linear,
+        p.linear,
         """aten::linear aten::mkldnn_linear mkldnn::_linear_pointwise mkl::_mkl_linear
         aten::_mixed_dtypes_linear aten::_weight_int8pack_mm aten::_weight_int4pack_mm
         aten::_weight_int4pack_mm_for_cpu aten::_weight_int4pack_mm_with_scales_and_zeros
@@ -61,10 +65,10 @@ COUNTED: dict[str, CountedOperator] = {
         quantized::linear_dynamic_fp16 quantized::linear_relu_dynamic_fp16""",
     ),
     # torchao and bitsandbytes, whose weights are (out, in), packed, or of the shape that the operator is told
-    **_table("linear", f.mm, "torchao::int_matmul torchao::int_scaled_matmul"),
+    **_table("linear", p.mm, "torchao::int_matmul torchao::int_scaled_matmul"),
     **_table(
         "linear",
-        f.linear,
+        p.linear,
         """torchao::da8w4_linear_cpu torchao::float8_linear_cpu torchao::rowwise_scaled_linear_cutlass_s8s4
         torchao::rowwise_scaled_linear_cutlass_s4s4 torchao::rowwise_scaled_linear_sparse_cutlass_f8f8
         torchao::_linear_8bit_act_1bit_weight torchao::_linear_8bit_act_2bit_weight
@@ -76,22 +80,22 @@ COUNTED: dict[str, CountedOperator] = {
     ),
     **_table(
         "linear",
-        f.linear_cross_entropy,
+        p.linear_cross_entropy,
         """torch_nn::_linear_cross_entropy_batch_chunked
         torch_nn::_linear_cross_entropy_batch_chunked_no_reduction""",
     ),
-    **_table("linear", f.third_is_input, "torchao::quant_llm_linear"),
+    **_table("linear", p.third_is_input, "torchao::quant_llm_linear"),
     **_table("attention", a.attention, "torchao::qscaled_dot_product"),
-    **_table("linear", f.linear_backward, "aten::linear_backward aten::mkldnn_linear_backward"),
-    **_table("linear", f.linear_backward_input, "aten::mkldnn_linear_backward_input"),
-    **_table("linear", f.linear_backward_weights, "aten::mkldnn_linear_backward_weights"),
+    **_table("linear", p.linear_backward, "aten::linear_backward aten::mkldnn_linear_backward"),
+    **_table("linear", p.linear_backward_input, "aten::mkldnn_linear_backward_input"),
+    **_table("linear", p.linear_backward_weights, "aten::mkldnn_linear_backward_weights"),
     # Convolutions
     **_table(
-        "convolution", f.convolution, "aten::convolution aten::_convolution aten::convolution_overrideable"
+        "convolution", c.convolution, "aten::convolution aten::_convolution aten::convolution_overrideable"
     ),
     **_table(
         "convolution",
-        f.plain_convolution,
+        c.plain_convolution,
         """aten::mkldnn_convolution aten::cudnn_convolution aten::cudnn_convolution_relu
         aten::cudnn_convolution_add_relu aten::miopen_convolution aten::miopen_convolution_relu
         aten::miopen_convolution_add_relu aten::miopen_depthwise_convolution aten::_mps_convolution
@@ -99,32 +103,32 @@ COUNTED: dict[str, CountedOperator] = {
     ),
     **_table(
         "convolution",
-        f.plain_transposed_convolution,
+        c.plain_transposed_convolution,
         """aten::cudnn_convolution_transpose aten::miopen_convolution_transpose
         aten::_mps_convolution_transpose mkldnn::_convolution_transpose_pointwise""",
     ),
     **_table(
         "convolution",
-        f.unbatched_convolution,
+        c.unbatched_convolution,
         """aten::_slow_conv2d_forward aten::slow_conv3d_forward aten::slow_conv_dilated2d
         aten::slow_conv_dilated3d aten::_conv_depthwise2d aten::conv_depthwise3d""",
     ),
-    **_table("convolution", f.conv_tbc, "aten::conv_tbc"),
+    **_table("convolution", c.conv_tbc, "aten::conv_tbc"),
     **_table(
         "convolution",
-        f.packed_convolution,
+        c.packed_convolution,
         """quantized::conv1d quantized::conv1d_relu quantized::conv1d_dynamic quantized::conv2d
         quantized::conv2d_relu quantized::conv2d_add quantized::conv2d_add_relu quantized::conv2d_dynamic
         quantized::conv3d quantized::conv3d_relu quantized::conv3d_dynamic""",
     ),
     **_table(
         "convolution",
-        f.packed_transposed_convolution,
+        c.packed_transposed_convolution,
         "quantized::conv_transpose1d quantized::conv_transpose2d quantized::conv_transpose3d",
     ),
-    **_table("convolution", f.convolution_backward, "aten::convolution_backward"),
-    **_table("convolution", f.deform_conv2d, "torchvision::deform_conv2d"),
-    **_table("convolution", f.deform_conv2d_backward, "torchvision::_deform_conv2d_backward"),
+    **_table("convolution", c.convolution_backward, "aten::convolution_backward"),
+    **_table("convolution", c.deform_conv2d, "torchvision::deform_conv2d"),
+    **_table("convolution", c.deform_conv2d_backward, "torchvision::_deform_conv2d_backward"),
     # Attention: every backend that scaled_dot_product_attention may choose
     **_table(
         "attention",
@@ -168,22 +172,22 @@ COUNTED: dict[str, CountedOperator] = {
     **_table("attention", a.cutlass_backward, "xformers::efficient_attention_backward_cutlass"),
     **_table("convolution", e.causal_conv1d, "DaoAILab::_causal_conv1d_fwd_cpp"),
     # Recurrent layers
-    **_table("recurrent", f.rnn_flat_weights, "aten::_cudnn_rnn aten::miopen_rnn"),
-    **_table("recurrent", f.rnn_flat_weights_backward, "aten::_cudnn_rnn_backward aten::miopen_rnn_backward"),
-    **_table("recurrent", f.mkldnn_rnn_layer, "aten::mkldnn_rnn_layer"),
-    **_table("recurrent", f.mkldnn_rnn_layer_backward, "aten::mkldnn_rnn_layer_backward"),
-    **_table("recurrent", f.lstm_mps, "aten::_lstm_mps"),
+    **_table("recurrent", r.rnn_flat_weights, "aten::_cudnn_rnn aten::miopen_rnn"),
+    **_table("recurrent", r.rnn_flat_weights_backward, "aten::_cudnn_rnn_backward aten::miopen_rnn_backward"),
+    **_table("recurrent", r.mkldnn_rnn_layer, "aten::mkldnn_rnn_layer"),
+    **_table("recurrent", r.mkldnn_rnn_layer_backward, "aten::mkldnn_rnn_layer_backward"),
+    **_table("recurrent", r.lstm_mps, "aten::_lstm_mps"),
     # Others
-    **_table("other", f.trilinear, "aten::_trilinear"),
-    **_table("other", f.affine_grid, "aten::affine_grid_generator aten::cudnn_affine_grid_generator"),
-    **_table("other", f.affine_grid_backward, "aten::cudnn_affine_grid_generator_backward"),
-    **_table("other", f.cdist, "aten::_cdist_forward"),
-    **_table("other", f.euclidean_dist, "aten::_euclidean_dist"),
-    **_table("other", f.cdist_backward, "aten::_cdist_backward"),
+    **_table("other", g.trilinear, "aten::_trilinear"),
+    **_table("other", g.affine_grid, "aten::affine_grid_generator aten::cudnn_affine_grid_generator"),
+    **_table("other", g.affine_grid_backward, "aten::cudnn_affine_grid_generator_backward"),
+    **_table("other", g.cdist, "aten::_cdist_forward"),
+    **_table("other", g.euclidean_dist, "aten::_euclidean_dist"),
+    **_table("other", g.cdist_backward, "aten::_cdist_backward"),
 }
 
 
-def register_formula(operator: str, formula: Callable[..., f.Work], kind: str = "other") -> None:
+def register_formula(operator: str, formula: Callable[..., Work], kind: str = "other") -> None:
     """Teach the counter an operator of your own, for the rest of the process.
 
     Args:

@@ -67,8 +67,9 @@ class CountReport:
 class TrainingCountReport(CountReport):
     """MACs of a training step.
 
-    ``macs`` (also as ``training_macs``) are the model's: forward, backward and what an optimizer multiplies, each of
-    which stands in ``macs_by_phase``. What checkpointing or a fused attention backward computes again is
+    ``macs`` (also as ``training_macs``) are the model's: forward, backward, what modules outside the network (a loss
+    network) multiply in either, and what an optimizer does, each of which stands in ``macs_by_phase`` as "forward",
+    "backward", "loss" and "optimizer". What checkpointing or a fused attention backward computes again is
     ``recomputed_macs``, apart; the hardware executes the sum. ``elementwise_flops_by_phase`` is the estimate of the
     other work; what the optimizer does to parameters is nearly all of that kind.
     """

@@ -9,7 +9,7 @@ from torch import nn
 from swinmr_profiling.profiler.counting.count import count_call, report_fields
 from swinmr_profiling.profiler.counting.report import TrainingCountReport
 
-PHASES = ("forward", "backward", "optimizer")
+PHASES = ("forward", "loss", "backward", "optimizer")
 
 
 def forward_backward(module: nn.Module, *inputs: Any, **kwargs: Any) -> None:
@@ -71,7 +71,7 @@ def count_training_step(
     return TrainingCountReport(
         **fields,
         training_macs=fields["macs"],
-        recomputed_macs=mode.apart["recomputed_macs"],
-        macs_by_phase={phase: mode.by_phase[phase] for phase in PHASES},
-        elementwise_flops_by_phase={phase: mode.elementwise_by_phase[phase] for phase in PHASES},
+        recomputed_macs=mode.tallies.apart["recomputed_macs"],
+        macs_by_phase={phase: mode.tallies.by_phase[phase] for phase in PHASES},
+        elementwise_flops_by_phase={phase: mode.tallies.elementwise_by_phase[phase] for phase in PHASES},
     )

@@ -8,6 +8,7 @@ from torch import nn
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.counting import TrainingCountReport, count_training_step
+from swinmr_profiling.profiler.counting.training import PHASES
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.record.blocks.architecture import (
     TrainingMacs,
@@ -48,17 +49,16 @@ def training_macs_block(
 ) -> TrainingMacs:
     """Per sample, and per optimizer step of `samples`, from the count of one micro-batch of `batch_size`."""
     micro_batches = samples // batch_size
-    forward, backward, optimizer = (
-        report.macs_by_phase[name] for name in ("forward", "backward", "optimizer")
-    )
-    macs = micro_batches * (forward + backward) + optimizer
+    forward, loss, backward, optimizer = (report.macs_by_phase[name] for name in PHASES)
+    macs = micro_batches * (forward + loss + backward) + optimizer
     return TrainingMacs(
         source="counted",
         input_shape=input_shape,
         num_runs=1,
         per_sample=TrainingMacsPerSample(
-            macs=(forward + backward) / batch_size,
+            macs=(forward + loss + backward) / batch_size,
             forward_macs=forward / batch_size,
+            loss_macs=loss / batch_size,
             backward_macs=backward / batch_size,
             recomputed_macs=report.recomputed_macs / batch_size,
         ),
@@ -67,6 +67,7 @@ def training_macs_block(
             macs=macs,
             flops=2 * macs,
             forward_macs=micro_batches * forward,
+            loss_macs=micro_batches * loss,
             backward_macs=micro_batches * backward,
             recomputed_macs=micro_batches * report.recomputed_macs,
             optimizer_macs=optimizer,

@@ -18,6 +18,7 @@ from swinmr_profiling.profiler.record.memory_fingerprint import SAMPLING_STEPS_T
 from swinmr_profiling.training.denoising.denoising_step import Preparation, build_preparation
 from swinmr_profiling.training.denoising.denoising_validation import denoising_result, largest_call
 from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.attention_kernels import every_attention_kernel
 from swinmr_profiling.training.step.example_batches import (
     ExampleBatch,
@@ -37,12 +38,16 @@ def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[in
     """
     try:
         module = copy_to(built.module, ())[0].eval()
-        with torch.no_grad(), every_attention_kernel():
-            return tuple(first_tensor(module(*built.example_inputs(batch_size, "meta", which=which))).shape)
+        inputs = built.example_inputs(batch_size, "meta", which=which)
+        with every_attention_kernel():
+            output = without_gradients(module, lambda: module(*inputs), torch.no_grad)
+        return tuple(first_tensor(output).shape)
     except Exception:  # whatever a network raises that asks its tensors for values
-        with state_preserved(built.module), torch.no_grad(), every_attention_kernel():
+        with state_preserved(built.module), every_attention_kernel():
             built.module.eval()
-            one = first_tensor(built.module(*built.example_inputs(1, which=which))).shape
+            inputs = built.example_inputs(1, which=which)
+            output = without_gradients(built.module, lambda: built.module(*inputs), torch.no_grad)
+            one = first_tensor(output).shape
         return (batch_size * one[0], *one[1:]) if one else ()
 
 

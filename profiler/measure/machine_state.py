@@ -35,11 +35,15 @@ THROTTLE_REASONS = {
 }
 
 
-def load_warning(cores: int) -> ProfileWarning | None:
-    """A warning when more processes want to run than there are cores."""
-    if not hasattr(os, "getloadavg"):
+def load_now() -> float | None:
+    """Load average of the last minute, None where the system has none."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def load_warning(cores: int, load: float | None) -> ProfileWarning | None:
+    """Whether other programs were using the cores; load: of the last minute, before anything was started."""
+    if load is None:
         return None
-    load = os.getloadavg()[0]
     if load <= LOAD_PER_CORE * cores:
         return None
     return ProfileWarning(

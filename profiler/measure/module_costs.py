@@ -18,9 +18,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.counting import wants_gradients
 from swinmr_profiling.profiler.measure.forward_pass import gradient_mode, state_preserved, tensors_in
 from swinmr_profiling.profiler.record.blocks.architecture import ModuleCost, ModuleCosts
+from swinmr_profiling.training.own_gradients import wants_gradients
 
 WARMUP_RUNS, RUNS = 2, 9
 # Networks that take longer are run fewer times, three at least.

@@ -22,6 +22,7 @@ from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMea
 from swinmr_profiling.profiler.measure.training_memory import TrainingMemory
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.blocks.figures import Precision
+from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
@@ -194,5 +195,4 @@ def _train(
 def _validate(state: TrainingState, validate: Callable[[nn.Module], object]) -> None:
     network: nn.Module = state.module if state.ema is None else state.ema.module
     network.eval()
-    with torch.inference_mode():
-        validate(network)
+    without_gradients(network, lambda: validate(network))

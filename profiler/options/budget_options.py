@@ -51,23 +51,22 @@ def headroom(text: str) -> Fraction:
     return share
 
 
-def add_budget_options(parser: argparse.ArgumentParser) -> None:
+def add_budget_options(parser: argparse._ActionsContainer) -> None:
     """The options that describe GPUs; shared by every command that recommends for one."""
     add = parser.add_argument
     add("--gpu", type=gpu_name, action="append", default=[], metavar="NAME", help=(
-        'a GPU by name, such as "RTX 3090"; may be repeated (--list-gpus lists them)'
+        'a GPU by name, as "RTX 3090"; may be repeated'
     ))  # fmt: skip
     add("--gpu-memory", type=gpu_memory, action="append", default=[], metavar="SIZE", help=(
-        f"a GPU by its memory as CUDA reports it, such as 24GiB ({MEMORY_HELP}); may be repeated"
+        f"a GPU by its memory as CUDA reports it ({MEMORY_HELP}); may be repeated"
     ))  # fmt: skip
     add("--reserved", type=memory_size, metavar="SIZE", help=(
-        f"memory of it that others take, such as 1GiB for a desktop ({MEMORY_HELP}; default: what others hold of this "
-        "machine's GPU, and of another nothing)"
+        "memory of it that others take, such as 1GiB for a desktop (default: what they hold here)"
     ))  # fmt: skip
     add("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
         f"share of the rest that stays free (default {float(DEFAULT_HEADROOM):.0%}%)"
     ))  # fmt: skip
     add("--target-batch", type=positive_int, metavar="N", help=(
-        "global batch of one optimizer step, reached by accumulation (default: the config's accumulation)"
+        "global batch of an optimizer step, by accumulation (default: the config's)"
     ))  # fmt: skip
     add("--devices", type=positive_int, default=1, metavar="N", help="GPUs that train together (default 1)")

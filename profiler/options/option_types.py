@@ -3,18 +3,68 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import os
 import re
-from typing import NoReturn
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from swinmr_profiling.configs.writing.standard_streams import printable
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT
+from swinmr_profiling.program import in_this_program, program_name, version
+
+
+class _CompactHelp(argparse.HelpFormatter):
+    """Options of one line where they fit."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        # Of an option or a path nothing is broken at its hyphens.
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Ends with one line on standard error and exit status 2, without the usage text."""
+    """Ends with one line on standard error and exit status 2, without the usage text; knows --version."""
+
+    def __init__(self, prog: str | None = None, **settings: Any) -> None:
+        self._given: list[str] = []
+        super().__init__(
+            prog=program_name(prog or os.path.basename(sys.argv[0])),
+            usage="%(prog)s [options]",
+            formatter_class=_CompactHelp,
+            **settings,
+        )
+        self.add_argument("--version", action="version", version=f"{self.prog} {version()}")
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        self._given = list(args or ())
+        if "_ARGCOMPLETE" in os.environ:
+            # Not a dependency: it is there where the user's shell asks by it.
+            import argcomplete
+
+            argcomplete.autocomplete(self)
+        return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_BAD_INPUT, f"error: {printable(message)} (--help lists the options)\n")
+        # A mistyped option explains whatever else seems to be missing.
+        meant = self._mistyped()
+        said = message if meant is None else meant
+        self.exit(EXIT_BAD_INPUT, f"error: {in_this_program(printable(said))} (--help lists the options)\n")
+
+    def _mistyped(self) -> str | None:
+        known = list(self._option_string_actions)
+        for word in self._given:
+            option = word.partition("=")[0]
+            if word == "--":
+                return None
+            if option.startswith("--") and not any(name.startswith(option) for name in known):
+                near = difflib.get_close_matches(option, known, 1)
+                return f"no option {option}: did you mean {near[0]}?" if near else None
+        return None
 
 
 def positive_int(text: str) -> int:

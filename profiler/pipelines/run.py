@@ -19,7 +19,7 @@ from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.pipelines.command_line import PipelineArguments
+from swinmr_profiling.profiler.pipelines.command_line import DEFAULT_OUTPUT, PipelineArguments
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
 from swinmr_profiling.profiler.pipelines.defined.cost_records import CostedPipeline, FailedPipeline
@@ -38,7 +38,7 @@ from swinmr_profiling.profiler.pipelines.output.csv_file import csv_text
 from swinmr_profiling.profiler.pipelines.output.record import results_record
 from swinmr_profiling.profiler.record.earlier_results import pipeline_results
 from swinmr_profiling.profiler.record.result_file import STANDARD_OUTPUT, ResultFile
-from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 
 
 def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
@@ -54,15 +54,19 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
     if STANDARD_OUTPUT in (parsed.csv, parsed.chart):
         raise OutputError("--csv and --chart write files: only --output may be -")
     others = [("--csv", parsed.csv), ("--chart", parsed.chart)]
-    with claimed_outputs(others) as (csv, chart), ResultFile(parsed.output, pipeline_results) as result:
+    with claimed_outputs(others) as (csv, chart), _result_file(parsed) as result:
         return _cost_and_write(parsed, command_line, result, csv, chart)
+
+
+def _result_file(parsed: PipelineArguments) -> ResultFile:
+    return ResultFile(parsed.output, pipeline_results, keeps_earlier=parsed.output == DEFAULT_OUTPUT)
 
 
 def _cost_and_write(
     parsed: PipelineArguments, command_line: list[str], result: ResultFile, csv: str | None, chart: str | None
 ) -> int:
     result.prepare()
-    console = Console(sys.stderr if result.to_standard_output else sys.stdout)
+    console = Console(sys.stderr if result.to_standard_output else sys.stdout, report_columns())
     definitions = _definitions(parsed)
     counts = ComponentCounts(PRECISIONS[parsed.precision])
     pipelines: list[CostedPipeline | FailedPipeline]

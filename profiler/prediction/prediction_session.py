@@ -47,6 +47,7 @@ class PredictionSession:
         # Traces of code that is not this project's are shared within this run only: it may change unseen.
         self._run = uuid.uuid4().hex
         self._processes: list[WorkerProcess] = []
+        self._not_opened: list[WorkerProcess] = []
 
     def predict(
         self, settings: Sequence[TrainingSetting], batch_sizes: Sequence[int], processes: int = 1
@@ -120,16 +121,28 @@ class PredictionSession:
             "predict_inference", PredictedInference, process, precision=precision, batch_sizes=sizes
         )
 
+    def start(self, count: int) -> None:
+        """Starts that many processes, which import while others work; one that is refused is told when it is needed."""
+        with suppress(WorkerError, OSError):
+            for _ in range(count):
+                self._start_one()
+
+    def _start_one(self) -> None:
+        process = WorkerProcess(module="swinmr_profiling.profiler.prediction.server")
+        self._processes.append(process)
+        self._not_opened.append(process)
+
     def _running(self, count: int) -> list[WorkerProcess]:
         """That many live processes. Started by the main thread: each dies with the thread that started it."""
         if not self.cache and self._traces is None:
             self._traces = tempfile.TemporaryDirectory(prefix="swinmr-traces-", ignore_cleanup_errors=True)
         traces = None if self._traces is None else self._traces.name
-        alive = [process for process in self._processes if process.alive]
-        module = "swinmr_profiling.profiler.prediction.server"
-        started = [WorkerProcess(module=module) for _ in range(count - len(alive))]
-        self._processes += started
-        for process in started:
+        for _ in range(count - sum(process.alive for process in self._processes)):
+            self._start_one()
+        running = [process for process in self._processes if process.alive][:count]
+        for process in running:
+            if process not in self._not_opened:
+                continue
             config = self.config.model_dump(mode="json")
             self.opened = process.ask(
                 "open",
@@ -139,7 +152,8 @@ class PredictionSession:
                 run=self._run,
                 traces=traces,
             )
-        return (alive + started)[:count]
+            self._not_opened.remove(process)
+        return running
 
     def kill(self) -> None:
         """Ends all processes at once, from a signal handler."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -17,6 +17,7 @@ from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
+from swinmr_profiling.training.own_gradients import wants_gradients
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
@@ -112,10 +113,39 @@ def trace_training(
 ) -> Trace:
     """Traces `steps` training steps of micro-batches of `batch_size`, then one validation batch.
 
+    Validation is without gradients, but of a network whose forward takes them itself.
+
     as_on_cuda: decide as CUDA would (attention, autocast, foreach); else the plain operators of the device.
     device: "meta", or "cpu" for a real run, which is what a trace without data is held against.
     Raises whatever the network raises that needs values: it cannot be traced.
     """
+
+    def trace(no_gradients: AbstractContextManager[Any]) -> Trace:
+        return _trace_training(built, config, batch_size, as_on_cuda, validation, steps, device, no_gradients)
+
+    return _with_gradients_where_wanted(trace)
+
+
+def _with_gradients_where_wanted(trace: Callable[[AbstractContextManager[Any]], Trace]) -> Trace:
+    """A trace that has failed half-way is of no use: it is made anew."""
+    try:
+        return trace(torch.no_grad())
+    except RuntimeError as error:
+        if not wants_gradients(error):
+            raise
+    return trace(torch.enable_grad())
+
+
+def _trace_training(
+    built: BuiltModel,
+    config: ExperimentConfig,
+    batch_size: int,
+    as_on_cuda: bool,
+    validation: bool,
+    steps: int,
+    device: str,
+    no_gradients: AbstractContextManager[Any],
+) -> Trace:
     clear_cache()
     with attention_kernels(config.system.attention), cuda_on_meta() if as_on_cuda else nullcontext():
         copied = copy_without_data if device == "meta" else copy_with_data
@@ -139,7 +169,7 @@ def trace_training(
             if validate is not None:
                 trace.phase = "validation"
                 trace.start_step()
-                _validate(state, validate)
+                _validate(state, validate, no_gradients)
             traced = trace.finish(batch_size, [FINITE_ASSUMPTION])
             del outcome
     clear_cache()
@@ -158,14 +188,24 @@ def _young_garbage_only() -> Iterator[None]:
 
 
 def trace_inference(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> Trace:
-    """Traces two forward passes without gradients of whole images, as the profiler measures them on CUDA."""
+    """Traces two forward passes of whole images, as the profiler measures them on CUDA: without gradients, but of a
+    network whose forward takes them itself.
+    """
+    return _with_gradients_where_wanted(
+        lambda no_gradients: _trace_inference(built, config, batch_size, no_gradients)
+    )
+
+
+def _trace_inference(
+    built: BuiltModel, config: ExperimentConfig, batch_size: int, no_gradients: AbstractContextManager[Any]
+) -> Trace:
     clear_cache()
     with attention_kernels(config.system.attention), cuda_on_meta():
         module = copy_without_data(built.module).eval()
         settings = build_settings(config, "cuda")
         enabled = settings.autocast_dtype is not None
         trace = StorageTrace()
-        with trace, torch.no_grad():
+        with trace, no_gradients:
             trace.category = "parameters"
             for tensor in tensors_in_moving_order(module):
                 trace.enter(tensor, "module.to(device)")
@@ -226,10 +266,14 @@ def _announced(trace: StorageTrace, batches: Iterator[MicroBatch]) -> MicroBatch
     return micro_batch
 
 
-def _validate(state: TrainingState, validate: Callable[[nn.Module], object]) -> None:
+def _validate(
+    state: TrainingState,
+    validate: Callable[[nn.Module], object],
+    no_gradients: AbstractContextManager[Any],
+) -> None:
     """One batch of training/validation/validation.py: the averaged weights on whole images."""
     network = state.module if state.ema is None else state.ema.module
     network.eval()
     # Not in inference mode, in which operators made of others reach the trace as one, without what they make inside.
-    with torch.no_grad():
+    with no_gradients:
         validate(network)

@@ -12,7 +12,9 @@ from typing import TextIO
 
 from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, write_text
 from swinmr_profiling.configs.writing.output_claims import Claim, claim_free_file, say_another_name
-from swinmr_profiling.profiler.record.earlier_results import EarlierResults, ResultsOf
+from swinmr_profiling.configs.writing.standard_streams import complain
+from swinmr_profiling.profiler.record.earlier_results import EarlierResults, ResultsOf, keep_earlier
+from swinmr_profiling.profiler.record.private_record import relative_path
 
 STANDARD_OUTPUT = "-"
 
@@ -32,13 +34,19 @@ class ResultFile:
     As a context: the file is this run's until the block ends, with the reports of it.
     """
 
-    def __init__(self, output: str, results_of: ResultsOf | None = None) -> None:
-        """results_of: what of a content would be missed; None: every content replaces the file."""
+    def __init__(
+        self, output: str, results_of: ResultsOf | None = None, *, keeps_earlier: bool = False
+    ) -> None:
+        """results_of: what of a content would be missed; None: every content replaces the file.
+
+        keeps_earlier: what the file held is kept beside it, for a name that nobody chose.
+        """
         self.to_standard_output = output == STANDARD_OUTPUT
         self.path = None if self.to_standard_output else Path(os.path.abspath(output))
         self.last_error: OSError | None = None
         self._claim: Claim | None = None
         self.earlier = None if results_of is None else EarlierResults(results_of)
+        self._keeps = keeps_earlier
         self.moved = False  # whether `prepare` took another name
         self.kept_earlier = False  # whether `finish` left the file as it was
 
@@ -51,7 +59,7 @@ class ResultFile:
 
     @property
     def name(self) -> str:
-        return "standard output" if self.path is None else str(self.path)
+        return "standard output" if self.path is None else relative_path(self.path)
 
     def prepare(self, *, goes_on: bool = False) -> None:
         """Makes the folder and proves that a file can be written there, before hours are spent measuring.
@@ -76,6 +84,7 @@ class ResultFile:
         if self.path is None or self._has_nothing_new(content):
             return True
         try:
+            self._keep_earlier(self.path)
             write_text(self.path, to_text(content))
         except OSError as error:
             self.last_error = error
@@ -84,6 +93,14 @@ class ResultFile:
         if self.earlier is not None:
             self.earlier.are_replaced()
         return True
+
+    def _keep_earlier(self, path: Path) -> None:
+        if not self._keeps:
+            return
+        kept = keep_earlier(path)
+        self._keeps = False
+        if kept is not None:
+            complain(f"the earlier {self.name} is kept as {relative_path(kept)}")
 
     def _has_nothing_new(self, content: object) -> bool:
         return self.earlier is not None and self.earlier.outweigh(content)

@@ -30,6 +30,7 @@ def analyse_architecture(context: RunContext) -> None:
     """Builds, describes and counts the network; fills `architecture`, saved after each step."""
     console, profile = context.console, context.profile
     console.step(1, "Creating model...")
+    context.status.say("creating the model")
     built = context.session.build()
     console.good("Model created")
     console.step(2, "Analyzing model architecture...")
@@ -42,19 +43,16 @@ def analyse_architecture(context: RunContext) -> None:
     print_parameters(console, counted or built.architecture)
     console.step(3, "Measuring FLOPs...")
     if counted is None:
+        context.status.say("counting multiply-adds")
         profile.architecture = counted = _counted(context, built.architecture)
     else:
         print_counts(console, counted)
     if context.options.training.enabled and counted.count_error is None and counted.training_macs is None:
+        context.status.say("counting multiply-adds of a training step")
         counted.training_macs = _counted_training(context)
     print_training_macs(console, counted.training_macs)
     counted.reconstruction = reconstruction_cost(config_from_dict(profile.config.resolved), counted.macs)
     print_reconstruction(console, counted)
-    context.save()
-    if counted.counters:
-        print_counters(console, counted.counters)
-        return
-    _ask_other_counters(context, counted)
     context.save()
 
 
@@ -87,15 +85,22 @@ def _counted_training(context: RunContext) -> TrainingMacs:
         )
 
 
-def _ask_other_counters(context: RunContext, architecture: Architecture) -> None:
-    options = context.options
+def ask_other_counters(context: RunContext) -> None:
+    """Fills `counters`: after the answer, which does not wait for it."""
+    options, architecture = context.options, context.profile.architecture
+    if architecture is None:
+        return
+    if architecture.counters:  # of a resumed profile
+        print_counters(context.console, architecture.counters)
+        return
     if options.flops_counter is not None:
         quoted = _cross_check(context, "full", [options.flops_counter])
         architecture.quoted_counter = quoted[0] if quoted else None
-        print_counters(context.console, quoted)
+        print_counters(context.console, quoted, in_full=True)
     if options.cross_check == "off":
         context.console.note("no other counter was asked: --cross-check off")
         return
+    context.status.say("asking fvcore and thop")
     checks = _cross_check(context, options.cross_check, ["fvcore", "thop"])
     architecture.counters = checks
     print_counters(context.console, checks)
@@ -103,6 +108,7 @@ def _ask_other_counters(context: RunContext, architecture: Architecture) -> None
         if check.agrees is False:
             text = f"{check.counter} and our count differ by MACs that nothing explains: see `counters`"
             context.warn(ProfileWarning("counters_disagree", text))
+    context.save()
 
 
 # Levels below the network that are printed where --depth names none.

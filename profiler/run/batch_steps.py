@@ -33,6 +33,8 @@ from swinmr_profiling.profiler.run.prediction_steps import predicted_block
 from swinmr_profiling.profiler.run.sweep import DEFAULT_SWEEP_LIMIT_S, SizeResult, Sweep
 from swinmr_profiling.profiler.run.training_steps import is_final
 
+# Warnings of other work on the machine.
+DISTURBED_CODES = ("machine_busy", "time_stolen", "gpu_shared")
 # Failures that answer the question (does it fit? is it worth two minutes?): they are not defects of the run.
 ANSWERS = ("OOM", "skipped")
 
@@ -71,7 +73,8 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
             profile.set_training(size, predicted)
         print_batch(console, profile.batch_profiling[str(size)])
         warn_about_gpu(context)
-        profile.recommend(inference=recommend_inference(profile.batch_profiling))
+        busy = any(warning.code in DISTURBED_CODES for warning in profile.warnings)
+        profile.recommend(inference=recommend_inference(profile.batch_profiling, busy=busy))
         context.save()
 
 

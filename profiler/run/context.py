@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions, MeasuringSession
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
+from swinmr_profiling.profiler.record.private_record import private_content
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.run.status_line import StatusLine
 
 
 class Card(NamedTuple):
@@ -55,6 +57,7 @@ class RunOptions:
 
     cross_check: "off", "small" or "full", the input size at which other counters are asked.
     flops_counter: "fvcore" or "thop", whose own figure is to be quoted, or None.
+    private: leave out what names the user and the machine.
     depth: levels of the module tree to print, 0 for none. by_module: measure latency and memory of each module, too.
     """
 
@@ -69,6 +72,7 @@ class RunOptions:
     with_lpips: bool = False
     training: TrainingOptions = field(default_factory=TrainingOptions)
     command_line: Sequence[str] = ()
+    private: bool = False
 
 
 @dataclass
@@ -82,6 +86,7 @@ class RunContext:
     result: ResultFile
     input_shape: list[int] = field(default_factory=list)
     training_input_shape: list[int] = field(default_factory=list)
+    status: StatusLine = field(default_factory=StatusLine)
     _disk_failed: bool = False
 
     @property
@@ -106,9 +111,14 @@ class RunContext:
         if warning is not None and self.profile.warn(warning):
             self.console.warning(warning)
 
+    def content(self) -> dict[str, Any]:
+        """What is written."""
+        content = self.profile.to_json()
+        return private_content(content) if self.options.private else content
+
     def save(self) -> None:
         """Writes what is known; a disk that refuses is mentioned once and tried again at the next step."""
-        if self.result.save(self.profile.to_json()) or self._disk_failed:
+        if self.result.save(self.content()) or self._disk_failed:
             return
         self._disk_failed = True
         error = self.result.last_error

@@ -5,27 +5,32 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import asdict
+from functools import partial
 
 from swinmr_profiling.configs import LoadedConfig
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3
 from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
-from swinmr_profiling.profiler.measure.machine_state import governor_warning, load_warning
+from swinmr_profiling.profiler.measure.machine_state import governor_warning, load_now, load_warning
 from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_DONE,
     EXIT_GATE_FAILED,
     EXIT_NOTHING_FITS,
     EXIT_PARTIAL,
 )
-from swinmr_profiling.profiler.prediction.prediction_session import PredictionSession
+from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
+from swinmr_profiling.profiler.record.private_record import without_path
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
-from swinmr_profiling.profiler.reports.console.terminal import Console, print_configuration, print_summary
+from swinmr_profiling.profiler.reports.console.answer import print_answer
+from swinmr_profiling.profiler.reports.console.summary import print_summary
+from swinmr_profiling.profiler.reports.console.terminal import Console, print_configuration
 from swinmr_profiling.profiler.run.architecture_steps import (
     analyse_architecture,
+    ask_other_counters,
     counting_gate_failed,
     measure_module_costs,
 )
@@ -87,11 +92,15 @@ def run_profile(
     with interruptible(before_sudden_end=end_at_once) as only_saving_is_left:
         try:
             with session:
-                _open(context, earlier, taken_over)
-                analyse_architecture(context)
-                if options.training.enabled:
-                    with prediction:
-                        predict_training(context, prediction, sizes)
+                load = load_now()  # before our own processes add to it
+                with prediction:
+                    if options.training.enabled and profile.memory_model is None:
+                        # They import while the network is built and counted.
+                        prediction.start(MAX_PROCESSES)
+                    _open(context, earlier, taken_over, load)
+                    _answer(context, prediction, sizes)
+                with context.status.shown():
+                    ask_other_counters(context)
                 if not options.training.predict_only:
                     measure_batches(context, sizes)
                     measure_module_costs(context)
@@ -113,7 +122,17 @@ def run_profile(
         return _finish(context, reason), profile
 
 
-def _open(context: RunContext, earlier: Profile | None, taken_over: list[str]) -> None:
+def _answer(context: RunContext, prediction: PredictionSession, sizes: list[int]) -> None:
+    """Builds, counts and predicts; what the steps print follows the answer that they give."""
+    training = context.options.training
+    answer = partial(print_answer, context.console, context.profile, latency_comes=not training.predict_only)
+    with context.console.after(answer), context.status.shown():
+        analyse_architecture(context)
+        if training.enabled:
+            predict_training(context, prediction, sizes)
+
+
+def _open(context: RunContext, earlier: Profile | None, taken_over: list[str], load: float | None) -> None:
     opened = context.session.open()
     profile = context.profile
     profile.config.device = opened.device
@@ -121,12 +140,15 @@ def _open(context: RunContext, earlier: Profile | None, taken_over: list[str]) -
     context.environment.command_line = shlex.join(context.options.command_line)
     if earlier is not None:
         check_machine(profile, earlier)
-    print_configuration(context.console, profile.config)
+    shown = profile.config
+    if context.options.private:
+        shown = shown.model_copy(update={"config_file": without_path(shown.config_file)})
+    print_configuration(context.console, shown)
     if context.options.resume:
         context.console.line(
             f"  - Resumed: {'batch ' + ', '.join(taken_over) if taken_over else 'nothing yet'}"
         )
-    context.warn(load_warning(context.environment.cpu.usable_cores))
+    context.warn(load_warning(context.environment.cpu.usable_cores, load))
     if context.device_kind == "cpu":
         context.warn(governor_warning())
     warn_about_gpu(context)
@@ -149,7 +171,7 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     profile.status = "complete" if partial_reason is None else "partial"
     profile.status_reason = partial_reason
     print_summary(console, profile)
-    elsewhere = result.finish(profile.to_json(), replace=partial_reason is None)
+    elsewhere = result.finish(context.content(), replace=partial_reason is None)
     console.line()
     if elsewhere is not None:
         complain(f"error: {elsewhere}")

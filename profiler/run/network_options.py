@@ -18,6 +18,8 @@ NO_NETWORK = (
     "--config is missing: which network? For example --config configs/train_config.json, --checkpoint model.pth, "
     "--module FILE.py:Class --inputs 1x3x64x64"
 )
+# What `--list-models` lists.
+LISTS = ["types", "spandrel", "restoration"]
 # Of `--models`: a name alone is timm's.
 PACKAGES = {"timm": "name", "spandrel": "architecture", "restoration": "architecture"}
 
@@ -25,19 +27,28 @@ PACKAGES = {"timm": "name", "spandrel": "architecture", "restoration": "architec
 def add_network_options(add: Callable[..., Any]) -> None:
     """Adds them to a parser by its `add_argument`."""
     add("--checkpoint", metavar="FILE", help=(
-        "profile the network of a checkpoint (.pth, .pt, .ckpt, .safetensors): found from its weights, nothing is run"
+        ".pth, .pt, .ckpt, .safetensors: the network is found from its weights, nothing is run"
     ))  # fmt: skip
     add("--module", metavar="FILE.py:CLASS", help=(
-        "profile a class of your own code (or package.module:Class); asks for --trust-config. Beside --config: it "
-        "stands for the network of that option file"
+        "a class of your own, with --trust-config; beside --config for the network of that option file"
     ))  # fmt: skip
     add("--kwargs", type=keyword_arguments, metavar="JSON", help="arguments of that class: '{\"dim\": 64}'")
     add("--inputs", type=input_shapes, metavar="1xCxHxW,...", help="its inputs, each with a batch of 1")
+    add(
+        "--configs",
+        nargs="+",
+        metavar="FILE",
+        help="several configs, and their comparison (--output: a folder)",
+    )
     add("--models", type=names, metavar="NAME,NAME,...", help=(
-        "profile several networks of timm (or spandrel:NAME) and compare them; each goes to profile_NAME.json in "
-        "--output, a folder (default results)"
+        "several networks of timm (or spandrel:NAME), compared likewise"
     ))  # fmt: skip
-    add("--save-config", metavar="FILE", help="also write the config that the network amounts to, as JSON")
+    add("--save-config", metavar="FILE", help="also write the config that this amounts to")
+    add("--allow-unknown", action="store_true", help="unknown keys of the config are warnings")
+    add("--trust-config", action="store_true", help="let the config import and run your own class")
+    add("--list-models", nargs="?", const="types", choices=LISTS, metavar="PACKAGE", help=(
+        "list the network types and exit; spandrel, restoration: their architectures"
+    ))  # fmt: skip
 
 
 def keyword_arguments(text: str) -> dict[str, Any]:

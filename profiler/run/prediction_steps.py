@@ -23,7 +23,7 @@ from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerpri
 from swinmr_profiling.profiler.record.prediction_intervals import interval_of, shares_of
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
+from swinmr_profiling.profiler.reports.console.training import print_beside_answer
 from swinmr_profiling.profiler.run.card_budgets import (
     budget_of,
     held_by_others_at_start,
@@ -56,6 +56,8 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
     console.line("  Predicting the memory of training (nothing is run)...")
     config = config_of_training(profile, options)
     settings = _settings(context, config)
+    many = f" in {len(settings)} settings" if len(settings) > 1 else ""
+    context.status.say(f"predicting the memory of training{many} (nothing is run)")
     if profile.memory_model is None or not _holds(profile.memory_model, settings, sizes):
         try:
             profile.memory_model = _memory_model(context, session, config, settings, sizes)
@@ -73,7 +75,7 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
         devices=options.training.devices,
     )
     profile.recommend(training=entries)
-    print_training_recommendation(console, profile.memory_model, entries)
+    print_beside_answer(console, profile.memory_model, entries)
     context.save()
 
 

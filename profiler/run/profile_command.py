@@ -37,17 +37,19 @@ from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_UNEXPECTED,
 )
 from swinmr_profiling.profiler.record.earlier_results import profile_results
+from swinmr_profiling.profiler.record.private_record import private_content
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.details import print_details
-from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
+from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole, report_columns
 from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
-from swinmr_profiling.profiler.run.command_line import with_image_size
+from swinmr_profiling.profiler.run.command_line import DEFAULT_OUTPUT, with_image_size
 from swinmr_profiling.profiler.run.job import run_profile
 from swinmr_profiling.profiler.run.network_options import load_network, source_of
-from swinmr_profiling.profiler.run.report_options import exports_of
+from swinmr_profiling.profiler.run.report_options import SEVERAL_OUTPUT, exports_of
 from swinmr_profiling.profiler.run.resume import ResumeError
+from swinmr_profiling.program import program_name
 
 # What the user must change, each with one line that says what.
 USER_ERRORS = (ConfigError, OutputError, RequestRefusedError, ResumeError, MissingPackageError)
@@ -152,7 +154,7 @@ def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
     profiles = [outcome.profile for outcome in outcomes if outcome.profile is not None]
     if profiles:
         comparison = compare_files(profiles)
-        console = QuietConsole() if parsed.quiet else Console()
+        console = QuietConsole() if parsed.quiet else Console(width=report_columns())
         console.line()
         show_comparison(console, comparison)
         write_comparison(comparison, parsed.report, parsed.markdown, parsed.csv)
@@ -177,12 +179,19 @@ def _profile(
         complain(message)
     if parsed.save_config is not None:
         save_config(loaded, parsed.save_config)
-    with ResultFile(output, partial(profile_results, failures=parsed.resume)) as result:
+    # Of the default name alone: whoever names a file says that it may be replaced, and --resume goes on in it.
+    is_default = parsed.output in (DEFAULT_OUTPUT, SEVERAL_OUTPUT) and not parsed.resume
+    results_of = partial(profile_results, failures=parsed.resume)
+    with ResultFile(output, results_of, keeps_earlier=is_default) as result:
         result.prepare(goes_on=parsed.resume)
         console = _console(parsed, result)
-        options = parsed.run_options(loaded.config.system, ["profile_model.py", *given])
+        options = parsed.run_options(
+            loaded.config.system, [*program_name("profile_model.py").split(), *given]
+        )
         allow(parsed.memory_limit)
         code, profile = run_profile(loaded, options, console, result)
+        if parsed.private:
+            profile = Profile.model_validate(private_content(profile.to_json()))
         if parsed.verbose:
             print_details(console, profile)
         # What says nothing new replaces no report either.
@@ -202,7 +211,9 @@ def save_config(loaded: LoadedConfig, file: str) -> None:
 
 def _console(parsed: argparse.Namespace, result: ResultFile) -> Console:
     stream = sys.stderr if result.to_standard_output else sys.stdout
-    return QuietConsole(stream) if parsed.quiet else Console(stream)
+    if parsed.quiet:
+        return QuietConsole(stream)
+    return Console(stream, report_columns(), verbose=parsed.verbose)
 
 
 def _export(console: Console, exports: Exports, profile: Profile, name: str, code: int) -> int:

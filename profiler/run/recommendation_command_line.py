@@ -92,6 +92,7 @@ def parse_recommendation_arguments(arguments: Sequence[str]) -> RecommendationAr
     add("--write", metavar="CONFIG", help=(
         "set data.batch_size and training.accumulate in this config file, for the one GPU named"
     ))  # fmt: skip
+    add("--verbose", action="store_true", help="also reasons, intervals and what the prediction assumes")
     add("--list-gpus", action="store_true", help="list the GPUs that --gpu knows and exit")
     parsed = parser.parse_args(arguments, namespace=RecommendationArguments())
     if parsed.profile is None and not parsed.list_gpus:

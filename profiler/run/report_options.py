@@ -11,18 +11,22 @@ from swinmr_profiling.profiler.reports.exports import Exports
 SEVERAL_OUTPUT = "results"
 
 
-def add_report_options(add: Callable[..., Any]) -> None:
+def add_report_options(add: Callable[..., Any], default_output: str) -> None:
     """Adds them to a parser by its `add_argument`."""
-    add("--configs", nargs="+", metavar="FILE", help=(
-        "profile several configs and end in their comparison; --output is then a folder (default results), and "
-        "--report, --csv and --markdown are of the comparison"
-    ))  # fmt: skip
-    add("--report", metavar="FILE", help="also write one self-contained HTML file (extra: report)")
-    add("--csv", metavar="FILE", help="also write CSV, a line per batch size")
-    add("--markdown", metavar="FILE", help="also write Markdown, to paste into an issue")
-    add("--plot", metavar="DIR", help="also write the charts as SVG and PNG (extra: report)")
-    add("--quiet", action="store_true", help="print warnings and failures only, on standard error")
-    add("--verbose", action="store_true", help="also print percentiles, intervals and the environment")
+    add(
+        "--output",
+        default=default_output,
+        metavar="FILE",
+        help=f"default {default_output}; -: stdout",
+    )
+    add("--resume", action="store_true", help="go on from the partial profile in --output")
+    add("--report", metavar="FILE", help="also one whole HTML file (extra: report)")
+    add("--csv", metavar="FILE", help="also CSV, a line per batch size")
+    add("--markdown", metavar="FILE", help="also Markdown, to paste into an issue")
+    add("--plot", metavar="DIR", help="also the charts as SVG and PNG (extra: report)")
+    add("--private", action="store_true", help="leave out paths, the command line and the machine's name")
+    add("--quiet", action="store_true", help="warnings and failures only, on standard error")
+    add("--verbose", action="store_true", help="also percentiles, intervals, assumptions, the environment")
 
 
 def conflict(parsed: argparse.Namespace, default_output: str) -> str | None:

@@ -86,7 +86,12 @@ def _end_quietly() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-if _IS_RUN:
+def begin() -> None:
+    """Before anything slow is imported: a stop signal is one line."""
     _handle(_end_now)
+
+
+if _IS_RUN:
+    begin()
     # Wherever it stands: a PYTHONPATH that names the checkout must not bring it back.
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in _COMMANDS]

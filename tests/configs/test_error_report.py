@@ -157,6 +157,16 @@ def test_a_whole_number_is_fine_where_a_number_is():
     assert config_from_dict(swinir(mlp_ratio=2, img_range=1)).model.mlp_ratio == 2.0
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("AdamW", '; did you mean "adamw"?'), ("Adma", '; did you mean "adam"?'), ("lion", "")],
+)
+def test_a_word_of_another_case_or_with_a_slip(said, meant):
+    problems = problems_of(swinir() | {"training": {"optimizer": {"type": said}}})
+    expected = f'training.optimizer.type: expected "adam", "adamw" or "sgd", got "{said}"{meant}'
+    assert problems == [expected]
+
+
 def test_an_unknown_network_is_refused_with_the_nearest():
     problems = problems_of({"model": {"net_type": "swin_ir", "depths": 3}})
     assert problems == [f'model.net_type: expected one of {NET_TYPES}, got "swin_ir"; did you mean swinir?']

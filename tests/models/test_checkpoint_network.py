@@ -253,6 +253,7 @@ def test_the_command_profiles_a_checkpoint_and_its_config(tmp_path, profile_mode
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert "weights of Compact (spandrel), 3 channels, x2, takes any size" in run.stderr
+    assert "non-meta" not in run.stderr
     profile = read_profile(tmp_path / "a.json")
     assert profile["architecture"]["total_parameters"] == COMPACT_PARAMETERS
     assert profile["config"]["config_sha256"] == sha256_of(file)

@@ -66,8 +66,8 @@ def wheel(copied_checkout, tmp_path_factory):
     return file
 
 
-def new_environment(folder, *what):
-    """A virtual environment that also sees this one's other packages, with the package installed; its interpreter."""
+def empty_environment(folder):
+    """A virtual environment that also sees this one's other packages; its interpreter, where its own would lie."""
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin/python"
     paths = {"base": str(folder), "platbase": str(folder)}
@@ -80,6 +80,12 @@ def new_environment(folder, *what):
             (others / entry.name).symlink_to(entry)
     line = f"import site; site.addsitedir({str(others)!r})\n"
     (own_packages / "packages_of_the_tests.pth").write_text(line)
+    return python, own_packages
+
+
+def new_environment(folder, *what):
+    """Such an environment with the package installed."""
+    python, own_packages = empty_environment(folder)
     install = [
         "install",
         "--quiet",

@@ -86,13 +86,13 @@ def test_a_run_a_resumed_run_and_a_saved_profile_give_one_answer(tmp_path, capsy
     config.write_text(json.dumps(TINY))
     cards = [word for size in (0.8, 1.3, 2.5, 3.7) for word in ("--gpu-memory", f"{size}GiB")]
     cards += ["--gpu", "T4", "--headroom", "17%"]
-    ran(profile_model, "--config", config, "--output", fresh, *cards, *OFF)
+    ran(profile_model, "--config", config, "--output", fresh, *cards, *OFF, "--verbose")
     by_the_run = told(capsys.readouterr().out)
     assert len({entry["batch_size"] for entry in answers(fresh)}) == 5
     # A profile that was made for other cards, without the levers' settings and with another headroom.
     ran(profile_model, "--config", config, "--output", other, *OFF)
     capsys.readouterr()
-    ran(recommend_batch_size, other, *cards)
+    ran(recommend_batch_size, other, *cards, "--verbose")
     assert told(capsys.readouterr().out) == by_the_run
     ran(profile_model, "--config", config, "--output", other, "--resume", *cards, *OFF)
     assert answers(other) == answers(fresh)

@@ -127,8 +127,11 @@ def test_complete_profile_of_a_tiny_network(profile_model, tiny_config, tmp_path
     assert profile["environment"]["command_line"].startswith("profile_model.py --config")
     assert profile["recommendation"]["inference"]["batch_size"] in (1, 2, 3)
     assert "inference only" in profile["recommendation"]["inference"]["purpose"]
+    # The answer stands before the steps that it comes from.
+    assert run.stdout.index("\nANSWER:\n") < run.stdout.index("[1/5] Creating model")
     for words in (
         "MODEL PROFILING",
+        "latency     measured below",
         "[1/5] Creating model",
         "[2/5] Analyzing model architecture",
         "[3/5] Measuring FLOPs",

@@ -1,12 +1,10 @@
 """The main command's counts: other counters asked and explained, missing counters, unknown operators."""
 
-import json
-import os
-from pathlib import Path
-
 import pytest
 
-FAULTS = Path(__file__).resolve().parent / "fault_injection"
+from tests.conftest import run_command
+from tests.without_packages import command_without
+
 QUICK = ("--batch-sizes", "1", "--num-runs", "1", "--warmup", "0", "--output", "p.json")
 
 UNKNOWN_OPERATOR = """
@@ -66,10 +64,6 @@ def Network():
 """
 
 
-def without(*packages):
-    return {**os.environ, "FAULTS": json.dumps({"missing_packages": packages}), "PYTHONPATH": str(FAULTS)}
-
-
 def test_differences_are_explained_to_the_unit(profile_model, tiny_config, tmp_path, read_profile):
     run = profile_model("--config", tiny_config(model={"img_size": 128}), *QUICK, other_counters=True)
     assert run.returncode == 0, run.stderr
@@ -96,8 +90,9 @@ def test_differences_are_explained_to_the_unit(profile_model, tiny_config, tmp_p
 
 
 @pytest.mark.parametrize("missing", [["fvcore"], ["thop"], ["fvcore", "thop"]])
-def test_counters_that_are_not_installed(profile_model, tiny_config, tmp_path, read_profile, missing):
-    run = profile_model("--config", tiny_config(), *QUICK, env=without(*missing), other_counters=True)
+def test_counters_that_are_not_installed(tiny_config, tmp_path, read_profile, missing):
+    command = command_without(tmp_path, "scripts/profile_model.py", *missing)
+    run = run_command(command, "--config", tiny_config(), *QUICK, "--no-training", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     profile = read_profile(tmp_path / "p.json")
     assert profile["status"] == "complete"

@@ -28,7 +28,8 @@ def test_predict_only_measures_nothing_and_recommends_for_every_card(
     profile_model, tiny_config, tmp_path, read_profile
 ):
     cards = ("--gpu", "RTX 3090", "--gpu-memory", "80GiB", "--reserved", "1GiB", "--headroom", "20%")
-    run = profile_model("--config", tiny_config(), "--predict-only", *cards, "--target-batch", "8", *OFF)
+    options = ("--predict-only", *cards, "--target-batch", "8", "--verbose", *OFF)
+    run = profile_model("--config", tiny_config(), *options)
     assert run.returncode == 0, run.stderr
     profile = read_profile(tmp_path / "p.json")
     assert profile["batch_profiling"] == {}

@@ -64,9 +64,13 @@ def test_the_hand_made_profile_is_one(read_profile):
 def test_three_gpus_at_once(recommend):
     # Usable with 10 % headroom: RTX 3090 21.2 GiB, 24 GiB 21.6, 80 GiB 72. A batch takes about a GiB and at most one
     # more in all for context, workspaces and rounding.
-    run = recommend(
-        profile(model=roomy_model()), "--gpu", "RTX 3090", "--gpu-memory", "24GiB", "--gpu", "a100-sxm4-40gb"
-    )
+    cards = ("--gpu", "RTX 3090", "--gpu-memory", "24GiB", "--gpu", "a100-sxm4-40gb")
+    brief = recommend(profile(model=roomy_model()), *cards).stdout
+    # Five lines a card and one between two, three above, and below the levers and what the prediction is of.
+    assert brief.index("Predicted largest batch") > brief.index("A100 40GB")
+    assert len(brief[: brief.index("Predicted largest batch")].splitlines()) == 2 + 3 * 6 + 1
+    assert "none of 21 to 36 fits" not in brief
+    run = recommend(profile(model=roomy_model()), *cards, "--verbose")
     assert run.returncode == 0, run.stderr
     assert max(map(len, run.stdout.splitlines())) <= 80
     assert run.stderr == ""

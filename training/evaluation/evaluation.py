@@ -16,6 +16,7 @@ from swinmr_profiling.training.degradation.data_consistency import consistent, s
 from swinmr_profiling.training.denoising.diffusion_reconstruction import DiffusionSampler
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.evaluation.perceptual_metric import PerceptualMetric
+from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.losses import first_tensor
 from swinmr_profiling.training.step.ssim import WINDOW
 from swinmr_profiling.training.validation.metrics import nmse, psnr, ssim
@@ -104,8 +105,8 @@ def reconstruct(network: nn.Module, inputs: Tensor, autocast_dtype: torch.dtype 
     Raises ReconstructionError for an output of another size.
     """
     device = inputs.device.type
-    with torch.inference_mode(), torch.autocast(device, autocast_dtype, enabled=autocast_dtype is not None):
-        output = first_tensor(network(inputs))
+    with torch.autocast(device, autocast_dtype, enabled=autocast_dtype is not None):
+        output = first_tensor(without_gradients(network, lambda: network(inputs))).detach()
     if output.ndim != 4 or output.shape[-2:] != inputs.shape[-2:] or len(output) != len(inputs):
         raise ReconstructionError(
             f"the network makes {tuple(output.shape)} of {tuple(inputs.shape)}: a reconstruction has the size of its "

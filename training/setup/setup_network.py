@@ -15,6 +15,7 @@ def check_model(context: SetupContext) -> list[Finding]:
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.models.registry import build_model
     from swinmr_profiling.training.errors import first_line
+    from swinmr_profiling.training.own_gradients import without_gradients
     from swinmr_profiling.training.step.losses import first_tensor
 
     config = context.config
@@ -27,8 +28,8 @@ def check_model(context: SetupContext) -> list[Finding]:
         return [failed("model", str(error), "change the model section")]
     inputs = built.example_inputs(1, which="cross_check")
     try:
-        with torch.inference_mode():
-            output = first_tensor(built.module.eval()(*inputs))
+        module = built.module.eval()
+        output = first_tensor(without_gradients(module, lambda: module(*inputs)))
     except Exception as error:  # a network may raise anything
         detail = f"its forward raises {type(error).__name__}: {first_line(error)}"
         return [failed("model", detail, "change the model section")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.losses import first_tensor
 from swinmr_profiling.training.step.training_step import MicroBatch, StepSettings
 from swinmr_profiling.training.validation.metrics import (
@@ -84,7 +86,7 @@ def validate_batch(
     enabled = settings.autocast_dtype is not None
     with torch.autocast(settings.device_type, settings.autocast_dtype, enabled=enabled):
         output = first_tensor(network(*micro_batch.inputs))
-    return output, float(on_host(loss(output, micro_batch.target).total))
+    return output, float(on_host(loss(output, micro_batch.target).total.detach()))
 
 
 # (network, collated batch) to the loss, a mean over its samples, and images (B, C, H, W) on the CPU, None where none
@@ -102,7 +104,7 @@ def direct_result(
 
     def run(network: nn.Module, batch: Mapping[str, Any]) -> tuple[float, Tensor]:
         output, value = validate_batch(network, loss, prepare(batch, device), settings)
-        return value, on_host(output)
+        return value, on_host(output.detach())
 
     return run
 
@@ -129,23 +131,22 @@ def validate(
     was_training = network.training
     network.eval()
     try:
-        with torch.inference_mode():
-            for batch in loader:
-                value, output = result_of(network, batch)
-                losses += [value] * len(batch["name"])
-                fractions += batch["sampled_fraction"].tolist()
-                place = (batch["offset"], batch["scale"])
-                zero_filled, target = (magnitudes(x, *place) for x in (batch["input"], batch["target"]))
-                got = None if output is None else magnitudes(output, *place)
-                for position, index in enumerate(batch["index"].tolist()):
-                    volume = str(dataset.locate(index)[0])
-                    true = target[position].numpy()
-                    inputs.add(volume, zero_filled[position].numpy(), true)
-                    if got is not None:
-                        outputs.add(volume, got[position].numpy(), true)
-                if example is None and got is not None and world.is_first:
-                    example = torch.stack([x[0] for x in (zero_filled, got, target)])
-                    example = example / example[2].max().clamp_min(torch.finfo(torch.float32).tiny)
+        for batch in loader:
+            value, output = without_gradients(network, partial(result_of, network, batch))
+            losses += [value] * len(batch["name"])
+            fractions += batch["sampled_fraction"].tolist()
+            place = (batch["offset"], batch["scale"])
+            zero_filled, target = (magnitudes(x, *place) for x in (batch["input"], batch["target"]))
+            got = None if output is None else magnitudes(output, *place)
+            for position, index in enumerate(batch["index"].tolist()):
+                volume = str(dataset.locate(index)[0])
+                true = target[position].numpy()
+                inputs.add(volume, zero_filled[position].numpy(), true)
+                if got is not None:
+                    outputs.add(volume, got[position].numpy(), true)
+            if example is None and got is not None and world.is_first:
+                example = torch.stack([x[0] for x in (zero_filled, got, target)])
+                example = example / example[2].max().clamp_min(torch.finfo(torch.float32).tiny)
     except DataError as error:
         failure = str(error)
     finally:

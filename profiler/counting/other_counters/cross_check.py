@@ -8,6 +8,7 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from swinmr_profiling.process import python_command
@@ -46,7 +47,14 @@ def cross_check(
             raise ValueError(f"counter {counter!r}: expected one of {', '.join(COUNTERS)}")
     if size not in SIZES:
         raise ValueError(f"cross-check size {size!r}: expected one of {', '.join(SIZES)}")
-    return [_in_its_own_process(config, counter, size, trust_config, timeout_s) for counter in counters]
+    # A full-size forward takes GBs, so that these are one after the other.
+    at_once = len(counters) if size == "small" else 1
+    with ThreadPoolExecutor(max(at_once, 1)) as threads:
+        return list(
+            threads.map(
+                lambda counter: _in_its_own_process(config, counter, size, trust_config, timeout_s), counters
+            )
+        )
 
 
 def second_opinion(checks: Sequence[CrossCheck]) -> CrossCheck | None:

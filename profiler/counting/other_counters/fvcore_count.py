@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from swinmr_profiling.profiler.counting import attention_formulas, formulas
 from swinmr_profiling.profiler.counting.complex_numbers import REAL_PER_COMPLEX, THIRD_COUNTS
+from swinmr_profiling.profiler.counting.formulas import attention, convolutions, recurrent
 
 CONVENTION = (
     "fvcore: multiply-adds (which it calls flops) of the operators in its table, plus 5 per element of norms, "
@@ -54,6 +54,11 @@ def _added_product(inputs: Any, outputs: Any) -> int:
     return prod(a) * b[-1]
 
 
+def _grouped_product(inputs: Any, outputs: Any) -> int:
+    a, b = _shapes(inputs[:2])  # as products.grouped_mm
+    return prod(a[-2:] if len(a) > len(b) else a) * b[-1]
+
+
 def _linear(inputs: Any, outputs: Any) -> int:
     x, weight = _shapes(inputs[:2])
     return prod(x) * weight[0]
@@ -61,13 +66,13 @@ def _linear(inputs: Any, outputs: Any) -> int:
 
 def _convolution(inputs: Any, outputs: Any) -> int:
     x, weight, out = _shapes((*inputs[:2], outputs[0]))
-    return formulas.convolution_macs(x, prod(weight), out, bool(inputs[6].toIValue()))
+    return convolutions.convolution_macs(x, prod(weight), out, bool(inputs[6].toIValue()))
 
 
 def _plain_convolution(inputs: Any, outputs: Any) -> int:
     """Convolutions without a transposed flag: padding given as a word, deformable."""
     x, weight, out = _shapes((*inputs[:2], outputs[0]))
-    return formulas.convolution_macs(x, prod(weight), out, transposed=False)
+    return convolutions.convolution_macs(x, prod(weight), out, transposed=False)
 
 
 def _time_batch_channel_convolution(inputs: Any, outputs: Any) -> int:
@@ -76,7 +81,7 @@ def _time_batch_channel_convolution(inputs: Any, outputs: Any) -> int:
 
 
 def _attention(inputs: Any, outputs: Any) -> int:
-    return attention_formulas.attention_macs(*_shapes(inputs[:3]))
+    return attention.attention_macs(*_shapes(inputs[:3]))
 
 
 def _recurrent(inputs: Any, outputs: Any) -> int:
@@ -84,7 +89,7 @@ def _recurrent(inputs: Any, outputs: Any) -> int:
     lists = [list(v.node().inputs()) for v in inputs if v.node().kind() == "prim::ListConstruct"]
     weights = _shapes(max(lists, key=len))
     matrix_numel = sum(prod(shape) for shape in weights if shape and len(shape) == 2)
-    return formulas.rnn_macs(prod(_shapes(inputs[:1])[0][:-1]), matrix_numel)
+    return recurrent.rnn_macs(prod(_shapes(inputs[:1])[0][:-1]), matrix_numel)
 
 
 def _recurrent_cell(inputs: Any, outputs: Any) -> int:
@@ -151,7 +156,7 @@ def _affine_grid(inputs: Any, outputs: Any) -> int:
 
 
 def _euclidean_distance(inputs: Any, outputs: Any) -> int:
-    """cdist where torch takes the matrix product (see formulas.cdist)."""
+    """cdist where torch takes the matrix product (see geometry.cdist)."""
     a, b, out = _shapes((*inputs[:2], outputs[0]))
     mode = inputs[3].toIValue()
     rows = max(a[-2], b[-2])
@@ -171,6 +176,7 @@ EXACT_HANDLES: dict[str, Callable[[Any, Any], int]] = {
     ),
     "aten::_addmm_activation": _added_product,
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::inner", "aten::_int_mm"), _matmul),
+    "aten::_grouped_mm": _grouped_product,
     "aten::tensordot": _tensordot,
     "aten::mv": _first_matrix,
     "aten::dot": _first_matrix,

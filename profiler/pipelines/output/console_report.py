@@ -36,17 +36,34 @@ def print_cost(console: Console, pipeline: CostedPipeline) -> None:
     )
     console.line(f"latent {' x '.join(map(str, cost.of_role('vae_decode')[0].input_shapes[0]))}")
     console.line()
-    console.line(
-        f"{'component':<16}{'class':<29}{'params':>9}{'weights':>9}{'calls':>7}{'batch':>6}"
-        f"{'GMACs/call':>13}{'GFLOPs/call':>13}{'TMACs':>9}{'share':>8}"
-    )
-    for part in cost.components:
-        console.line(
-            f"{part.name:<16}{part.class_name[:28]:<29}{parameters_text(part.parameters):>9}"
-            f"{gib(part.weight_bytes):>5.2f} GiB{part.calls:>7}{part.call_batch:>6}"
-            f"{part.macs_per_call / GIGA:>13,.2f}{2 * part.macs_per_call / GIGA:>13,.2f}"
-            f"{part.macs / TERA:>9.2f}{part.macs / cost.macs:>8.2%}"
-        )
+    headings = [
+        "component",
+        "class",
+        "params",
+        "weights",
+        "calls",
+        "batch",
+        "GMACs/call",
+        "GFLOPs/call",
+        "TMACs",
+        "share",
+    ]
+    rows = [
+        [
+            part.name,
+            part.class_name,
+            parameters_text(part.parameters),
+            f"{gib(part.weight_bytes):.2f} GiB",
+            str(part.calls),
+            str(part.call_batch),
+            f"{part.macs_per_call / GIGA:,.2f}",
+            f"{2 * part.macs_per_call / GIGA:,.2f}",
+            f"{part.macs / TERA:.2f}",
+            f"{part.macs / cost.macs:.2%}",
+        ]
+        for part in cost.components
+    ]
+    console.table(headings, rows, left=2)
     console.line()
     with_guidance = cost.macs_per_step_with_guidance
     shown = f", {macs_text(with_guidance)} with" if with_guidance is not None else ""
@@ -79,21 +96,29 @@ def print_cost(console: Console, pipeline: CostedPipeline) -> None:
 def print_comparison(console: Console, pipelines: Sequence[CostedPipeline | FailedPipeline]) -> None:
     """A line for each pipeline, the cheapest first; what failed at the end, with the reason."""
     console.title("PIPELINES COMPARED")
-    console.line(
-        f"{'pipeline':<20}{'computed px':>12}{'params':>9}{'steps':>6}{'calls':>6}"
-        f"{'GMACs/step':>12}{'unguided':>11}{'VAE GMACs':>11}{'TMACs':>9}{'denoiser':>9}{'attention':>10}{'memory':>10}"
-    )
+    headings = [
+        "pipeline", "computed px", "params", "steps", "calls", "GMACs/step", "unguided", "VAE GMACs", "TMACs",
+        "denoiser", "attention", "memory",
+    ]  # fmt: skip
     done = cheapest_first(pipelines)
-    for cost in done:
-        size = f"{cost.geometry.computed_width}x{cost.geometry.computed_height}"
-        console.line(
-            f"{cost.definition.name:<20}{size:>12}{parameters_text(cost.parameters):>9}"
-            f"{cost.request.steps:>6}{cost.denoiser.calls:>6}"
-            f"{cost.macs_per_step / GIGA:>12,.1f}{cost.macs_per_step_without_guidance / GIGA:>11,.1f}"
-            f"{cost.macs_of('vae_decode') / GIGA:>11,.1f}{cost.macs / TERA:>9.2f}"
-            f"{cost.denoiser.macs / cost.macs:>9.1%}{cost.by_kind['attention'] / cost.macs:>10.1%}"
-            f"{gib(cost.memory_bytes):>6.1f} GiB"
-        )
+    rows = [
+        [
+            cost.definition.name,
+            f"{cost.geometry.computed_width}x{cost.geometry.computed_height}",
+            parameters_text(cost.parameters),
+            str(cost.request.steps),
+            str(cost.denoiser.calls),
+            f"{cost.macs_per_step / GIGA:,.1f}",
+            f"{cost.macs_per_step_without_guidance / GIGA:,.1f}",
+            f"{cost.macs_of('vae_decode') / GIGA:,.1f}",
+            f"{cost.macs / TERA:.2f}",
+            f"{cost.denoiser.macs / cost.macs:.1%}",
+            f"{cost.by_kind['attention'] / cost.macs:.1%}",
+            f"{gib(cost.memory_bytes):.1f} GiB",
+        ]
+        for cost in done
+    ]
+    console.table(headings, rows)
     console.note(
         "GMACs/step as run, with guidance where asked for; FLOPs are 2 x MACs; memory is predicted", 0
     )
@@ -114,23 +139,33 @@ def _guidance(cost: PipelineCost) -> str:
 
 def _print_step_scaling(console: Console, points: Sequence[StepPoint]) -> None:
     console.line()
-    console.line("Steps      denoiser calls     TMACs   relative")
-    for point in points:
-        console.line(
-            f"{point.steps:>5}{point.denoiser_calls:>20}{point.total_macs / TERA:>10.2f}"
-            f"{point.relative:>10.2f}x"
-        )
+    rows = [
+        [
+            str(point.steps),
+            str(point.denoiser_calls),
+            f"{point.total_macs / TERA:.2f}",
+            f"{point.relative:.2f}x",
+        ]
+        for point in points
+    ]
+    console.table(["steps", "denoiser calls", "TMACs", "relative"], rows)
 
 
 def _print_resolution_scaling(console: Console, points: Sequence[SidePoint | RefusedSide]) -> None:
     console.line()
-    console.line(" Side    computed  GMACs/step     TMACs   relative   attention in denoiser")
+    rows = [
+        [
+            str(point.side_px),
+            f"{point.computed_px[1]}x{point.computed_px[0]}",
+            f"{point.macs_per_step / GIGA:,.1f}",
+            f"{point.total_macs / TERA:.2f}",
+            f"{point.relative:.2f}x",
+            f"{point.denoiser_attention_share:.1%}",
+        ]
+        for point in points
+        if not isinstance(point, RefusedSide)
+    ]
+    console.table(["side", "computed", "GMACs/step", "TMACs", "relative", "attention in denoiser"], rows)
     for point in points:
         if isinstance(point, RefusedSide):
-            console.line(f"{point.side_px:>5}  {point.reason}")
-            continue
-        height, width = point.computed_px
-        console.line(
-            f"{point.side_px:>5}{f'{width}x{height}':>12}{point.macs_per_step / GIGA:>12,.1f}"
-            f"{point.total_macs / TERA:>10.2f}{point.relative:>10.2f}x{point.denoiser_attention_share:>23.1%}"
-        )
+            console.line(f"{point.side_px}  {point.reason}")

@@ -93,10 +93,14 @@ class CrossCheck(Block):
 
 
 class TrainingMacsPerSample(Block):
-    """Of one sample, in a step of the block's batch. Recomputed ones are not among `macs`."""
+    """Of one sample, in a step of the block's batch. Recomputed ones are not among `macs`.
+
+    loss_macs: of a loss network, forward and backward; None in older profiles, where the network's contain them.
+    """
 
     macs: float = Field(ge=0)
     forward_macs: float = Field(ge=0)
+    loss_macs: float | None = Field(None, ge=0)
     backward_macs: float = Field(ge=0)
     recomputed_macs: float = Field(ge=0)
 
@@ -108,6 +112,7 @@ class TrainingMacsPerStep(Block):
     macs: Count
     flops: Count
     forward_macs: Count
+    loss_macs: Count | None = None
     backward_macs: Count
     recomputed_macs: Count
     optimizer_macs: Count

@@ -43,8 +43,9 @@ def print_training_macs(console: Console, block: TrainingMacs | None) -> None:
         console.note(f"training step not counted: {block.error}")
         return
     again = f", recomputed apart {sample.recomputed_macs:,.0f}" if sample.recomputed_macs else ""
+    loss = f"loss network {sample.loss_macs:,.0f}, " if sample.loss_macs else ""
     console.good(
-        f"Training MACs per sample: {sample.macs:,.0f} (forward {sample.forward_macs:,.0f}, "
+        f"Training MACs per sample: {sample.macs:,.0f} (forward {sample.forward_macs:,.0f}, {loss}"
         f"backward {sample.backward_macs:,.0f}{again})"
     )
     optimizer = f"{step.optimizer_macs:,} MACs, " if step.optimizer_macs else ""

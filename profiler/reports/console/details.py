@@ -8,7 +8,7 @@ from swinmr_profiling.profiler.record.least_runs import least_runs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.record.units import figure
-from swinmr_profiling.profiler.reports.console.terminal import WIDTH, Console
+from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.views import words
 from swinmr_profiling.profiler.reports.views.view import view_of
 
@@ -21,13 +21,11 @@ def print_details(console: Console, profile: Profile) -> None:
     if view.ran:
         console.line()
         console.line("Latency in detail (ms):")
-        console.line(
-            f"  {'batch':>5} {'min':>10} {'median':>10} {'p90':>10} {'p95':>10} {'p99':>10} {'max':>10}"
-        )
+        rows = []
         for size in view.ran:
             figures = (size.min_ms, size.median_ms, size.p90_ms, size.p95_ms, size.p99_ms, size.max_ms)
-            cells = "".join(f" {_short(value):>10}" for value in figures)
-            console.line(f"  {size.batch_size:>5}{cells}")
+            rows.append([str(size.batch_size), *map(_short, figures)])
+        console.table(["batch", "min", "median", "p90", "p95", "p99", "max"], rows, indent=2)
         if any(None in (size.p90_ms, size.p95_ms, size.p99_ms) for size in view.ran):
             needed = ", ".join(f"p{p} {least_runs(p)}" for p in (90, 95, 99))
             console.line(f"  - is not known: runs needed: {needed}")
@@ -47,7 +45,7 @@ def print_details(console: Console, profile: Profile) -> None:
         for name, value in (*view.environment, *view.options):
             margin = " " * (NAME_COLUMNS + 2)
             start = f"  {words.shortened(name, NAME_COLUMNS - 1):<{NAME_COLUMNS}}"
-            lines = textwrap.wrap(value, WIDTH - len(margin), break_on_hyphens=False) or [""]
+            lines = textwrap.wrap(value, console.width - len(margin), break_on_hyphens=False) or [""]
             console.line(start + lines[0])
             for line in lines[1:]:
                 console.line(margin + line)

@@ -1,4 +1,4 @@
-"""The report on the terminal: the five numbered steps and the summary that users of this script know.
+"""The report on the terminal: the five numbered steps that users of this script know.
 
 Formats what the blocks of a profile hold and computes nothing.
 """
@@ -11,32 +11,32 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from swinmr_profiling.configs.writing.standard_streams import complain, printable
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
     CrossCheck,
-    Reconstruction,
 )
 from swinmr_profiling.profiler.record.blocks.batch import (
     Batch,
     FailedBatch,
-    MeasuredBatch,
     Memory,
     PerceptualMetric,
     Timing,
 )
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
-from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.record.private_record import relative_path
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
 from swinmr_profiling.profiler.record.units import MIB, figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.reports.views import words
+from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH, panel_lines, table_lines
+from swinmr_profiling.program import in_this_program
 
 WIDTH = 80
 LEAST_WIDTH = 40
+MOST_WIDTH = 120
 GREEN, RED, YELLOW, RESET = "\033[32m", "\033[31m", "\033[33m", "\033[0m"
 # A broken pipe, a hung-up terminal.
 NOBODY_READS = (errno.EPIPE, errno.EIO)
@@ -57,6 +57,11 @@ def terminal_columns() -> int:
     return max(shutil.get_terminal_size((WIDTH, 24)).columns, LEAST_WIDTH)
 
 
+def report_columns() -> int:
+    """The same for a report of sentences, which are hard to read in longer lines: at most 120."""
+    return min(terminal_columns(), MOST_WIDTH)
+
+
 def wrapped(text: str, width: int = WIDTH) -> list[str]:
     """The text in lines of at most `width` columns; only a word that is longer, such as a path, is left whole."""
     if len(text) <= width:
@@ -71,24 +76,41 @@ def wrapped(text: str, width: int = WIDTH) -> list[str]:
 class Console:
     """Writes to a stream, and goes on in silence when nobody reads it any more (a closed terminal, `| head`)."""
 
-    def __init__(self, stream: TextIO | None = None, width: int = WIDTH) -> None:
+    def __init__(self, stream: TextIO | None = None, width: int = WIDTH, *, verbose: bool = False) -> None:
         self.stream = sys.stdout if stream is None else stream
         self.width = width
+        self.verbose = verbose
         self.coloured = takes_colour(self.stream)
         self.failed = False  # part of the report was lost, on a full disk for example
+        self._held: list[str] | None = None  # what follows the answer
+
+    @contextlib.contextmanager
+    def after(self, first: Callable[[], None]) -> Iterator[None]:
+        """What is printed meanwhile comes out at the end, after what `first` prints; also where it ends early."""
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            first()
+            for line in held:
+                self._write(line)
 
     def line(self, text: str = "") -> None:
-        for part in wrapped(printable(text), self.width):
+        for part in wrapped(in_this_program(printable(text)), self.width):
             self._write(part)
 
     def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
-        first, *rest = wrapped(printable(f"{' ' * indent}{mark} {text}"), self.width)
+        first, *rest = wrapped(in_this_program(printable(f"{' ' * indent}{mark} {text}")), self.width)
         if self.coloured:
             first = first.replace(mark, f"{colour}{mark}{RESET}", 1)
         for part in (first, *rest):
             self._write(part)
 
     def _write(self, text: str) -> None:
+        if self._held is not None:
+            self._held.append(text)
+            return
         encoding = getattr(self.stream, "encoding", None) or "utf-8"
         shown = text.encode(encoding, "replace").decode(encoding)
         try:
@@ -116,6 +138,36 @@ class Console:
         self.line(text.center(self.width).rstrip())
         self.line("=" * self.width)
 
+    @property
+    def panel_width(self) -> int:
+        """Columns of a panel's lines."""
+        return self.width - 4 if self._frames else self.width
+
+    @property
+    def _frames(self) -> bool:
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        return self.coloured and self.width >= LEAST_PANEL_WIDTH and encoding.lower().startswith("utf")
+
+    def panel(self, title: str, lines: Sequence[str]) -> None:
+        """Lines of at most `panel_width`: in a frame where the terminal shows colours, else below their title."""
+        shown = [in_this_program(printable(line)) for line in lines]
+        for line in panel_lines(title, shown, self.width) if self._frames else [f"{title}:", *shown]:
+            self._write(line)
+
+    def table(
+        self,
+        headings: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        names: int = 1,
+        left: int = 0,
+        indent: int = 0,
+    ) -> None:
+        """A table within the width; see `table_lines`."""
+        cells = [[printable(cell) for cell in row] for row in rows]
+        for line in table_lines(headings, cells, self.width, names=names, left=left, indent=indent):
+            self._write(line)
+
     def step(self, number: int, text: str) -> None:
         self.line()
         self.line(f"[{number}/5] {text}")
@@ -135,6 +187,9 @@ class Console:
 
 class QuietConsole(Console):
     """Says what went wrong and what must be known, on standard error, and nothing else (`--quiet`)."""
+
+    def _write(self, text: str) -> None:
+        pass
 
     def line(self, text: str = "") -> None:
         pass
@@ -160,7 +215,7 @@ def print_configuration(console: Console, config: RunConfig) -> None:
     console.title("MODEL PROFILING")
     console.line()
     console.line("Configuration:")
-    console.line(f"  - Config file: {config.config_file}")
+    console.line(f"  - Config file: {relative_path(config.config_file)}")
     console.line(f"  - Model: {config.model}")
     console.line(f"  - Image size: {config.image_size}")
     console.line(f"  - Device: {config.device}")
@@ -197,8 +252,8 @@ def print_reconstruction(console: Console, architecture: Architecture) -> None:
         console.note(f"test.py makes {block.samples_per_slice} of them for each slice")
 
 
-def print_counters(console: Console, checks: Sequence[CrossCheck]) -> None:
-    """What fvcore and thop say, and what their difference from ours is made of."""
+def print_counters(console: Console, checks: Sequence[CrossCheck], *, in_full: bool = False) -> None:
+    """What fvcore and thop say; in_full, and in a verbose report: what their difference from ours is made of."""
     for check in checks:
         name = check.counter
         if check.figure is None:
@@ -207,6 +262,10 @@ def print_counters(console: Console, checks: Sequence[CrossCheck]) -> None:
         shape = " x ".join(map(str, check.input_shapes[0] if check.input_shapes else ()))
         exact = "" if not check.inexact else ", inexact"
         console.good(f"{name} at {shape}{exact}: {check.figure:,.0f}, ours {check.ours:,}")
+        if not (console.verbose or in_full):
+            if check.agrees and check.parts:
+                console.note("every multiply-add of the difference is explained: --verbose", 6)
+            continue
         console.line(f"      {check.convention}")
         for part in check.parts:
             console.line(f"      {part.macs:+,.0f} {part.operator}: {part.why}")
@@ -257,56 +316,3 @@ def print_perceptual_metric(console: Console, block: PerceptualMetric) -> None:
     console.good(f"Parameters: {block.total_parameters:,}", indent=4)
     console.good(f"MACs: {block.macs:,}", indent=4)
     console.good(f"Time: {milliseconds(block.timing)}", indent=4)
-
-
-def print_summary(console: Console, profile: Profile) -> None:
-    """The summary: architecture, single image, a line per batch size, the recommendation.
-
-    A warning has been printed where it arose; here its code marks the line that it concerns.
-    """
-    console.line()
-    console.title("PROFILING SUMMARY")
-    architecture, single = profile.architecture, profile.single_image
-    if architecture is not None:
-        console.line()
-        console.line("Model Architecture:")
-        parameters, size = architecture.total_parameters, architecture.model_size_mb
-        console.line(f"  - Parameters: {parameters:,} ({figure(size)} MB)")
-        if architecture.macs is not None and architecture.flops is not None:
-            macs = words.in_unit(architecture.macs, "MACs")
-            console.line(f"  - {words.in_unit(architecture.flops, 'FLOPs')} ({macs})")
-        if architecture.reconstruction is not None:
-            console.line(f"  - One reconstruction: {_reconstruction_line(architecture.reconstruction)}")
-    if isinstance(single, MeasuredBatch):
-        console.line()
-        console.line("Single Image Performance:")
-        console.line(f"  - Inference time: {milliseconds(single.timing)}")
-        console.line(f"  - Throughput: {figure(single.timing.images_per_second)} images/sec")
-    if profile.batch_profiling:
-        console.line()
-        console.line("Batch Size Recommendations:")
-        for size, block in sorted(profile.batch_profiling.items(), key=lambda item: int(item[0])):
-            codes = [warning.code for warning in profile.warnings if warning.batch_size == int(size)]
-            console.line(f"  - Batch {size}: {_summary_line(block, codes)}")
-    if profile.recommendation is not None and profile.recommendation.inference is not None:
-        advice = profile.recommendation.inference
-        console.line(f"  For inference: batch {advice.batch_size}, {advice.reason}.")
-        console.line(f"  This is for {advice.purpose}.")
-
-
-def _reconstruction_line(block: Reconstruction) -> str:
-    parts = [f"{block.denoiser_calls} calls"]
-    if block.gmacs is not None:
-        parts.append(f"{figure(block.gflops)} GFLOPs")
-    if block.latency_ms is not None:
-        parts.append(f"about {figure(block.latency_ms / 1000)} s (calls x time of one image)")
-    return ", ".join(parts)
-
-
-def _summary_line(block: Batch, codes: list[str]) -> str:
-    if isinstance(block, FailedBatch):
-        return f"{block.error} ({block.detail})"
-    timing, memory = block.timing, block.memory
-    name = "GPU memory" if "CUDA" in memory.kind else "process memory"
-    text = f"{figure(timing.images_per_second)} img/s, {memory.peak_mb:,.0f} MB {name}"
-    return f"{text} (! {', '.join(codes)}: see above)" if codes else text

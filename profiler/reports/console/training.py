@@ -1,11 +1,10 @@
-"""The training recommendation on the terminal, within 80 columns: the answer per GPU, its reason, the levers.
+"""The training recommendation on the terminal: the answer per GPU, its reason, the levers.
 
 Formats what the blocks hold and computes nothing.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 
 from swinmr_profiling.profiler.allocator.fit_at_limit import FitAtLimit
@@ -16,8 +15,10 @@ from swinmr_profiling.profiler.record.blocks.recommended import (
     TrainingRecommendation,
     TrainingTime,
 )
+from swinmr_profiling.profiler.record.prediction_intervals import interval_of
 from swinmr_profiling.profiler.record.units import GIB
-from swinmr_profiling.profiler.reports.console.terminal import WIDTH, Console
+from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH
+from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.views.words import shortened
 
 # What `rests_on.layers` of a setting says.
@@ -28,8 +29,7 @@ PEAK_WORDS = {
     "other": "plain products",
 }
 UNVERIFIED = "predicted, not yet verified on a GPU"
-# Of the setting in the table of levers, and of a card's name at least and at most.
-SETTING_COLUMNS, NAME_COLUMNS, LONGEST_NAME = 34, 13, 40
+LONGEST_NAME = 40
 
 
 def print_training_recommendation(
@@ -41,17 +41,30 @@ def print_training_recommendation(
     console.line()
     console.line("Training batch size:")
     for entry in recommendation:
-        _print_entry(console, entry)
-    if any(entry.levers for entry in recommendation):
-        _print_levers(console, recommendation)
+        print_entry(console, entry, memory_model)
+    print_levers(console, recommendation)
     if memory_model is not None:
-        _print_assumptions(console, memory_model)
+        print_assumptions(console, memory_model)
 
 
-def _print_entry(console: Console, entry: TrainingRecommendation) -> None:
+def print_beside_answer(
+    console: Console, memory_model: MemoryModel | None, recommendation: Sequence[TrainingRecommendation]
+) -> None:
+    """What the answer's row of a card does not say: why there is no batch, what lies beyond it, the levers."""
+    if console.verbose:
+        print_training_recommendation(console, memory_model, recommendation)
+        return
+    for entry in recommendation:
+        if entry.batch_size is None or entry.fits_slower is not None:
+            print_entry(console, entry, memory_model)
+    print_levers(console, recommendation)
+
+
+def print_entry(console: Console, entry: TrainingRecommendation, memory_model: MemoryModel | None) -> None:
+    """One card: the answer in five lines, and why where there is none or the report is verbose."""
     budget = entry.budget
     console.line()
-    _wrapped(console, f"{budget.name}: {_budget_text(budget)}", indent=2)
+    console.line(f"  {budget.name}: {_budget_text(budget, in_full=console.verbose)}")
     if entry.batch_size is None:
         console.bad("no batch size can be recommended", indent=4)
     else:
@@ -62,18 +75,23 @@ def _print_entry(console: Console, entry: TrainingRecommendation) -> None:
             f"      global batch {entry.global_batch}: {entry.batch_size} per device x "
             f"{entry.accumulate} accumulated x {entry.devices} device(s)"
         )
-        console.line(f"      needs {_gib(entry.needed_bytes)}; largest batch: {entry.largest_batch}")
+        needs = _gib(entry.needed_bytes)
+        if memory_model is not None and entry.needed_bytes is not None and entry.source != "measured":
+            low, high = interval_of(memory_model.config_setting, "process", entry.needed_bytes)
+            needs += f" ({low / GIB:,.2f} to {high / GIB:,.2f})"
+        console.line(f"      needs {needs}; largest batch: {entry.largest_batch}")
     slower = entry.fits_slower
     if slower is not None:
         fit = FitAtLimit(True, slower.flushes, slower.slower_convolutions, 0)
-        _wrapped(console, f"beyond it: batch {slower.batch_size} {fit.words}; not recommended", indent=6)
-    _wrapped(console, f"setting: {setting_text(entry)}", indent=6)
-    _wrapped(console, f"reason: {entry.reason}", indent=6)
+        console.line(f"      beyond it: batch {slower.batch_size} {fit.words}; not recommended")
+    console.line(f"      setting: {setting_text(entry)}")
+    if console.verbose or entry.batch_size is None or entry.source != "predicted":
+        console.line(f"      reason: {entry.reason}")
     if entry.time is not None:
         _print_time(console, entry.time)
 
 
-def _budget_text(budget: BudgetBlock) -> str:
+def _budget_text(budget: BudgetBlock, *, in_full: bool) -> str:
     parts = [f"{_gib(budget.total_bytes)} in all"]
     others = _gib(budget.reserved_elsewhere_bytes)
     if others != _gib(0):
@@ -81,7 +99,7 @@ def _budget_text(budget: BudgetBlock) -> str:
     parts.append(f"{budget.headroom_share * 100:g} % headroom")
     usable = f"{_gib(budget.usable_bytes)} usable"
     libraries = f"of which context {_gib(budget.context_bytes)}, workspaces {_gib(budget.workspace_bytes)}"
-    return f"{', '.join(parts)}: {usable} ({libraries})"
+    return f"{', '.join(parts)}: {usable}{f' ({libraries})' if in_full else ''}"
 
 
 def _print_time(console: Console, time: TrainingTime) -> None:
@@ -92,24 +110,24 @@ def _print_time(console: Console, time: TrainingTime) -> None:
         console.line(f"      epoch of {samples}: {_duration(time.seconds_per_epoch)}")
 
 
-def _print_levers(console: Console, recommendation: Sequence[TrainingRecommendation]) -> None:
+def print_levers(console: Console, recommendation: Sequence[TrainingRecommendation]) -> None:
     """One row per setting, one column per GPU: the largest batch."""
+    columns = [entry for entry in recommendation if entry.levers]
+    if not columns:
+        return
     console.line()
     console.line("Predicted largest batch per device (* the config's own setting, ~ extrapolated):")
-    columns = [entry for entry in recommendation if entry.levers]
-    # "10571.8MiB GPU" is whole or it is another size.
-    wide = max(NAME_COLUMNS, *(len(_short(entry.budget.name)) for entry in columns))
-    per_table = max(1, (WIDTH - SETTING_COLUMNS) // (wide + 1))
-    for start in range(0, len(columns), per_table):
-        part = columns[start : start + per_table]
-        names = "".join(f" {_short(entry.budget.name):>{wide}}" for entry in part)
-        console.line(f"  {'precision':<10}{'checkpoint':<11}{'patch':<11}{names}".rstrip())
-        for row, own in enumerate(part[0].levers):
-            mark = "*" if own.is_config else " "
-            text = f"  {own.precision + mark:<10}{own.checkpointing:<11}{patch_text(own):<11}"
-            cells = (f" {_cell(entry.levers[row]):>{wide}}" for entry in part)
-            console.line(text + "".join(cells))
-        console.line()
+    names, cards = ["precision", "checkpoint", "patch"], [short_name(entry.budget.name) for entry in columns]
+    cells = [[_cell(entry.levers[number]) for entry in columns] for number in range(len(columns[0].levers))]
+    settings = [
+        [own.precision + ("*" if own.is_config else ""), own.checkpointing, patch_text(own)]
+        for own in columns[0].levers
+    ]
+    if console.width < LEAST_PANEL_WIDTH:
+        names, settings = ["setting"], [[" ".join(setting)] for setting in settings]
+    rows = [[*setting, *row] for setting, row in zip(settings, cells, strict=True)]
+    console.table([*names, *cards], rows, names=len(names), indent=2)
+    console.line()
 
 
 def _cell(lever: Lever) -> str:
@@ -118,13 +136,16 @@ def _cell(lever: Lever) -> str:
     return f"{'~' if lever.source == 'extrapolated' else ''}{lever.largest_batch}"
 
 
-def _print_assumptions(console: Console, memory_model: MemoryModel) -> None:
+def print_assumptions(console: Console, memory_model: MemoryModel) -> None:
+    """Of what the prediction is; in a verbose report also how sure it is, and what it takes for granted."""
     version = memory_model.torch_version
-    _wrapped(console, f"Prediction for torch {version} and {memory_model.optimizer}: {UNVERIFIED}.", indent=2)
+    console.line(f"  Prediction for torch {version} and {memory_model.optimizer}: {UNVERIFIED}.")
+    if not console.verbose:
+        return
     for line in interval_lines(memory_model):
-        _wrapped(console, line, indent=2)
+        console.line(f"  {line}")
     if memory_model.assumptions:
-        _wrapped(console, f"Assumes: {'; '.join(memory_model.assumptions)}.", indent=2)
+        console.line(f"  Assumes: {'; '.join(memory_model.assumptions)}.")
 
 
 def interval_lines(memory_model: MemoryModel) -> list[str]:
@@ -164,7 +185,8 @@ def patch_text(setting: TrainingRecommendation | Lever) -> str:
     return "x".join(map(str, setting.patch_size)) if setting.patch_size else "whole"
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """A card's name where there is little room."""
     name = name.removeprefix("NVIDIA ").removeprefix("GeForce ")
     return shortened(name, LONGEST_NAME)
 
@@ -177,12 +199,3 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:,.1f} s"
     return f"{seconds / 60:,.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
-
-
-def _wrapped(console: Console, text: str, indent: int) -> None:
-    margin = " " * indent
-    lines = textwrap.wrap(
-        text, WIDTH, initial_indent=margin, subsequent_indent=margin + "  ", break_on_hyphens=False
-    )
-    for line in lines:
-        console.line(line)

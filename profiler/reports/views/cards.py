@@ -48,8 +48,9 @@ def _architecture_cards(view: ProfileView) -> list[Card]:
     if one.training is not None:
         step = one.training
         again = f", {words.giga(step.recomputed_macs)} more recomputed" if step.recomputed_macs else ""
+        loss = f"loss network {words.giga(step.loss_macs)}, " if step.loss_macs else ""
         detail = (
-            f"forward {words.giga(step.forward_macs)}, backward {words.giga(step.backward_macs)}{again}; "
+            f"forward {words.giga(step.forward_macs)}, {loss}backward {words.giga(step.backward_macs)}{again}; "
             f"{words.giga(step.step_macs)} in an optimizer step of {words.count(step.samples)}"
         )
         found.append(Card("Training MACs per sample", words.giga(step.macs), "", step.source, detail))

@@ -65,6 +65,7 @@ class TrainingMacs:
     source: str
     macs: float | None
     forward_macs: float | None
+    loss_macs: float | None
     backward_macs: float | None
     recomputed_macs: float | None
     samples: int | None
@@ -229,6 +230,7 @@ def _training_macs(block: written.TrainingMacs | None) -> TrainingMacs | None:
         source=block.source,
         macs=block.per_sample.macs,
         forward_macs=block.per_sample.forward_macs,
+        loss_macs=block.per_sample.loss_macs,
         backward_macs=block.per_sample.backward_macs,
         recomputed_macs=block.per_sample.recomputed_macs,
         samples=block.per_step.samples,

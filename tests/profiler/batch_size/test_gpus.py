@@ -1,5 +1,6 @@
 """Cards by name: what is one card, what is two, what is none; and amounts of memory to the byte."""
 
+import io
 import json
 
 import pytest
@@ -11,9 +12,10 @@ from swinmr_profiling.profiler.batch_size.gpus import (
     MemorySizeError,
     find_gpu,
     known_gpus,
-    listed_gpus,
     parse_bytes,
 )
+from swinmr_profiling.profiler.reports.console.gpus import print_gpus
+from swinmr_profiling.profiler.reports.console.terminal import Console
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,10 @@ from swinmr_profiling.profiler.batch_size.gpus import (
         ("3090", "GeForce RTX 3090"),
         ("RTX 3090 24GB", "GeForce RTX 3090"),
         ("3090Ti", "GeForce RTX 3090 Ti"),
+        ("NVIDIA GeForce RTX 3060 Ti", "GeForce RTX 3060 Ti"),
+        ("RTX 4060 8GB", "GeForce RTX 4060"),
+        ("RTX 4070 Ti", "GeForce RTX 4070 Ti"),
+        ("RTX 5060 Ti 16GB", "GeForce RTX 5060 Ti 16GB"),
         ("GeForce RTX 4070 Ti SUPER", "GeForce RTX 4070 Ti SUPER"),
         ("RTX 2060 12 GB", "GeForce RTX 2060 12GB"),
         ("NVIDIA A100-SXM4-40GB", "A100 40GB"),
@@ -60,6 +66,7 @@ def test_names_of_one_card(text, name):
         ("Orin", ['"Jetson AGX Orin 64GB"', '"Jetson Orin Nano 8GB"']),
         # Only one of the two is in the list, which makes the name no clearer.
         ("RTX 4060 Ti", ['"GeForce RTX 4060 Ti 16GB"', "8 GB"]),
+        ("NVIDIA GeForce RTX 5060 Ti", ['"GeForce RTX 5060 Ti 16GB"', "8 GB"]),
         ("RTX 3060", ['"GeForce RTX 3060 12GB"', "8 GB"]),
     ],
 )
@@ -74,7 +81,7 @@ def test_names_of_more_than_one_card_are_asked_about(text, choices):
     ("text", "near"),
     [
         ("RTX 3095", "GeForce RTX 3090"),
-        ("RTX 4070 Ti", "GeForce RTX 4070"),  # three cards between the 4070 and the SUPER are not in the list
+        ("RTX 4070 SUPER", "GeForce RTX 4070"),  # between the 4070 and the 4070 Ti, and not in the list
         ("RTX 3080 Laptop GPU", "GeForce RTX 3080 12GB"),  # another chip with another memory
         ("RTX 3060 8GB", "GeForce RTX 3060 12GB"),
         ("TITAN", "TITAN RTX"),
@@ -101,8 +108,8 @@ def test_memory_is_the_least_that_cuda_reports_not_what_the_box_says():
 
 def test_every_card_has_its_sources_and_never_more_than_was_seen():
     cards = json.loads(CARDS.read_text())["gpus"]
-    assert len(cards) == 47
-    assert len({card["name"] for card in cards}) == 47
+    assert len(cards) == 51
+    assert len({card["name"] for card in cards}) == 51
     for card in cards:
         assert card["total_memory_source"], card["name"]
         assert card["rates_source"] or card["fp32_tflops"] is None, card["name"]
@@ -123,10 +130,16 @@ def test_figures_of_one_card():
     assert find_gpu("T4").bf16_tensor_tflops is None
 
 
-def test_the_list_has_every_card_within_80_columns():
-    lines = listed_gpus().splitlines()
-    assert len(lines) == 48
-    assert max(map(len, lines)) <= 80
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_list_has_every_card_within_the_columns(width):
+    stream = io.StringIO()
+    print_gpus(Console(stream, width))
+    lines = stream.getvalue().splitlines()
+    assert sum(line.startswith("name ") for line in lines) == (1 if width >= 80 else 2)
+    assert len(lines) == 52 or width < 80
+    assert max(map(len, lines)) <= width
+    if width < 80:
+        return
     (line,) = [line for line in lines if line.startswith("GeForce RTX 3090 ") and "Ti" not in line]
     assert line.split() == ["GeForce", "RTX", "3090", "23.56", "GiB", "24", "GB", "8.6"]
 

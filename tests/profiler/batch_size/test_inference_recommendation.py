@@ -5,11 +5,12 @@ from swinmr_profiling.profiler.record.blocks.batch import FailedBatch, MeasuredB
 from tests import made_profiles
 
 
-def blocks(throughputs, failed=()):
+def blocks(throughputs, failed=(), cuda=True, **timing):
     """batch_profiling of sizes with these images per second; the failed ones have an error instead."""
     found = {}
     for size, rate in throughputs.items():
-        block = made_profiles.ran(size, [size * 1000 / rate])
+        block = made_profiles.ran(size, [size * 1000 / rate], cuda=cuda)
+        block["timing"] |= timing
         block["timing"]["images_per_second"] = rate
         block["memory"]["peak_bytes"] = size * 1000
         found[str(size)] = MeasuredBatch.model_validate(block)
@@ -39,7 +40,41 @@ def test_the_fastest_is_recommended_where_nothing_smaller_comes_near():
 
 
 def test_on_a_cpu_that_is_busy_with_one_image_one_is_enough():
-    assert recommend_inference(blocks({1: 5.0, 2: 5.1, 4: 4.9})).batch_size == 1
+    assert recommend_inference(blocks({1: 5.0, 2: 5.1, 4: 4.9}, cuda=False)).batch_size == 1
+
+
+def test_one_run_each_on_a_cpu_is_no_ranking():
+    """0.23, 0.22 and 0.24 images/s of one run each were called "batch 8, the highest throughput"."""
+    got = recommend_inference(blocks({1: 0.23, 4: 0.22, 8: 0.24}, cuda=False))
+    assert got.batch_size == 1
+    assert got.reason == "the smallest of the sizes whose throughput cannot be told apart here (1, 4, 8)"
+
+
+def test_beyond_what_two_processes_differ_by_a_size_is_slower():
+    # 0.20 x 1.15 = 0.23 is below 0.24, 0.21 x 1.15 = 0.2415 is not.
+    got = recommend_inference(blocks({1: 0.20, 4: 0.21, 8: 0.24}, cuda=False))
+    assert got.batch_size == 4
+    assert "(4, 8)" in got.reason
+
+
+def test_intervals_that_overlap_do_not_rank():
+    found = blocks({1: 10.0, 2: 11.0, 4: 12.0}, cuda=False)
+    # Images a second: 1 to 9.8..10.2; 2 to 10.5..11.9; 4 to 11.5..12.5: of 2 and 4 they overlap.
+    for size, (low, high) in {"1": (9.8, 10.2), "2": (10.5, 11.9), "4": (11.5, 12.5)}.items():
+        timing = found[size].timing
+        timing.num_processes = 3
+        timing.ci95_median_ms = [int(size) * 1000 / high, int(size) * 1000 / low]
+    got = recommend_inference(found)
+    assert got.batch_size == 2
+    assert got.reason == "the smallest of the sizes whose throughput cannot be told apart here (2, 4)"
+    found["4"].timing.ci95_median_ms = [4 * 1000 / 12.5, 4 * 1000 / 11.95]
+    assert recommend_inference(found).reason == "the highest throughput of the sizes that ran (1, 2, 4)"
+
+
+def test_a_busy_machine_is_said_there():
+    got = recommend_inference(blocks({1: 10, 4: 40}), busy=True)
+    assert got.batch_size == 4
+    assert got.reason.endswith("(1, 4); the machine was busy, so measure again when it is quiet")
 
 
 def test_sizes_are_numbers_not_text():

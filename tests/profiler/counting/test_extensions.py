@@ -402,6 +402,18 @@ def test_a_function_of_operators_alone_is_not_listed():
     assert (report.macs, report.uncounted_operators) == (4 * 6 * 4, {})
 
 
+def test_values_that_leave_for_another_library_are_listed():
+    before = dict(vars(torch.Tensor))
+
+    def forward(x):
+        there = np.from_dlpack(x.detach())
+        return torch.from_numpy(there @ there)
+
+    report = count_forward(Calls(forward), tensors((4, 4)))
+    assert (report.macs, report.uncounted_operators) == (0, {"unseen::Tensor.__dlpack__": 1})
+    assert dict(vars(torch.Tensor)) == before
+
+
 def test_values_that_leave_for_numpy_are_listed_and_constants_are_not():
     leaves = count_forward(Calls(lambda x: x + torch.from_numpy(x.numpy() * 2)), tensors((4, 4)))
     assert leaves.uncounted_operators == {"unseen::Tensor.numpy": 1}

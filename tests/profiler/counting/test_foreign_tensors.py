@@ -227,7 +227,12 @@ def test_a_linear_layer_with_cross_entropy_in_chunks(reduction):
     report = count_forward(module, inputs)
     # 6 samples of 16 numbers by 10 classes.
     assert (report.macs, report.uncounted_operators) == (6 * 16 * 10, {})
-    if reduction == "mean":
-        # The weights' gradient is made in the forward; the input needs none.
-        step = count_training_step(lambda m, *inputs: m(*inputs).backward(), module, inputs)
-        assert (step.macs, step.uncounted_operators) == (2 * 6 * 16 * 10, {})
+    # The weights' gradient; the input needs none. With a mean it is made in the forward, without it in the backward,
+    # chunk by chunk, for which the logits are computed again, and a loss: two sums over the samples of a product each.
+    step = count_training_step(lambda m, *inputs: m(*inputs).backward(), module, inputs)
+    assert (step.macs, step.uncounted_operators) == (2 * 6 * 16 * 10, {})
+    assert step.recomputed_macs == (6 * 16 * 10 + 2 * 6 if reduction == "none" else 0)
+    x = inputs[0].clone().requires_grad_()
+    both = count_training_step(lambda m, *inputs: m(*inputs).backward(), module, (x, inputs[1]))
+    assert both.macs == 3 * 6 * 16 * 10
+    assert both.recomputed_macs == (6 * 16 * 10 + 2 * 6 if reduction == "none" else 0)

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.counting import count_forward, count_training_step, forward_backward
-from swinmr_profiling.profiler.counting.attention_formulas import attention_backward
+from swinmr_profiling.profiler.counting.formulas.attention import attention_backward
 
 
 def differentiable(*shape: int) -> torch.Tensor:
@@ -222,11 +222,50 @@ def test_a_step_with_a_loss_network_and_an_optimizer():
     training = count_training_step(step, module, (loss_network, optimizer, x, target))
     # The module: forward and weight gradient. The loss network: two forwards, one input gradient.
     assert training.macs == 2 * 5 * 8 * 8 + 3 * 5 * 8 * 4
+    assert training.macs_by_phase == {
+        "forward": 5 * 8 * 8,
+        "loss": 3 * 5 * 8 * 4,
+        "backward": 5 * 8 * 8,
+        "optimizer": 0,
+    }
     assert training.uncounted_operators == {}
     assert training.counted_on == "meta"
     assert torch.equal(module.weight, before)
     assert module.weight.grad is None
     assert not optimizer.state
+
+
+def test_a_loss_network_without_a_module_of_its_own_in_the_products():
+    """A perceptual loss whose features are compared by Gram matrices in its forward; the network calls a stranger."""
+
+    class Style(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.features = nn.Linear(8, 4, bias=False).requires_grad_(False)
+
+        def forward(self, x):
+            y = self.features(x)
+            return (y.T @ y).square().sum()
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            # In a list, so that it is none of its modules.
+            self.others = [nn.Linear(8, 8)]
+
+        def forward(self, x):
+            return self.others[0](x)
+
+    training = count_training_step(
+        lambda module, loss, x: loss(module(x)).backward(), Network(), (Style(), torch.randn(5, 8))
+    )
+    # Features forward and by their input; the Gram matrix forward and by both factors, which are one tensor.
+    assert training.macs_by_phase == {
+        "forward": 5 * 8 * 8,
+        "loss": 2 * 5 * 8 * 4 + 3 * 4 * 5 * 4,
+        "backward": 5 * 8 * 8,
+        "optimizer": 0,
+    }
 
 
 def test_a_recurrent_training_step():

@@ -33,7 +33,7 @@ def test_forward_and_backward_of_a_sample():
     # Two products for one of the forward, but the first convolution's input, the image, needs no gradient.
     assert sample["backward_macs"] == 2 * forward - first
     assert sample["macs"] == 3 * forward - first
-    assert sample["recomputed_macs"] == 0
+    assert sample["loss_macs"] == sample["recomputed_macs"] == 0
     step = block["per_step"]
     assert step["samples"] == 6
     assert step["forward_macs"] == 6 * forward
@@ -100,7 +100,7 @@ def test_muon_multiplies_matrices():
 )
 def test_other_optimizers_multiply_none(optimizer):
     report = count_training_step(step_with(optimizer), nn.Linear(16, 8), (torch.ones(5, 16),))
-    assert report.macs_by_phase == {"forward": 640, "backward": 640, "optimizer": 0}
+    assert report.macs_by_phase == {"forward": 640, "loss": 0, "backward": 640, "optimizer": 0}
     assert report.elementwise_flops_by_phase["optimizer"] >= 16 * 8 + 8
 
 
@@ -116,7 +116,7 @@ def test_an_optimizer_that_calls_the_network_has_its_own_work_alone():
         optimizer.step(closure)
 
     report = count_training_step(step, nn.Linear(16, 8), (torch.ones(5, 16),))
-    assert report.macs_by_phase == {"forward": 640, "backward": 640, "optimizer": 0}
+    assert report.macs_by_phase == {"forward": 640, "loss": 0, "backward": 640, "optimizer": 0}
 
 
 class Energy(nn.Module):

@@ -13,6 +13,7 @@ from swinmr_profiling.profiler.measure.machine_state import (
     StealTime,
     governor_warning,
     gpu_warnings,
+    load_now,
     load_warning,
     nvml_device,
 )
@@ -23,7 +24,7 @@ UUID = "GPU-12345678-1234-1234-1234-123456789012"
 @pytest.mark.parametrize(("load", "warned"), [(0.0, False), (2.0, False), (2.01, True), (60.0, True)])
 def test_more_processes_than_cores_are_said(monkeypatch, load, warned):
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 99.0, 99.0))
-    warning = load_warning(cores=2)
+    warning = load_warning(2, load_now())
     assert (warning is not None) is warned
     if warned:
         assert warning.code == "machine_busy"
@@ -32,7 +33,7 @@ def test_more_processes_than_cores_are_said(monkeypatch, load, warned):
 
 def test_a_system_without_a_load_average_says_nothing(monkeypatch):
     monkeypatch.delattr(os, "getloadavg")
-    assert load_warning(cores=1) is None
+    assert load_warning(1, load_now()) is None
 
 
 def cpu_times(user, steal, idle=0.0):

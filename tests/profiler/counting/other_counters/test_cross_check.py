@@ -1,8 +1,9 @@
 """The second opinions: explained to the unit, in a process of their own, whatever becomes of it."""
 
 import json
+import os
 import subprocess
-import textwrap
+import sys
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from swinmr_profiling.profiler.counting import (
     second_opinion,
 )
 from swinmr_profiling.scripts.counter_cases import CASES
+from tests.conftest import _fork_server
+from tests.without_packages import code_without
 
 TINY_CONFIG = {
     "experiment_name": "tiny",
@@ -132,6 +135,7 @@ def test_the_parts_sum_to_the_difference_in_every_case(case):
             assert bool(check.agrees) == (case.name not in FVCORE_CANNOT)
 
 
+@pytest.mark.usefixtures("forked")
 def test_in_a_process_of_its_own():
     checks = cross_check(TINY_CONFIG, timeout_s=120)
     assert [check.counter for check in checks] == ["fvcore", "thop"]
@@ -145,29 +149,30 @@ def test_in_a_process_of_its_own():
 
 
 @pytest.fixture
-def without(monkeypatch, tmp_path):
-    """Makes packages unimportable in child processes."""
+def absent_packages():
+    """Packages that the processes of the test do not find."""
+    return []
 
-    def block(*names: str) -> None:
-        blocker = f"""
-            import sys
 
-            class Blocker:
-                def find_spec(self, name, path=None, target=None):
-                    if name.split(".")[0] in {names!r}:
-                        raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+@pytest.fixture
+def forked(monkeypatch, tmp_path, absent_packages):
+    """The process of a counter is a fork of one that has imported torch, rather than a new interpreter."""
 
-            sys.meta_path.insert(0, Blocker())
-        """
-        (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(blocker))
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    def run(command, *, input, timeout, **options):
+        assert command[:2] == [sys.executable, "-c"]
+        script, question = tmp_path / "process.py", tmp_path / "question.json"
+        script.write_text(code_without(command[2], *absent_packages))
+        question.write_text(input)
+        with question.open() as stdin:
+            return _fork_server().run([str(script)], tmp_path, dict(os.environ), stdin, timeout)
 
-    return block
+    monkeypatch.setattr(subprocess, "run", run)
 
 
 @pytest.mark.parametrize("absent", [("fvcore",), ("thop",), ("fvcore", "thop")], ids=" and ".join)
-def test_absent_counters_are_records(without, absent):
-    without(*absent)
+@pytest.mark.usefixtures("forked")
+def test_absent_counters_are_records(absent_packages, absent):
+    absent_packages += absent
     checks = cross_check(TINY_CONFIG, timeout_s=120)
     for check in checks:
         if check.counter in absent:

@@ -56,7 +56,12 @@ def test_what_other_counters_say_fits():
         ],
         "agrees": True,
     }
-    print_counters(Console(stream), [CrossCheck.told(**check, status="ok", size="small")])
+    told = CrossCheck.told(**check, status="ok", size="small")
+    print_counters(Console(stream), [told])
+    # Two lines, and what the difference is made of for who asks.
+    assert len(stream.getvalue().splitlines()) == 2
+    assert "-1,132,462,080" not in stream.getvalue()
+    print_counters(Console(stream, verbose=True), [told])
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "-1,132,462,080" in stream.getvalue()

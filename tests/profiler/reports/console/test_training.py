@@ -3,6 +3,8 @@
 import io
 from fractions import Fraction
 
+import pytest
+
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.reports.console.terminal import Console
@@ -10,11 +12,13 @@ from swinmr_profiling.profiler.reports.console.training import interval_lines, p
 from tests.training_profiles import FP32, MIB, measured, memory_model, setting, typed_model, typed_training
 
 
-def printed(budgets, model=None, **options):
+def printed(budgets, model=None, verbose=False, width=80, **options):
     model = memory_model() if model is None else model
     stream = io.StringIO()
     typed = typed_model(model or None)
-    print_training_recommendation(Console(stream), typed, recommend_training(typed, budgets, **options))
+    print_training_recommendation(
+        Console(stream, width, verbose=verbose), typed, recommend_training(typed, budgets, **options)
+    )
     return stream.getvalue()
 
 
@@ -25,15 +29,35 @@ def card(mib, name="card", **fields):
 def test_one_card():
     text = printed([card(6300, context_bytes=512 * MIB, workspace_bytes=256 * MIB)])
     # 6300 - 768 = 5532 leave room for 5 (5120), needing 5888 MiB = 5.75 GiB.
+    assert text.splitlines() == [
+        "",
+        "Training batch size:",
+        "",
+        "  card: 6.15 GiB in all, 0 % headroom: 6.15 GiB usable",
+        "    ✓ batch 5 per device (predicted, not verified)",
+        "      global batch 5: 5 per device x 1 accumulated x 1 device(s)",
+        # -5 % and +5 % of all of it, for a profile that keeps no interval of its own.
+        "      needs 5.75 GiB (5.46 to 6.04); largest batch: 5",
+        "      setting: fp32, checkpointing none, patch 96x96",
+        "",
+        "Predicted largest batch per device (* the config's own setting, ~ extrapolated):",
+        "  precision  checkpoint  patch  card",
+        "  fp32*      none        96x96     5",
+        "  bf16       none        96x96    10",
+        "  fp32       full        96x96    54",
+        "",
+        "  Prediction for torch 2.14.1 and adam: predicted, not yet verified on a GPU.",
+    ]
+
+
+def test_a_verbose_report_says_what_it_assumes():
+    text = printed([card(6300, context_bytes=512 * MIB, workspace_bytes=256 * MIB)], verbose=True)
     words = " ".join(text.split())
     assert (
         "card: 6.15 GiB in all, 0 % headroom: 6.15 GiB usable (of which context 0.50 GiB, workspaces 0.25 GiB)"
         in words
     )
-    assert "    ✓ batch 5 per device (predicted, not verified)" in text
-    assert "      global batch 5: 5 per device x 1 accumulated x 1 device(s)" in text
-    assert "      needs 5.75 GiB; largest batch: 5" in text
-    assert "Prediction for torch 2.14.1 and adam: predicted, not yet verified on a GPU." in text
+    assert "reason: 5 fits" in words
     assert "Intervals of the prediction: live bytes -1 % to +1 %, reserved bytes -2 % to +3 %." in words
     assert "Assumes: every truth value asked of the data was true." in text
     # The long list is for --verbose and the JSON.
@@ -81,7 +105,7 @@ def test_the_table_of_levers():
 
 def test_a_lever_that_was_not_replayed_has_its_mark():
     model = memory_model(settings=[setting(FP32, is_config=True)])
-    assert "  fp32*     none       96x96                  ~8\n" in printed([card(9000)], model)
+    assert "  fp32*      none        96x96    ~8\n" in printed([card(9000)], model)
 
 
 def test_nothing_fits_is_no_number():
@@ -94,8 +118,18 @@ def test_many_cards_with_long_names_stay_within_80_columns():
     budgets = [card(1000 * number, f"NVIDIA GeForce RTX 4070 Ti SUPER {number}") for number in range(1, 9)]
     text = printed(budgets, target_batch=64)
     assert max(map(len, text.splitlines())) <= 80
-    # 34 columns of the setting and 20 a card, its name whole: two a table, so that eight take four tables.
+    # 30 columns of the setting and 22 a card, its name whole: two a part, so that eight take four parts.
     assert sum(line.split()[:2] == ["precision", "checkpoint"] for line in text.splitlines()) == 4
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_levers_have_a_layout_for_each_width(width):
+    cards = [card(1000 * number, f"NVIDIA GeForce RTX 4070 Ti SUPER {number}") for number in (1, 2, 3)]
+    lines = printed(cards, width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    heads = [line for line in lines if line.split()[:1] in (["precision"], ["setting"])]
+    assert len(heads) == {40: 3, 80: 2, 120: 1}[width]
+    assert all(f"RTX 4070 Ti SUPER {number}" in " ".join(heads) for number in (1, 2, 3)) or width == 40
 
 
 def test_a_card_named_by_its_size_keeps_every_digit():

@@ -1,6 +1,6 @@
 """MACs of attention operators, from shapes: (B, H, N, d) queries, keys and values unless a docstring says otherwise.
 
-The handles' signature and unit are those of formulas.py. Masks are not discounted: causal attention counts in full.
+The handles' signature and unit are those of the folder's. Masks are not discounted: causal attention counts in full.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from swinmr_profiling.profiler.counting.formulas import NeedsValuesError, Work, numel_of_matrices
+from swinmr_profiling.profiler.counting.formulas import NeedsValuesError, Work
+from swinmr_profiling.profiler.counting.formulas.products import numel_of_matrices
 
 
 def attention_macs(q_shape: Sequence[int], k_shape: Sequence[int], v_shape: Sequence[int]) -> int:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from pydantic import JsonValue
+
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.machine_failures import machine_failure
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
@@ -98,7 +100,7 @@ class Worker:
         self.device = open_device(self.torch_device)
         return Opened(str(self.torch_device), describe_environment(self.torch_device))
 
-    def do_build(self, config: dict[str, Any], trust_config: bool, seed: int) -> Built:
+    def do_build(self, config: dict[str, JsonValue], trust_config: bool, seed: int) -> Built:
         """Builds the network on the CPU from the seed."""
         import torch
 

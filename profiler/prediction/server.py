@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.isolation import worker
@@ -41,7 +41,9 @@ class PredictionWorker:
         self.send = send
         self._last: tuple[TrainingSetting, ExperimentConfig, BuiltModel] | None = None
 
-    def do_open(self, config: dict[str, Any], trust_config: bool, run: str, traces: str | None) -> Traced:
+    def do_open(
+        self, config: dict[str, JsonValue], trust_config: bool, run: str, traces: str | None
+    ) -> Traced:
         """Takes the config, and the folder for traces; answers the loss it makes here and the version of torch."""
         import torch
 

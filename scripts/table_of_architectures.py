@@ -133,6 +133,9 @@ def table(rows: list[dict]) -> str:
         f"{equal} of them have the MACs of torch's FlopCounterMode / 2 to the unit; the memory of training is "
         f"predicted for {predicted}. Made by `scripts/table_of_architectures.py`.",
         "",
+        "A difference is what torch's counter leaves out, by operator: it has no formula for the fused attention of "
+        "CPUs, which is counted here as the two products that it is.",
+        "",
         "| network | found as | input | parameters | MACs | FlopCounterMode / 2 | difference by operator | training |",
         "| --- | --- | --- | ---: | ---: | ---: | --- | --- |",
     ]

@@ -142,7 +142,7 @@ class Worker:
 
         from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 
-        allow_attention_kernels(self.config.system.attention)
+        allow_attention_kernels(self.config.system.attention, self.torch_device.type)
 
         module = self.built.module.to(self.torch_device)
         if channels_last:

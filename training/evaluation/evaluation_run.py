@@ -101,7 +101,7 @@ def run_evaluation(
     config = loaded.config
     if config.system.threads is not None:
         torch.set_num_threads(config.system.threads)
-    allow_attention_kernels(config.system.attention)
+    allow_attention_kernels(config.system.attention, request.device.type)
     checkpoint = request.checkpoint or default_checkpoint(config)
     torch.manual_seed(config.system.seed)
     module = build_model(config, trust_config=request.trust_config).module

@@ -49,7 +49,7 @@ class RunState:
         if config.system.threads is not None:
             torch.set_num_threads(config.system.threads)
         torch.use_deterministic_algorithms(config.system.deterministic)
-        allow_attention_kernels(config.system.attention)
+        allow_attention_kernels(config.system.attention, world.device.type)
         # Every process builds the same network; what is drawn in the steps differs from rank to rank.
         torch.manual_seed(config.system.seed)
         built = build_model(config, trust_config=trust_config)

@@ -105,7 +105,7 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
     if config.system.threads is not None:
         torch.set_num_threads(config.system.threads)
     torch.use_deterministic_algorithms(config.system.deterministic)
-    allow_attention_kernels(config.system.attention)
+    allow_attention_kernels(config.system.attention, device.type)
     torch.manual_seed(config.system.seed)
     built = build_model(config, trust_config=request["trust_config"])
     micro_batch = _one_sample(config, built, device, request["real_sample"])

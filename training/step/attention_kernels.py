@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from swinmr_profiling.models.errors import ModelError
+
 BACKENDS = {
     "math": SDPBackend.MATH,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -30,10 +32,14 @@ def every_attention_kernel() -> AbstractContextManager[None]:
     return sdpa_kernel(list(BACKENDS.values()))
 
 
-def allow_attention_kernels(name: str) -> None:
-    """As `attention_kernels`, for the rest of the process."""
+def allow_attention_kernels(name: str, device_type: str = "cuda") -> None:
+    """As `attention_kernels`, for the rest of the process. Raises ModelError for a kernel that a CPU does not have."""
     if name == "auto":
         return
+    if name == "efficient" and device_type == "cpu":
+        raise ModelError(
+            'system.attention "efficient" is a kernel of CUDA: take "auto", "math" or "flash" on a CPU'
+        )
     cuda = torch.backends.cuda
     cuda.enable_math_sdp(name == "math")
     cuda.enable_mem_efficient_sdp(name == "efficient")

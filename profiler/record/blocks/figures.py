@@ -51,7 +51,8 @@ MemoryCategory = Literal[
 class Figures(BaseModel):
     """A block whose numbers are such as a profile can hold."""
 
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    # The namespace: pydantic before 2.10 warns of every name that begins with "model_".
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=())
 
     @field_validator("*", mode="after")
     @classmethod

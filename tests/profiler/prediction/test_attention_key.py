@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
@@ -111,6 +112,14 @@ def test_what_a_process_is_allowed(flags_restored, name, allowed):
     assert flags() == (1, 1, 1, 1)
     allow_attention_kernels(name)
     assert flags() == allowed
+
+
+def test_a_kernel_that_a_cpu_does_not_have_is_refused(flags_restored):
+    with pytest.raises(ModelError, match='"efficient" is a kernel of CUDA'):
+        allow_attention_kernels("efficient", "cpu")
+    allow_attention_kernels("flash", "cpu")
+    query = torch.ones(1, 2, 8, 16)
+    assert F.scaled_dot_product_attention(query, query, query).shape == query.shape
 
 
 def test_another_kernel_is_another_fingerprint_and_auto_none():

@@ -6,7 +6,7 @@
     torchrun --nproc-per-node 2 train.py --config configs/train_packaged.json
 
 Exit status: 0 done, 2 bad arguments, config, data or checkpoint, 4 stopped (a signal; a loss, a gradient or weights
-that are no numbers), 1 unexpected. Whatever ends a run, the state before it is saved where it is whole.
+that are not numbers), 1 unexpected. Whatever ends a run, the state before it is saved where it is whole.
 """
 
 from __future__ import annotations

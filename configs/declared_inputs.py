@@ -56,7 +56,7 @@ def read_inputs(value: dict[str, Any] | list[Any]) -> DeclaredInputs:
     """An object holds keyword inputs by name; a list positional ones, and keyword ones that give a `name`.
 
     Raises:
-        InputsError: for what is no declaration.
+        InputsError: for what is not a declaration.
     """
     if isinstance(value, dict):
         kwargs = {name: read_declared(item, name) for name, item in value.items()}

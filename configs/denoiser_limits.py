@@ -132,7 +132,7 @@ def _training_problems(config: ExperimentConfig) -> Problems:
     if kind in ("multi_component", "cross_entropy"):
         text = f'a denoiser is trained on what it predicts, not with "{kind}": "auto", "mse" or "l1"'
         problems.append(("training.loss.type", text))
-    if diffusion.condition_dropout and not config.model.conditional:
+    if diffusion.condition_dropout and not config.denoiser.conditional:
         text = "model.conditional is false, so there is no condition to leave out: 0, or conditional true"
         problems.append(("training.diffusion.condition_dropout", text))
     metric = config.training.early_stopping.metric
@@ -152,7 +152,7 @@ def _sampling_problems(config: ExperimentConfig) -> Problems:
             )
             problems.append((f"evaluation.sampling.{key}", f"{text}: at most that"))
     if sampling.guidance != 1:
-        if not config.model.conditional:
+        if not config.denoiser.conditional:
             text = (
                 "guidance needs a condition, and model.conditional is false: guidance 1, or conditional true"
             )

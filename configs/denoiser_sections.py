@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
@@ -29,6 +29,9 @@ IMAGE_CHANNELS_TEXT = "Channels of an image: 1 for magnitude, 2 for real and ima
 
 
 class _DenoiserSection(ImageNetworkSection):
+    if TYPE_CHECKING:
+        conditional: bool
+
     @property
     def network_input_channels(self) -> int:
         """Channels of the network's first input: the noisy image, and the condition behind it."""
@@ -133,20 +136,17 @@ class _DiffusersFields(Section):
 
 
 # `class` is the field's name in the file, and a word that Python keeps for itself.
-_DiffusersClass = create_model(
-    "_DiffusersClass",
-    __base__=_DiffusersFields,
-    **{
-        "class": (
-            Annotated[
-                str,
-                Field(pattern=r"^[A-Za-z_]\w*$", max_length=200),
-                Expected("name of a class of diffusers"),
-            ],
-            Field(description="Name of the class, such as `UNet2DModel`."),
-        )
-    },
-)
+_CLASS: dict[str, Any] = {
+    "class": (
+        Annotated[
+            str,
+            Field(pattern=r"^[A-Za-z_]\w*$", max_length=200),
+            Expected("name of a class of diffusers"),
+        ],
+        Field(description="Name of the class, such as `UNet2DModel`."),
+    )
+}
+_DiffusersClass = create_model("_DiffusersClass", __base__=_DiffusersFields, **_CLASS)
 
 
 class DiffusersModelConfig(_DiffusersClass):
@@ -187,4 +187,5 @@ class DiffusersModelConfig(_DiffusersClass):
         return self
 
 
+DenoiserModelConfig = UNetDenoiserModelConfig | DiTDenoiserModelConfig | DiffusersModelConfig
 DENOISER_TYPES = ("unet_denoiser", "dit_denoiser", "diffusers")

@@ -20,7 +20,7 @@ from swinmr_profiling.configs.model_sections import MODEL_SECTIONS
 from swinmr_profiling.configs.schema import ExperimentConfig
 
 _SHOWN_CHARS = 60
-# A section with more unknown keys than this is no config: the rest is counted, not listed.
+# A section with more unknown keys than this is not a config: the rest is counted, not listed.
 _SHOWN_UNKNOWN = 50
 # Below this likeness (difflib's ratio) a suggestion misleads more than it helps.
 _LIKENESS = 0.6
@@ -197,7 +197,7 @@ def _locate(loc: tuple[int | str, ...], raw: Any) -> tuple[str, FieldInfo | None
         path.append(key)
         value = value.get(key) if isinstance(value, dict) else None
         if info.discriminator and parts:
-            parts.pop(0)  # the tag that picked the branch is no key of the file
+            parts.pop(0)  # the tag that picked the branch is not a key of the file
         section = section_of(info, value)
     return ".".join(path), info, value
 

@@ -6,7 +6,7 @@ Those words are the only ones a user sees: in error lines and in the guide (conf
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -90,6 +90,10 @@ def image_hw(size: int | list[int]) -> tuple[int, int]:
 
 class ImageNetworkSection(Section):
     """A `model` section of a network from images to images: what its `img_size` and `in_chans` mean."""
+
+    if TYPE_CHECKING:  # each section's own fields, in its own order and with its own defaults
+        img_size: int | list[int]
+        in_chans: int
 
     @property
     def image_hw(self) -> tuple[int, int]:

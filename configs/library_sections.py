@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
@@ -76,19 +76,16 @@ class _TransformersFields(Section):
 
 
 # `class` is the field's name in the file, and a word that Python keeps for itself.
-_TransformersClass = create_model(
-    "_TransformersClass",
-    __base__=_TransformersFields,
-    **{
-        "class": (
-            Annotated[_Name | None, Expected("name of a class of transformers, or null")],
-            Field(
-                None,
-                description="Name of the class, such as `BertModel`. null: the one that `folder`'s config.json names.",
-            ),
-        )
-    },
-)
+_CLASS: dict[str, Any] = {
+    "class": (
+        Annotated[_Name | None, Expected("name of a class of transformers, or null")],
+        Field(
+            None,
+            description="Name of the class, such as `BertModel`. null: the one that `folder`'s config.json names.",
+        ),
+    )
+}
+_TransformersClass = create_model("_TransformersClass", __base__=_TransformersFields, **_CLASS)
 
 
 class TransformersModelConfig(_TransformersClass):

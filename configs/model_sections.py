@@ -60,7 +60,7 @@ InitType = Literal[
 
 
 def inputs_problems(section: Section, *keys: str) -> list[tuple[str, str]]:
-    """What is no declaration of inputs in these keys."""
+    """What is not a declaration of inputs in these keys."""
     problems = []
     for key in keys:
         value = getattr(section, key)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from swinmr_profiling.configs.data_sections import DataSection, PathsSection
 from swinmr_profiling.configs.denoiser_limits import experiment_problems
-from swinmr_profiling.configs.denoiser_sections import DENOISER_TYPES
+from swinmr_profiling.configs.denoiser_sections import DENOISER_TYPES, DenoiserModelConfig
 from swinmr_profiling.configs.diffusion_sections import SamplingSection
 from swinmr_profiling.configs.errors import CrossFieldError
 from swinmr_profiling.configs.field_types import (
@@ -43,6 +43,9 @@ __all__ = [
     "TimmModelConfig",
     "TrainingSection",
 ]
+
+
+ModelSection = TypeVar("ModelSection", bound=Section)
 
 
 class EvaluationSection(Section):
@@ -122,6 +125,19 @@ class ExperimentConfig(Section):
     def is_denoiser(self) -> bool:
         """Whether the network removes noise, and images are sampled with it."""
         return self.model.net_type in DENOISER_TYPES
+
+    @property
+    def denoiser(self) -> DenoiserModelConfig:
+        """The `model` section of a denoiser. Raises TypeError for another network's."""
+        if not isinstance(self.model, DenoiserModelConfig):
+            raise TypeError(f"{self.model.net_type} is not a denoiser")
+        return self.model
+
+    def model_section(self, kind: type[ModelSection]) -> ModelSection:
+        """The `model` section as the builder of its network reads it. Raises TypeError for another network's."""
+        if not isinstance(self.model, kind):
+            raise TypeError(f"the model section is of {self.model.net_type}, not a {kind.__name__}")
+        return self.model
 
     @property
     def image_hw(self) -> tuple[int, int] | None:

@@ -108,7 +108,7 @@ def _take(raw: dict[str, Any], path: str) -> Any:
 
 
 def _put(raw: dict[str, Any], path: str, value: Any) -> bool:
-    """Set a value, making the sections on the way; False where one of them is no object."""
+    """Set a value, making the sections on the way; False where one of them is not an object."""
     *parents, key = path.split(".")
     section: Any = raw
     for parent in parents:

@@ -60,7 +60,7 @@ def _window_problems(model: SwinIRModelConfig) -> Problems:
             return []
         # Images are padded to whole windows, and the embedding has one entry for each pixel of img_size.
         sides = "; ".join(f"{_either(nearest_multiples(side, window))} for {side}" for side in uneven)
-        text = f"img_size {height} x {width} is no multiple of window_size {window}, which ape needs"
+        text = f"img_size {height} x {width} is not a multiple of window_size {window}, which ape needs"
         return [("img_size", f"{text}: {sides}, or ape false")]
     text = f"window_size {model.window_size} is larger than the image (img_size {height} x {width})"
     return [("window_size", f"{text}: at most {min(height, width)}, or a larger img_size")]

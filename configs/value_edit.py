@@ -24,7 +24,7 @@ def edit_values(text: str, values: Mapping[str, Any], file: str | Path | None = 
     The result is parsed again and compared: nothing but these values has changed.
 
     Raises:
-        ConfigError: the text is broken, a section is no object, or the edit does not come out as it should.
+        ConfigError: the text is broken, a section is not an object, or the edit does not come out as it should.
     """
     wanted = parse_commented_json(text, file)
     for path, value in values.items():

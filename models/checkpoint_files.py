@@ -35,10 +35,10 @@ class NoFileError(OSError):
 
 
 def refuse_pipes(file: Path) -> None:
-    """Raises NoFileError for what is no ordinary file: opening a pipe waits for ever. FileNotFoundError for none."""
+    """NoFileError for what is not an ordinary file (opening a pipe waits for ever), FileNotFoundError for none."""
     mode = file.stat().st_mode
     if not stat.S_ISREG(mode):
-        raise NoFileError("is a folder" if stat.S_ISDIR(mode) else "is no ordinary file")
+        raise NoFileError("is a folder" if stat.S_ISDIR(mode) else "is not an ordinary file")
 
 
 def sha256_of(file: Path) -> str:
@@ -97,7 +97,7 @@ def _read_safetensors(file: Path) -> Any:
         return load_file(file)
     except SafetensorError as error:
         raise ModelError(
-            f"{file}: is no safetensors file, or a truncated one: {_first_line(error)}"
+            f"{file}: is not a safetensors file, or a truncated one: {_first_line(error)}"
         ) from error
 
 
@@ -175,7 +175,7 @@ def _is_torchscript(file: Path) -> bool:
     try:
         with zipfile.ZipFile(file) as archive:
             return any(name.endswith("constants.pkl") for name in archive.namelist())
-    except Exception:  # no archive, or a damaged one: names that are no text, sizes that cannot be, ...
+    except Exception:  # no archive, or a damaged one: names that are not text, sizes that cannot be, ...
         return False
 
 
@@ -204,7 +204,7 @@ def _imports(pickled: bytes) -> Iterator[str]:
     position = 0
     while position < len(pickled):  # the old format is several pickles in a row
         texts: list[str] = []
-        end = None
+        end: int | None = None
         try:
             for opcode, argument, at in pickletools.genops(pickled[position:]):
                 if opcode.name in ("GLOBAL", "INST"):
@@ -213,7 +213,7 @@ def _imports(pickled: bytes) -> Iterator[str]:
                     yield f"{texts[-2]}.{texts[-1]}"
                 elif opcode.name in TEXTS:
                     texts.append(str(argument))
-                end = at + 1
+                end = (at or 0) + 1
         except (ValueError, IndexError, UnicodeDecodeError, pickle.UnpicklingError):
             return
         if end is None:

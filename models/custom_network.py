@@ -32,7 +32,7 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
     Raises ModelError without trust_config (naming what would have run), and for whatever the import or the
     constructor raises, which is the user's code and shown as itself.
     """
-    options = config.model
+    options = config.model_section(CustomModelConfig)
     if not trust_config:
         arguments = ", ".join(f"{key}={json.dumps(value)}" for key, value in options.kwargs.items())
         raise ModelError(
@@ -82,6 +82,7 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
         kinds = options.input_dtypes or ["float"] * len(shapes)
         return tuple(InputSpec(tuple(shape), kind) for shape, kind in zip(shapes, kinds, strict=True))
 
+    assert options.input_shapes is not None  # a section has these or inputs
     inference = specs(options.input_shapes)
     training, cross_check = options.training_input_shapes, options.cross_check_input_shapes
     return BuiltModel(
@@ -112,6 +113,8 @@ def _import_file(file: Path, module_name: str) -> ModuleType:
             return importlib.import_module(module_name)
     name = f"target_{file.stem}" if file.stem in sys.modules or not file.stem.isidentifier() else file.stem
     spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None  # its name ends with .py
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -131,11 +134,13 @@ def _with_declared_inputs(module: nn.Module, options: CustomModelConfig) -> Buil
 
     Raises ModelError where these do not hold the same tensors in the same places.
     """
+    assert options.inputs is not None
     inference, arguments = declared_call(options.inputs)
     inputs: dict[Purpose, tuple[InputSpec, ...]] = dict.fromkeys(
         ("inference", "training", "cross_check"), inference
     )
-    for purpose, key in (("training", "training_inputs"), ("cross_check", "cross_check_inputs")):
+    others: dict[Purpose, str] = {"training": "training_inputs", "cross_check": "cross_check_inputs"}
+    for purpose, key in others.items():
         value = getattr(options, key)
         if value is not None:
             inputs[purpose], own = declared_call(value)

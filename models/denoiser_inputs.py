@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.denoiser_sections import DiTDenoiserModelConfig, UNetDenoiserModelConfig
 from swinmr_profiling.models.inputs import InputSpec, Purpose
 
 # The counters that need a real forward get sides of about this many pixels.
 CROSS_CHECK_SIDE = 64
 
 
-def denoiser_inputs(config: ExperimentConfig) -> dict[Purpose, tuple[InputSpec, ...]]:
-    """Image and time step of `unet_denoiser` and `dit_denoiser` for each purpose."""
-    model = config.model
+def denoiser_inputs(
+    config: ExperimentConfig, model: UNetDenoiserModelConfig | DiTDenoiserModelConfig
+) -> dict[Purpose, tuple[InputSpec, ...]]:
+    """Image and time step of `unet_denoiser` and `dit_denoiser` for each purpose; model: the config's section."""
     image_hw, multiple = model.image_hw, model.side_multiple
     check_hw = tuple(max(multiple, min(side, CROSS_CHECK_SIDE) // multiple * multiple) for side in image_hw)
     sizes: dict[Purpose, tuple[int, ...]] = {

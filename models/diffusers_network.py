@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.declared_inputs import Declared, DeclaredTensor, read_inputs
+from swinmr_profiling.configs.denoiser_sections import DiffusersModelConfig
 from swinmr_profiling.configs.error_report import shown
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
@@ -50,10 +51,10 @@ class DiffusersDenoiser(nn.Module):
 def build_diffusers(config: ExperimentConfig) -> BuiltModel:
     """The class `model.class` made with `model.config`.
 
-    Raises ModelError without the package, for a class that it does not have or that is no network, for arguments
+    Raises ModelError without the package, for a class that it does not have or that is not a network, for arguments
     that the class refuses, and for inputs that it needs and the config does not describe.
     """
-    options = config.model
+    options = config.model_section(DiffusersModelConfig)
     network_class = _class_named(getattr(options, "class"))
     image_name, takes_timestep = _check_inputs(network_class, options.inputs)
     described = read_inputs(options.inputs).kwargs
@@ -63,6 +64,7 @@ def build_diffusers(config: ExperimentConfig) -> BuiltModel:
     def inputs_for(hw: tuple[int, ...] | None) -> tuple[tuple[InputSpec, ...], Any]:
         inputs: dict[str, Declared] = {}
         if hw is not None:
+            assert channels is not None  # known where the sides are
             inputs[image_name] = DeclaredTensor((channels, *hw))
         else:
             inputs[image_name] = described[image_name]
@@ -92,7 +94,7 @@ def build_diffusers(config: ExperimentConfig) -> BuiltModel:
     small_hw = image_hw and tuple(min(side, CROSS_CHECK_SIDE) for side in image_hw)
     if small_hw != image_hw and _refusal(wrapped, inputs_for(small_hw)[0]) is not None:
         small_hw = image_hw
-    module = _create(network_class, options.config)
+    module: Any = _create(network_class, options.config)
     if config.training.gradient_checkpointing != "none":
         try:
             module.enable_gradient_checkpointing()
@@ -111,7 +113,7 @@ def build_diffusers(config: ExperimentConfig) -> BuiltModel:
     )
 
 
-def _image_of(network_class: type[nn.Module], options: Any) -> tuple[int, tuple[int, ...]]:
+def _image_of(network_class: type[nn.Module], options: DiffusersModelConfig) -> tuple[int, tuple[int, int]]:
     """Channels and sides of a whole image. Raises ModelError where neither the config nor the class has them."""
     arguments = inspect.signature(network_class.__init__).parameters
     channels = options.config.get("in_channels", _default(arguments, "in_channels"))
@@ -119,11 +121,11 @@ def _image_of(network_class: type[nn.Module], options: Any) -> tuple[int, tuple[
     if not isinstance(channels, int) or size is None:
         key = "config.in_channels" if size is not None else "img_size"
         raise ModelError(f"model.{key}: {network_class.__name__} has none of its own: give it")
-    sides = (size, size) if type(size) is int else size
+    sides: Any = (size, size) if type(size) is int else size
     is_pair = isinstance(sides, (list, tuple)) and len(sides) == 2
     if not is_pair or not all(type(side) is int and side > 0 for side in sides):
         raise ModelError(f"model.config.sample_size: {shown(size)}: pixels are expected, or [height, width]")
-    return channels, tuple(sides)
+    return channels, (sides[0], sides[1])
 
 
 def _package() -> ModuleType:
@@ -151,7 +153,7 @@ def _class_named(name: str) -> type[nn.Module]:
         raise ModelError(f"model.class: diffusers {diffusers.__version__} has no class {name!r}{hint}")
     if not isinstance(found, type) or not issubclass(found, nn.Module):
         raise ModelError(
-            f"model.class: {name} of diffusers is no network: name a model class, such as UNet2DModel"
+            f"model.class: {name} of diffusers is not a network: name a model class, such as UNet2DModel"
         )
     return found
 

@@ -6,6 +6,7 @@ kept in a table, so that one network takes every size that its patches divide.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.denoiser_sections import DiTDenoiserModelConfig
 from swinmr_profiling.models.denoiser_inputs import denoiser_inputs
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.timestep_embedding import MAX_PERIOD, timestep_embedding
@@ -54,7 +56,8 @@ class DiTBlock(nn.Module):
         self.norm1 = nn.LayerNorm(dim, NORM_EPS, elementwise_affine=False)
         self.attn = Attention(dim, num_heads=num_heads, qkv_bias=True)
         self.norm2 = nn.LayerNorm(dim, NORM_EPS, elementwise_affine=False)
-        self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=lambda: nn.GELU(approximate="tanh"))
+        gelu: Any = partial(nn.GELU, approximate="tanh")  # timm calls it
+        self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=gelu)
         self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(dim, 6 * dim))
 
     def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
@@ -123,19 +126,18 @@ class DiTDenoiser(nn.Module):
                     nn.init.zeros_(layer.bias)
         weight = self.patch_embed.weight.data
         nn.init.xavier_uniform_(weight.view(len(weight), -1))
+        assert self.patch_embed.bias is not None
         nn.init.zeros_(self.patch_embed.bias)
         embeddings: list[Any] = [self.time_mlp[0], self.time_mlp[2]]
         if self.class_table is not None:
             embeddings.append(self.class_table)
-        for layer in embeddings:
-            nn.init.normal_(layer.weight, std=0.02)
-        for layer in (
-            *(block.modulation[1] for block in self.blocks),
-            self.final.modulation[1],
-            self.final.linear,
-        ):
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        for embedding in embeddings:
+            nn.init.normal_(embedding.weight, std=0.02)
+        modulated = [layer for layer in self.modules() if isinstance(layer, (DiTBlock, FinalLayer))]
+        zeroed: list[Any] = [*(layer.modulation[1] for layer in modulated), self.final.linear]
+        for linear in zeroed:
+            nn.init.zeros_(linear.weight)
+            nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, timesteps: Tensor, classes: Tensor | None = None) -> Tensor:
         """x (B, in_chans, H, W), timesteps and classes (B,), whole numbers, to (B, out_chans, H, W)."""
@@ -158,7 +160,7 @@ class DiTDenoiser(nn.Module):
 
 def build_dit_denoiser(config: ExperimentConfig) -> BuiltModel:
     """The transformer of the model section, with its image, its time step and, where it has classes, a class."""
-    model = config.model
+    model = config.model_section(DiTDenoiserModelConfig)
     module = DiTDenoiser(
         model.network_input_channels,
         model.output_channels,
@@ -170,7 +172,7 @@ def build_dit_denoiser(config: ExperimentConfig) -> BuiltModel:
         num_classes=model.num_classes,
         recompute=config.training.gradient_checkpointing != "none",
     )
-    inputs = denoiser_inputs(config)
+    inputs = denoiser_inputs(config, model)
     if model.num_classes is not None:
         inputs = {purpose: (*specs, InputSpec((), "int64")) for purpose, specs in inputs.items()}
     return BuiltModel("dit_denoiser", module, inputs)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.model_sections import SwinIRModelConfig
 from swinmr_profiling.models.custom_network import build_custom
 from swinmr_profiling.models.diffusers_network import build_diffusers
 from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
@@ -28,7 +29,7 @@ CROSS_CHECK_SIDE = 64
 
 def build_swinir(config: ExperimentConfig) -> BuiltModel:
     """SwinIR or SwinMR by the options of the model section."""
-    model, training = config.model, config.training
+    model, training = config.model_section(SwinIRModelConfig), config.training
     in_chans = model.in_chans
     try:
         module = SwinIR(
@@ -57,6 +58,7 @@ def build_swinir(config: ExperimentConfig) -> BuiltModel:
     initialise(module, model.init_type, model.init_gain)
     height, width = model.image_hw
     patch_hw = config.training_patch_hw or (height, width)
+    check_hw: tuple[int, ...]
     if model.ape:
         check_hw = (height, width)
     else:

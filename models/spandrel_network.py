@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.model_sections import SpandrelModelConfig
 from swinmr_profiling.models.checkpoint_files import read_checkpoint, sha256_of
 from swinmr_profiling.models.checkpoints import readings, unwrap_state_dict
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
@@ -89,7 +90,7 @@ def build_spandrel(config: ExperimentConfig) -> BuiltModel:
     Raises ModelError without the package, for weights of no known network, an unknown name, arguments that the class
     refuses, and sizes that the network does not take.
     """
-    options = config.model
+    options = config.model_section(SpandrelModelConfig)
     if options.checkpoint is not None:
         file = Path(options.checkpoint)
         _check_sha256(file, options.checkpoint_sha256)
@@ -100,6 +101,7 @@ def build_spandrel(config: ExperimentConfig) -> BuiltModel:
             raise ModelError(text if text.startswith(str(file)) else f"{file}: {text}") from error
         found = described(state_dict, file)
     else:
+        assert options.architecture is not None  # a section has this or a checkpoint
         found = made(options.architecture, options.kwargs)
     size = options.img_size
     image_hw = found.legal((DEFAULT_SIDE, DEFAULT_SIDE)) if size is None else _pair(size)
@@ -166,8 +168,8 @@ def made(name: str, kwargs: dict[str, Any]) -> Description:
     classes = _classes()
     if name not in classes:
         near = {known.lower(): known for known in classes}
-        found = difflib.get_close_matches(name.lower(), list(near), n=NEAREST, cutoff=0.5)
-        hint = f": did you mean {' or '.join(near[one] for one in found)}?" if found else ""
+        nearest = difflib.get_close_matches(name.lower(), list(near), n=NEAREST, cutoff=0.5)
+        hint = f": did you mean {' or '.join(near[one] for one in nearest)}?" if nearest else ""
         version, way_out = _package().__version__, hint or ": see --list-models spandrel"
         raise ModelError(f"model.architecture: spandrel {version} has no {name!r}{way_out}")
     architecture, network_class = classes[name]

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.model_sections import TimmModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, CallsWithInputs, InputSpec, declared_call
 
@@ -21,7 +22,7 @@ def build_timm(config: ExperimentConfig) -> BuiltModel:
     # Imported here: timm takes as long as torch itself to import, and SwinMR does not need it.
     import timm
 
-    options = config.model
+    options = config.model_section(TimmModelConfig)
     if not timm.is_model(options.name):
         nearest = difflib.get_close_matches(options.name, timm.list_models(), n=3, cutoff=0.4)
         hint = f": did you mean {' or '.join(nearest)}?" if nearest else ""

@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.model_sections import TransformersModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 
@@ -40,10 +41,10 @@ class TransformersNetwork(nn.Module):
 def build_transformers(config: ExperimentConfig) -> BuiltModel:
     """The class `model.class`, or the one that `model.folder` names, made with its settings.
 
-    Raises ModelError without the package, for a class that it does not have or that is no network, for settings that
+    Raises ModelError without the package, for a class that it does not have or that is not a network, for settings that
     the class refuses, and for inputs that it needs and the config does not describe.
     """
-    options = config.model
+    options = config.model_section(TransformersModelConfig)
     transformers = _package()
     settings, named = _settings_of_folder(options.folder)
     settings.update(options.config)
@@ -97,7 +98,7 @@ def _settings_of_folder(folder: str | None) -> tuple[dict[str, Any], str | None]
     except OSError as error:
         raise ModelError(f"model.folder: {file}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ModelError(f"model.folder: {file}: is no JSON: {_one_line(error)}") from error
+        raise ModelError(f"model.folder: {file}: is not JSON: {_one_line(error)}") from error
     if not isinstance(content, dict):
         raise ModelError(f"model.folder: {file}: holds no settings")
     if content.get("auto_map"):
@@ -124,7 +125,7 @@ def _class_named(transformers: ModuleType, name: str) -> Any:
         raise ModelError(f"model.class: transformers {transformers.__version__} has no class {name!r}{hint}")
     if not isinstance(found, type) or not issubclass(found, nn.Module):
         raise ModelError(
-            f"model.class: {name} of transformers is no network: name a model class, such as BertModel"
+            f"model.class: {name} of transformers is not a network: name a model class, such as BertModel"
         )
     return found
 

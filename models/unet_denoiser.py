@@ -7,7 +7,8 @@ multiply-adds; written here because the package is optional.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.denoiser_sections import UNetDenoiserModelConfig
 from swinmr_profiling.models.denoiser_inputs import denoiser_inputs
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.models.timestep_embedding import timestep_embedding
@@ -120,6 +122,11 @@ class Level(nn.Module):
         self.resample = resample
 
 
+def _levels(modules: nn.ModuleList) -> Iterable[Level]:
+    levels: Any = modules  # torch says Module
+    return levels
+
+
 class UNetDenoiser(nn.Module):
     """Noisy images (and conditions) and their time steps to a prediction of `out_chans` channels.
 
@@ -188,7 +195,7 @@ class UNetDenoiser(nn.Module):
         embedding = self.time_mlp(timestep_embedding(timesteps, self.base_channels).to(x.dtype))
         x = self.conv_in(x)
         skips = [x]
-        for level in self.down:
+        for level in _levels(self.down):
             for stage in level.stages:
                 x = self._run(stage, x, embedding)
                 skips.append(x)
@@ -197,14 +204,14 @@ class UNetDenoiser(nn.Module):
                 skips.append(x)
         for stage in self.middle:
             x = self._run(stage, x, embedding)
-        for level in self.up:
+        for level in _levels(self.up):
             for stage in level.stages:
                 x = self._run(stage, x, embedding, skips.pop())
             if level.resample is not None:
                 x = level.resample(x)
         return self.conv_out(F.silu(self.norm_out(x)))
 
-    def _run(self, stage: Stage, *inputs: Tensor) -> Tensor:
+    def _run(self, stage: nn.Module, *inputs: Tensor) -> Tensor:
         if self.recompute and torch.is_grad_enabled():
             return checkpoint(stage, *inputs, use_reentrant=False)
         return stage(*inputs)
@@ -212,7 +219,7 @@ class UNetDenoiser(nn.Module):
 
 def build_unet_denoiser(config: ExperimentConfig) -> BuiltModel:
     """The U-Net of the model section, with its image (condition behind the noisy one) and its time step."""
-    model = config.model
+    model = config.model_section(UNetDenoiserModelConfig)
     shorter = min(model.image_hw)
     levels = len(model.channel_multipliers)
     module = UNetDenoiser(
@@ -230,4 +237,4 @@ def build_unet_denoiser(config: ExperimentConfig) -> BuiltModel:
         drop_rate=model.drop_rate,
         recompute=config.training.gradient_checkpointing != "none",
     )
-    return BuiltModel("unet_denoiser", module, denoiser_inputs(config))
+    return BuiltModel("unet_denoiser", module, denoiser_inputs(config, model))

@@ -7,6 +7,7 @@ is short. Built under ``torch.device("meta")``, so that neither memory nor initi
 import inspect
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ def _timm(rng: random.Random) -> Iterator[Network]:
         size = timm.data.resolve_model_data_config(module)["input_size"]
         return module, [((torch.empty(1, *size),), {})]
 
-    return ((f"timm {name}", lambda name=name: build(name)) for name in names)
+    return ((f"timm {name}", partial(build, name)) for name in names)
 
 
 def _torchvision(rng: random.Random) -> Iterator[Network]:
@@ -54,7 +55,7 @@ def _torchvision(rng: random.Random) -> Iterator[Network]:
         images = (image, image) if name.startswith("raft") else (image,)
         return models.get_model(name, weights=None, **options), [(images, {})]
 
-    return ((f"torchvision {name}", lambda name=name, size=size: build(name, size)) for name, size in found)
+    return ((f"torchvision {name}", partial(build, name, size)) for name, size in found)
 
 
 def _transformers(rng: random.Random) -> Iterator[Network]:
@@ -74,7 +75,7 @@ def _transformers(rng: random.Random) -> Iterator[Network]:
             module = transformers.AutoModel.from_config(config)
         return module, list(_calls_of(module, config))
 
-    return ((f"transformers {kind}", lambda kind=kind: build(kind)) for kind in kinds)
+    return ((f"transformers {kind}", partial(build, kind)) for kind in kinds)
 
 
 def _calls_of(module: nn.Module, config: Any) -> Iterator[Call]:
@@ -97,7 +98,8 @@ def _calls_of(module: nn.Module, config: Any) -> Iterator[Call]:
         if name in known:
             given[name] = value
     after = {"decoder_input_ids": text} if "decoder_input_ids" in known else {}
-    for name in (module.main_input_name, *given):
+    main: Any = module.main_input_name
+    for name in (main, *given):
         if name in given:
             yield (), {name: given[name], **after}
             yield (), {name: given[name]}
@@ -230,7 +232,7 @@ def _diffusers(rng: random.Random) -> Iterator[Network]:
         config, args, kwargs = calls[name]
         return getattr(diffusers, name)(**config), [(args, kwargs)]
 
-    return ((f"diffusers {name}", lambda name=name: build(name)) for name in names)
+    return ((f"diffusers {name}", partial(build, name)) for name in names)
 
 
 SOURCES = (_timm, _transformers, _torchvision, _transformers, _timm, _diffusers, _transformers)

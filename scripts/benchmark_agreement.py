@@ -274,11 +274,11 @@ def main() -> int:
         if arguments.resume:
             with arguments.resume.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
-    compared = [record for record in records if "left_out" not in record]
-    bad = sum(not is_explained(record) for record in compared)
+    kept = [record for record in records if "left_out" not in record]
+    bad = sum(not is_explained(record) for record in kept)
     print(
-        f"{len(compared)} networks, {bad} with a difference that is not explained; "
-        f"{len(records) - len(compared)} left out"
+        f"{len(kept)} networks, {bad} with a difference that is not explained; "
+        f"{len(records) - len(kept)} left out"
     )
     if arguments.write:
         arguments.write.write_text(page(records), encoding="utf-8")

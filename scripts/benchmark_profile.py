@@ -96,7 +96,7 @@ def print_cost(config: str, batch_sizes: str, folder: Path) -> None:
 
 # What is waited for, its goal in imports of torch and timm, the config, the options. The traces that the second leaves
 # on disk are those that the third finds.
-ANSWERS = (
+ANSWERS: tuple[tuple[str, float, str, list[str]], ...] = (
     ("parameters and MACs", 2.5, "train_config.json", ["--no-training"]),
     ("training batch, no traces on disk", 5, "train_config.json", []),
     ("training batch, traces on disk", 3, "train_config.json", []),

@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
@@ -58,7 +59,7 @@ aten = torch.ops.aten
 
 def networks(embed_dim: int, side: int, groups: int = 6) -> tuple[nn.Module, SwinIR]:
     """The reference and ours with equal weights, without stochastic depth."""
-    options = dict(
+    options: Any = dict(
         img_size=side, in_chans=1, upscale=1, window_size=8, depths=[6] * groups, num_heads=[6] * groups,
         embed_dim=embed_dim, mlp_ratio=2, upsampler="", resi_connection="1conv", drop_path_rate=0.0,
     )  # fmt: skip
@@ -79,7 +80,7 @@ def train(network: nn.Module, image: torch.Tensor) -> None:
     network.zero_grad(set_to_none=True)
 
 
-def seconds(call: Callable[[], None], device: str) -> float:
+def seconds(call: Callable[[], object], device: str) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
@@ -95,9 +96,10 @@ def product_rate(device: str) -> float:
     return repeats * 2 * 1024**3 / seconds(lambda: [a @ a for _ in range(repeats)], device) / 1e9
 
 
-def in_turns(first: Callable[[], None], second: Callable[[], None], turns: int, device: str) -> dict:
+def in_turns(first: Callable[[], object], second: Callable[[], object], turns: int, device: str) -> dict:
     """first's time over second's: the median over turns, and the least of each against the other."""
-    first(), second()
+    first()
+    second()
     firsts, seconds_, rates, ratios_of_cpu_time = [], [], [], []
     for _ in range(turns):
         rates.append(product_rate(device))
@@ -189,9 +191,7 @@ class MovedBytes(TorchDispatchMode):
 
 
 @contextmanager
-def as_set(
-    network: nn.Module, *, attention: str = "auto", checkpointing: str = "none"
-) -> Iterator[nn.Module]:
+def as_set(network: SwinIR, *, attention: str = "auto", checkpointing: str = "none") -> Iterator[SwinIR]:
     network.attention, network.gradient_checkpointing = attention, checkpointing
     on_meta = attention == "padded"
     with patch.object(F, "scaled_dot_product_attention", efficient_attention) if on_meta else nullcontext():
@@ -202,7 +202,8 @@ def as_set(
 def timing_rows(kind: str, embed_dim: int, side: int, context: argparse.Namespace) -> Iterator[dict]:
     """How many times faster ours is ("forward", "training"), or what checkpointing costs ("light", "full")."""
     device = context.device
-    reference, ours = (network.to(device) for network in networks(embed_dim, side, context.groups))
+    reference, ours = networks(embed_dim, side, context.groups)
+    reference.to(device), ours.to(device)
     image = torch.rand(1, 1, side, side, device=device)
     call = infer if kind == "forward" else train
     for network in (reference, ours):
@@ -230,9 +231,10 @@ def timing_rows(kind: str, embed_dim: int, side: int, context: argparse.Namespac
 def byte_rows(kinds: list[str], embed_dim: int) -> Iterator[dict]:
     """Bytes of ours over the reference's, fp32, on the meta device as CUDA would run, or for real on a CPU."""
     for device, attention, side in (("meta", "padded", 256), ("cpu", "auto", 48)):
-        reference, ours = (network.train().to(device) for network in networks(embed_dim, side))
+        reference, ours = networks(embed_dim, side)
+        reference.train().to(device), ours.train().to(device)
         image = torch.rand(1, 1, side, side).to(device)
-        train(ours, image)  # what is cached per resolution is no cost of a step
+        train(ours, image)  # what is cached per resolution is not a cost of a step
         for kind, checkpointing in BYTE_ROWS:
             # What moves within a processor's cache is no traffic, so that on a CPU there is nothing to count.
             if kind not in kinds or (kind == "moved" and device == "cpu"):

@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
         complain(f"error: {error}")
         return EXIT_BAD_INPUT
     except WorkerError as error:
-        complain(f"error: {error.failure.error.value}: {error.failure.detail}")
+        complain(f"error: {error.failure.error}: {error.failure.detail}")
         return EXIT_PARTIAL
     print(table(record.combinations), file=said)
     if options.dry_run:

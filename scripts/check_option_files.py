@@ -41,7 +41,7 @@ def described(config: ExperimentConfig) -> str:
         f"{training.optimizer.type} {training.optimizer.lr:g}",
         losses(config),
         f"EMA {training.ema_decay:g}" if training.ema_decay else "no EMA",
-        {False: "fp32", True: "mixed precision"}.get(precision, str(precision)),
+        {"False": "fp32", "True": "mixed precision"}.get(str(precision), str(precision)),
     ]
     return "; ".join(parts)
 

@@ -4,8 +4,8 @@
     python scripts/compare_profiles.py results/small.json results/large.json
     python scripts/compare_profiles.py main.json branch.json --fail-if-slower 5%
 
-Exit status: 0 done, 2 bad arguments or a file that is no profile, 4 the comparison could not be printed, 5 slower than
---fail-if-slower allows, 1 unexpected.
+Exit status: 0 done, 2 bad arguments or a file that is not a profile, 4 the comparison could not be printed, 5 slower
+than --fail-if-slower allows, 1 unexpected.
 """
 
 from __future__ import annotations

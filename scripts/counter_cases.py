@@ -383,18 +383,18 @@ CASES: tuple[Case, ...] = (
     # Per row and feature: 4 x 5 for x1' W, then 5 with x2.
     layer("Bilinear", 3 * 6 * (4 * 5 + 5), lambda: nn.Bilinear(4, 5, 6), (3, 4), (3, 5)),
     # Each point (x, y, 1) of the grid by 2 x 3, or (x, y, z, 1) by 3 x 4.
-    call("affine_grid", 256 * 256 * 2 * 3, lambda t: F.affine_grid(t, (1, 3, 256, 256), False), (1, 2, 3)),
+    call("affine_grid", 256 * 256 * 2 * 3, lambda t: F.affine_grid(t, [1, 3, 256, 256], False), (1, 2, 3)),
     call(
         "affine_grid, 3-D",
         2 * 4 * 5 * 6 * 3 * 4,
-        lambda t: F.affine_grid(t, (2, 1, 4, 5, 6), True),
+        lambda t: F.affine_grid(t, [2, 1, 4, 5, 6], True),
         (2, 3, 4),
     ),
     # More than 25 rows: a matrix product of 30 x 40 x 4.
     call("cdist by product", 2 * 30 * 40 * 4, "torch.cdist", (2, 30, 4), (2, 40, 4)),
     # Differences, element by element.
     call("cdist by differences", 0, "torch.cdist", (2, 3, 4), (2, 5, 4)),
-    # Work that is no MAC
+    # Work that is not a MAC
     layer("LayerNorm", 0, lambda: nn.LayerNorm(16), (5, 16)),
     layer("BatchNorm2d", 0, lambda: nn.BatchNorm2d(8), (2, 8, 4, 4)),
     layer("GroupNorm", 0, lambda: nn.GroupNorm(2, 8), (2, 8, 4, 4)),

@@ -65,7 +65,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--precision", choices=list(PRECISIONS), help="default: that of the folder's weights")
     add("--output-dir", metavar="DIR", help="default: outputs/<timestamp>")
     add("--no-profiling", action="store_true", help="generate only")
-    add("--allow-download", action="store_true", help="let diffusers fetch a model that is no local folder")
+    add(
+        "--allow-download", action="store_true", help="let diffusers fetch a model that is not a local folder"
+    )
     return parser.parse_args(arguments)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import io
 import json
 import os
 import random
@@ -169,7 +170,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--records", type=Path, default=CHECKOUT / "results" / "mutants.jsonl")
     for stream in (sys.stdout, sys.stderr):
         # Not by the package, which no fork may have imported from here.
-        stream.reconfigure(errors="replace")
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     args = parser.parse_args(argv)
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=CHECKOUT, capture_output=True, text=True
@@ -222,7 +224,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def report(results: list[dict]) -> None:
-    noticed, tried = Counter(), Counter()
+    noticed: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
     for entry in results:
         room = next(room for room in ROOMS if entry["module"].startswith(f"{room}/"))
         tried[room] += 1

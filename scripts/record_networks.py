@@ -37,10 +37,10 @@ def _grl(width: int, upsampler: str, **more: Any) -> dict[str, Any]:
 GRL_B = {
     "depths": [4, 4, 8, 8, 8, 4, 4], "num_heads_window": [3] * 7, "num_heads_stripe": [3] * 7, "local_connection": True,
 }  # fmt: skip
-HAT_S = {"compress_ratio": 24, "squeeze_factor": 24}
-SHUFFLE, DIRECT, NEAREST = (
-    {"upsampler": name} for name in ("pixelshuffle", "pixelshuffledirect", "nearest+conv")
-)
+HAT_S: dict[str, Any] = {"compress_ratio": 24, "squeeze_factor": 24}
+SHUFFLE: dict[str, Any] = {"upsampler": "pixelshuffle"}
+DIRECT: dict[str, Any] = {"upsampler": "pixelshuffledirect"}
+NEAREST: dict[str, Any] = {"upsampler": "nearest+conv"}
 DAT = {"split_size": [8, 32], "depth": [6] * 6, "num_heads": [6] * 6}
 RGT = {"split_size": [8, 32], "mlp_ratio": 2.0}
 SPAN = {"num_in_ch": 3, "num_out_ch": 3, "norm": False}
@@ -111,13 +111,14 @@ UNSHUFFLED = {
 
 def restoration_network(name: str, variant: str, scale: int, parameters: int) -> nn.Module:
     """The network of a row of the restoration table, on the CPU. Raises NotBuildableError."""
+    arguments: dict[str, Any] = {}
     if name == "realcugan":
-        target, arguments = f"RealCUGAN.UpCunet{scale}x", {}
+        target = f"RealCUGAN.UpCunet{scale}x"
     elif name not in RESTORATION:
         raise NotBuildableError("in no package")
     else:
-        target, scale_argument, arguments = RESTORATION[name]
-        arguments = {**arguments, scale_argument: scale, **_variant(name, variant, scale)}
+        target, scale_argument, own = RESTORATION[name]
+        arguments = {**own, scale_argument: scale, **_variant(name, variant, scale)}
     folder, class_name = target.split(".")
     try:
         network = getattr(importlib.import_module(f"spandrel.architectures.{folder}"), class_name)(

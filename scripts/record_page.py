@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,7 +20,7 @@ KNOWN = """
 ## What is known of those that are off
 - HAT (all sizes): it made its attention mask in fp32 when the table was measured, 150 MiB more.
 - DCTLSA in channels-last: 102 to 104 MB more than live bytes, at a 1 x 1 convolution of 330 to 55 channels: three times
-  its output, or its output in fp32 and once more in bf16. One network is no rule.
+  its output, or its output in fp32 and once more in bf16. One network is not a rule.
 - Small networks, by up to 4 MiB: ends of blocks that the allocator does not split, which depend on the cache that the
   networks before left behind.
 - EfficientNets, FBNetV3-G and RegNetX-032 with the next batch of the ladder, which did not run, need 0.8 to 2.8 % less
@@ -47,7 +47,8 @@ too low).
 
 def page(rows: Iterable[Mapping[str, Any]], records: Iterable[Record]) -> str:
     """Markdown. rows: as `record_table.predict` makes them. records: all that there are, tried or not."""
-    by_group, total = defaultdict(list), defaultdict(int)
+    by_group: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    total: Counter[str] = Counter()
     for row in sorted(rows, key=lambda row: row["key"]):
         by_group[row["group"]].append(row)
     for record in records:

@@ -11,13 +11,16 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from swinmr_profiling.profiler.allocator.fit_at_limit import fit_at_limit, replay_at_limit
 from swinmr_profiling.profiler.batch_size.gpus import find_gpu
 from swinmr_profiling.profiler.record.prediction_intervals import PeakBasis, interval
+
+if TYPE_CHECKING:
+    from swinmr_profiling.profiler.record.blocks.figures import Precision
 
 RECORDS = Path(__file__).resolve().parent.parent / "results" / "reference" / "public_records"
 MIB, GIB = 2**20, 2**30
@@ -129,7 +132,7 @@ def _predict_inference(record: Record) -> dict[str, Any]:
     # From an empty cache; which blocks networks before left behind is not known. Live bytes are the least.
     last_run = replace(trace, step_starts=trace.step_starts[-1:])
     predicted = replay(last_run).training.allocated_bytes + beside
-    basis = basis_of(trace, record.precision, cudnn_benchmark=True)
+    basis = basis_of(trace, cast("Precision", record.precision), cudnn_benchmark=True)
     return {
         "predicted": predicted,
         "live": live_peak(trace, trace.step_starts[-1])[0] + beside,
@@ -182,11 +185,11 @@ def _predict_training(record: Record) -> dict[str, Any]:
     ran = fit(record.published)
     above = None if record.published == LADDER[0] else LADDER[LADDER.index(record.published) - 1]
     next_one = None if above is None else fit(above)
-    needs = [
-        needed_bytes(lambda size, batch=batch: fit(batch, size).fits, limit)
-        for batch in (record.published, above)
-        if batch
-    ]
+
+    def fits(size: int, batch: int) -> bool:
+        return fit(batch, size).fits
+
+    needs = [needed_bytes(partial(fits, batch=batch), limit) for batch in (record.published, above) if batch]
     return {
         **_verdict(ran.fits, next_one is not None and next_one.fits, needs, limit),
         "ran": ran.words,

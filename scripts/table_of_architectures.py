@@ -93,7 +93,7 @@ def row_of(name: str, file: Path) -> dict:
 
 def _at_small_size(section: dict):
     """The smallest size from SIDE on that the network takes: the refusal names it."""
-    side = SIDE
+    side: int | list[int] = SIDE
     for _ in range(3):
         try:
             config = config_from_dict(

@@ -18,7 +18,7 @@ GIB = 2**30
 # What a probe of a training step tells; each test changes what it is about.
 MEASURED = TrainingMeasurement(
     batch_size=1,
-    accumulate=1,
+    accumulation=1,
     input_shape=[1, 1, 96, 96],
     validation_shape=[1, 1, 256, 256],
     precision="fp32",
@@ -186,7 +186,7 @@ def failed(kind="OOM", detail="CUDA out of memory"):
 
 
 def batches(blocks):
-    """`batch_profiling` with these training blocks; the inference side failed, which is no matter here."""
+    """`batch_profiling` with these training blocks; the inference side failed, which does not matter here."""
     return {
         str(size): {
             "error": "skipped",

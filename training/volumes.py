@@ -44,12 +44,18 @@ class Volume(Protocol):
         magnitude_only: whether the images have no phase (their k-space is then conjugate-symmetric).
     """
 
-    name: str
-    slices: int
-    image_hw: tuple[int, int]
-    kspace_hw: tuple[int, int]
-    kspace_simulated: bool
-    magnitude_only: bool
+    @property
+    def name(self) -> str: ...
+    @property
+    def slices(self) -> int: ...
+    @property
+    def image_hw(self) -> tuple[int, int]: ...
+    @property
+    def kspace_hw(self) -> tuple[int, int]: ...
+    @property
+    def kspace_simulated(self) -> bool: ...
+    @property
+    def magnitude_only(self) -> bool: ...
 
     def read(self, index: int) -> RawSlice:
         """Slice `index`, 0 to slices - 1. Raises DataError (naming the file) for what cannot be read."""
@@ -88,10 +94,12 @@ def read_slice(volume: Volume, index: int) -> RawSlice:
         Exception
     ) as error:  # zlib, numpy, HDF5 and decoders of images: each has its own words for a bad file
         raise DataError(f"{place}: cannot be read: {first_line(error)}") from error
-    if raw.image.shape != volume.image_hw or (
-        raw.kspace is not None and raw.kspace.shape[-2:] != volume.kspace_hw
-    ):
-        found = raw.image.shape if raw.image.shape != volume.image_hw else raw.kspace.shape[-2:]
+    found: tuple[int, ...] | None = None
+    if raw.image.shape != volume.image_hw:
+        found = raw.image.shape
+    elif raw.kspace is not None and raw.kspace.shape[-2:] != volume.kspace_hw:
+        found = raw.kspace.shape[-2:]
+    if found is not None:
         raise DataError(
             f"{place}: has the shape {tuple(found)}, which is not what its header said at the start"
         )

@@ -47,8 +47,8 @@ def network_section(
         raise ConfigError(
             file,
             [
-                f"{place}.{key}: {json.dumps(name, default=str)[:60]} of {framework} is no network that is known here "
-                f"(known: {_shortened(names)}): {hint}add the class that builds it: --module FILE.py:Class "
+                f"{place}.{key}: {json.dumps(name, default=str)[:60]} of {framework} is not a network that is known "
+                f"here (known: {_shortened(names)}): {hint}add the class that builds it: --module FILE.py:Class "
                 "--trust-config"
             ],
         )

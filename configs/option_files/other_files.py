@@ -92,7 +92,7 @@ def _told(raw: dict[str, Any], path: str | Path) -> str | None:
     if not OUR_SECTIONS & raw.keys():
         keys = ", ".join(list(raw)[:SHOWN_KEYS]) or "none"
         return (
-            f"is no config: its top level has {keys}, and neither `model` (this project), `netG` (KAIR, SwinMR) nor "
+            f"is not a config: its top level has {keys}, and neither `model` (this project), `netG` (KAIR, SwinMR) nor "
             "`network_g` with a `type` (BasicSR, traiNNer-redux, neosr)"
         )
     return None

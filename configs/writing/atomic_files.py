@@ -100,7 +100,7 @@ def replacing(file: Path) -> Iterator[Path]:
 def write_text(file: Path, text: str) -> None:
     """Replaces the file by the text in UTF-8, line ends as they are. Raises OSError."""
     with replacing(file) as temporary:
-        # A name that is no valid text holds lone surrogates, which UTF-8 lacks; as \udcff they are what JSON
+        # A name that is not valid text holds lone surrogates, which UTF-8 lacks; as \udcff they are what JSON
         # writes for them.
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
 
@@ -124,7 +124,7 @@ def _cell(value: Any) -> Any:
 def reason(error: OSError) -> str:
     """Why a file cannot be written, in words that follow its name."""
     if isinstance(error, UnfitNameError):
-        return error.strerror
+        return str(error.strerror)
     return f"cannot be written: {error.strerror or error}"
 
 
@@ -137,7 +137,7 @@ def _target(file: Path) -> Path:
     if stat.S_ISDIR(found.st_mode):
         raise UnfitNameError(errno.EISDIR, "is a folder; name a file in it", str(file))
     if not stat.S_ISREG(found.st_mode):
-        raise UnfitNameError(errno.EINVAL, "is no ordinary file", str(file))
+        raise UnfitNameError(errno.EINVAL, "is not an ordinary file", str(file))
     if _is_own_output(found):
         raise UnfitNameError(errno.EINVAL, "is where this command's own output goes", str(file))
     return Path(os.path.realpath(file, strict=True))

@@ -53,6 +53,8 @@ class SpyNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.basic_module = nn.ModuleList(FlowStage() for _ in range(PYRAMID_LEVELS))
+        self.mean: Tensor
+        self.std: Tensor
         self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).view(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(IMAGENET_STD).view(1, 3, 1, 1))
 

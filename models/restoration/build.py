@@ -11,9 +11,10 @@ from typing import Any
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.library_sections import RestorationModelConfig
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose
 from swinmr_profiling.models.restoration.basicvsr import BasicVSR
 from swinmr_profiling.models.restoration.kair import IMDN, SRMD, FFDNet, MSRResNet0
 from swinmr_profiling.models.restoration.man import MAN
@@ -57,7 +58,7 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
 
     Raises ModelError: an unknown name or argument (with the nearest), and arguments that the class refuses.
     """
-    options = config.model
+    options = config.model_section(RestorationModelConfig)
     entry = NETWORKS.get(options.architecture)
     if entry is None:
         near = difflib.get_close_matches(options.architecture, NETWORKS, n=1, cutoff=0.5)
@@ -83,7 +84,11 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
         image = (options.frames, channels, *hw) if entry.takes_frames else (channels, *hw)
         return (InputSpec(image), *([InputSpec((1, 1, 1))] if entry.takes_noise else []))
 
-    sizes = {"inference": specs(image_hw), "training": specs(patch_hw), "cross_check": specs(small_hw)}
+    sizes: dict[Purpose, tuple[InputSpec, ...]] = {
+        "inference": specs(image_hw),
+        "training": specs(patch_hw),
+        "cross_check": specs(small_hw),
+    }
     return BuiltModel("restoration", module, sizes)
 
 

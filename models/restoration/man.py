@@ -137,6 +137,7 @@ def colour_shift(mean: Sequence[float], sign: int) -> nn.Conv2d:
     """A convolution that adds the mean colour, or takes it off; it is not trained."""
     conv = nn.Conv2d(3, 3, 1).requires_grad_(False)
     conv.weight.data.copy_(torch.eye(3).view(3, 3, 1, 1))
+    assert conv.bias is not None
     conv.bias.data.copy_(sign * torch.tensor(mean))
     return conv
 

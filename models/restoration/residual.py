@@ -70,6 +70,7 @@ class EDSR(nn.Module):
     ) -> None:
         super().__init__()
         self.img_range = img_range
+        self.mean: Tensor
         self.register_buffer("mean", torch.tensor(list(rgb_mean)).view(1, -1, 1, 1), persistent=False)
         self.conv_first = conv3x3(num_in_ch, num_feat)
         self.body = nn.Sequential(*(ResidualBlock(num_feat, res_scale) for _ in range(num_block)))

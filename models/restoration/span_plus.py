@@ -7,6 +7,7 @@ weights are those of the published files.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,11 +39,13 @@ class FoldedConv(nn.Module):
 
     def _fold(self) -> None:
         """The one convolution: in every forward anew and by convolutions, as the published code pays for it."""
-        first, middle, last = self.conv
+        convolutions: Any = self.conv
+        first, middle, last = convolutions
         kernel, bias = _in_a_row(first.weight, first.bias, middle)
         kernel, bias = _in_a_row(kernel, bias, last)
         self.eval_conv.weight.copy_(kernel + functional.pad(self.sk.weight, (1, 1, 1, 1)))
-        self.eval_conv.bias.copy_(bias + self.sk.bias)
+        if self.eval_conv.bias is not None and self.sk.bias is not None:
+            self.eval_conv.bias.copy_(bias + self.sk.bias)
 
 
 def _in_a_row(kernel: Tensor, bias: Tensor, then: nn.Conv2d) -> tuple[Tensor, Tensor]:
@@ -50,7 +53,8 @@ def _in_a_row(kernel: Tensor, bias: Tensor, then: nn.Conv2d) -> tuple[Tensor, Te
     reach = then.weight.shape[-1] - 1
     turned = kernel.flip(2, 3).transpose(0, 1)
     joined = functional.conv2d(turned, then.weight, padding=reach).transpose(0, 1).flip(2, 3)
-    return joined, (then.weight * bias.view(1, -1, 1, 1)).sum((1, 2, 3)) + then.bias
+    shifted = (then.weight * bias.view(1, -1, 1, 1)).sum((1, 2, 3))
+    return joined, shifted if then.bias is None else shifted + then.bias
 
 
 class AttentionBlock(nn.Module):

@@ -79,7 +79,8 @@ def normalise_and_project(
     split is a copy, and the projection makes three times as many channels.
     """
     dtype = product_dtype(x.device.type, linear.weight)
-    weight, bias = linear.weight, linear.bias
+    weight: Tensor = linear.weight
+    bias: Tensor | None = linear.bias
     if padding:
         weight = pad_heads(weight, *padding, dim=0)
         bias = None if bias is None else pad_heads(bias, *padding, dim=0)

@@ -54,11 +54,9 @@ class BlockWeights(NamedTuple):
 
     def cast(self, stream: torch.dtype, product: torch.dtype) -> BlockWeights:
         """For inference: the norms in the dtype of the residual stream, the projections in their own."""
-        return BlockWeights(
-            *(
-                None if tensor is None else tensor.to(stream if name.startswith("norm") else product)
-                for name, tensor in zip(self._fields, self, strict=True)
-            )
+        return BlockWeights._make(
+            None if tensor is None else tensor.to(stream if name.startswith("norm") else product)
+            for name, tensor in zip(self._fields, self, strict=True)
         )
 
 
@@ -85,7 +83,8 @@ class Plan(NamedTuple):
 def _heads_first(qkv: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
     """(rows, 3 C) -> q, k, v as views (windows, heads, N, d)."""
     qkv = qkv.view(-1, plan.tokens, 3, plan.heads, qkv.shape[-1] // (3 * plan.heads))
-    return qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    return query, key, value
 
 
 def _attend(qkv: Tensor, bias: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
@@ -145,7 +144,7 @@ class BlockedTraining(torch.autograd.Function):
         plan: Plan,
         *parameters: Tensor | None,
     ) -> Tensor:
-        w = BlockWeights(*parameters)
+        w = BlockWeights._make(parameters)
         if index is not None:
             x = x.index_select(0, index)
         qkv = x.new_empty(len(x), w.qkv_weight.shape[0])
@@ -173,7 +172,7 @@ class BlockedTraining(torch.autograd.Function):
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, qkv, log_sums, attended, x_middle, hidden, inverse, *rest = ctx.saved_tensors
         bias, keep_attention, keep_mlp, *rest = rest
-        w, plan = BlockWeights(*rest), ctx.plan
+        w, plan = BlockWeights._make(rest), ctx.plan
         of_qkv, of_fc1 = (
             NormedLinearGradient(w.norm1_weight, w.qkv_weight),
             NormedLinearGradient(w.norm2_weight, w.fc1_weight),
@@ -187,19 +186,17 @@ class BlockedTraining(torch.autograd.Function):
             dy = gradient[rows]
             d_hidden = of_fc2.add(_scaled(dy, keep_mlp, windows), F.gelu(hidden[rows]))
             d_hidden = aten.gelu_backward(d_hidden, hidden[rows])
-            d_middle = of_fc1.add(d_hidden, x_middle[rows], plan.eps).add_(dy)
+            d_middle = of_fc1.add_normed(d_hidden, x_middle[rows], plan.eps).add_(dy)
             d_attended = of_proj.add(_scaled(d_middle, keep_attention, windows), attended[rows])
             saved = (attended[rows], qkv[rows], log_sums[windows])
             d_qkv = _attention_gradient(d_attended, *saved, bias[mask_class], d_bias[mask_class], plan)
-            torch.add(of_qkv.add(d_qkv, x[rows], plan.eps), d_middle, out=d_x[rows])
+            torch.add(of_qkv.add_normed(d_qkv, x[rows], plan.eps), d_middle, out=d_x[rows])
         if inverse is not None:
             d_x = d_x.index_select(0, inverse)
-        d_norm1, d_qkv = of_qkv.parameters(w.norm1_bias)
-        d_norm2, d_fc1 = of_fc1.parameters(w.norm2_bias)
-        d = (*d_norm1, *d_qkv, *of_proj.parameters(), *d_norm2, *d_fc1, *of_fc2.parameters())
-        if w.qkv_bias is None:
-            d_qkv = (d_qkv[0], None)
-        d = (*d_norm1, *d_qkv, *of_proj.parameters(), *d_norm2, *d_fc1, *of_fc2.parameters())
+        d_norm1, (d_qkv_weight, d_qkv_bias) = of_qkv.all_parameters(w.norm1_bias)
+        d_norm2, d_fc1 = of_fc1.all_parameters(w.norm2_bias)
+        of_weights = (d_qkv_weight, None if w.qkv_bias is None else d_qkv_bias)
+        d = (*d_norm1, *of_weights, *of_proj.parameters(), *d_norm2, *d_fc1, *of_fc2.parameters())
         return (d_x, None, None, d_bias, None, None, None, *d)
 
 

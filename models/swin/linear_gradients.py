@@ -39,15 +39,15 @@ class NormedLinearGradient(LinearGradient):
         super().__init__(weight)
         self.norm_weight = norm_weight
 
-    def add(self, gradient: Tensor, x: Tensor, eps: float) -> Tensor:
+    def add_normed(self, gradient: Tensor, x: Tensor, eps: float) -> Tensor:
         """The gradient of x (rows, in), which is normalised first."""
         shape = x.shape[-1:]
         standardised, *statistics = aten.native_layer_norm(x, shape, None, None, eps)
-        d_normed = super().add(gradient, standardised)
+        d_normed = self.add(gradient, standardised)
         arguments = (shape, *statistics, self.norm_weight, None, [True, False, False])
         return aten.native_layer_norm_backward(d_normed, x, *arguments)[0]
 
-    def parameters(self, norm_bias: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def all_parameters(self, norm_bias: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """Gradients of the norm's weight and bias, and of the linear layer's."""
         of_standardised = self.d_weight_t.t()
         d_weight = of_standardised * self.norm_weight + torch.outer(self.d_bias, norm_bias)

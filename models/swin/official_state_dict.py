@@ -50,8 +50,8 @@ def official_state_dict(module: nn.Module) -> dict[str, Tensor]:
     index = relative_position_index(module.window_size)
     shifted = {
         f"layers.{i}.residual_group.blocks.{j}."
-        for i, group in enumerate(module.layers)
-        for j, block in enumerate(group.residual_group.blocks)
+        for i, group in enumerate(module.groups())
+        for j, block in enumerate(group.residual_group.in_order())
         if block.shift
     }
     result: dict[str, Tensor] = {}

@@ -24,7 +24,7 @@ def _linear_gradients(
 
 
 def _as(tensor: Tensor | None, like: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.to(like.dtype)
+    return None if tensor is None or like is None else tensor.to(like.dtype)
 
 
 class NormLinear(torch.autograd.Function):
@@ -74,7 +74,7 @@ class GeluLinear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias = ctx.saved_tensors
         d_gelu, d_weight, d_bias = _linear_gradients(gradient, F.gelu(x), weight.to(x.dtype), True)
         return aten.gelu_backward(d_gelu, x), _as(d_weight, weight), _as(d_bias, bias)

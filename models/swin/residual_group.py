@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -70,12 +71,17 @@ class SwinBlocks(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
 
+    def in_order(self) -> Iterable[SwinBlock]:
+        """The blocks, or what stands in their places."""
+        blocks: Any = self.blocks  # torch says Module
+        return blocks
+
     def forward(
         self, rows: Tensor, geometry: Geometry, options: BlockOptions, workspace: Workspace | None
     ) -> Tensor:
         """rows (B * H * W, C) in image order, in and out."""
         order = "image"
-        for block in self.blocks:
+        for block in self.in_order():
             out = None if workspace is None else workspace.other_than(rows)
             rows, order = block(rows, geometry, order, options, out), block.order
         if workspace is None:

@@ -5,7 +5,7 @@ Written anew from the papers, with the official names in the state dict, so that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -100,13 +100,15 @@ class SwinIR(nn.Module):
         drop_path_rates = [drop_path_rate * index / last_block for index in range(sum(depths))]
 
         mean = DIV2K_RGB_MEAN if in_chans == 3 else (0.0,)
+        self.mean: Tensor
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.conv_first = nn.Conv2d(in_chans, embed_dim, 3, padding=1)
         self.patch_embed = PatchEmbedding(embed_dim, patch_norm)
         if ape:
             height, width = self.image_hw
-            self.absolute_pos_embed = nn.Parameter(torch.zeros(1, height * width, embed_dim))
-            nn.init.trunc_normal_(self.absolute_pos_embed, std=0.02)
+            positions = nn.Parameter(torch.zeros(1, height * width, embed_dim))
+            self.absolute_pos_embed: nn.Parameter | None = positions
+            nn.init.trunc_normal_(positions, std=0.02)
         else:
             self.absolute_pos_embed = None
         self.layers = nn.ModuleList()
@@ -161,7 +163,7 @@ class SwinIR(nn.Module):
 
     def _build_head(self, embed_dim: int, out_chans: int) -> None:
         if self.upsampler == "pixelshuffledirect":
-            self.upsample = PixelShuffleOnce(self.upscale, embed_dim, out_chans)
+            self.upsample: nn.Sequential = PixelShuffleOnce(self.upscale, embed_dim, out_chans)
             return
         if not self.upsampler:
             self.conv_last = nn.Conv2d(embed_dim, out_chans, 3, padding=1)
@@ -225,9 +227,14 @@ class SwinIR(nn.Module):
         options = BlockOptions(self.attention)
         return Workspace() if {b.attention_way(x, options) for b in self.blocks()} == {"blocked"} else None
 
+    def groups(self) -> Iterable[ResidualSwinGroup]:
+        """The residual groups, in order."""
+        groups: Any = self.layers  # torch says Module
+        return groups
+
     def blocks(self) -> list[SwinBlock]:
         """Every block, in order."""
-        return [block for group in self.layers for block in group.residual_group.blocks]
+        return [block for group in self.groups() for block in group.residual_group.in_order()]
 
     def attention_policy(self, device_type: str, *, trains: bool, traced: bool = False) -> str:
         """The way attention goes on a device (models/swin/attention.py), for a record of what was measured.

@@ -36,6 +36,6 @@ class PixelShuffleOnce(nn.Sequential):
         )
 
 
-def double_and_convolve(x: Tensor, convolution: nn.Conv2d) -> Tensor:
+def double_and_convolve(x: Tensor, convolution: nn.Module) -> Tensor:
     """Nearest-neighbour doubling, 3 x 3 convolution, leaky ReLU: one stage of the "nearest+conv" head."""
     return F.leaky_relu(convolution(F.interpolate(x, scale_factor=2, mode="nearest")), 0.2)

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-# A run of the largest network of the configs has 35,000 events, 0.14 MB: what is far larger is no run.
+# A run of the largest network of the configs has 35,000 events, 0.14 MB: what is far larger is not a run.
 MAX_TEXT_BYTES = 64 * 2**20
 KIND_TYPE, STEP_TYPE, OPTIONAL_TYPE = np.dtype("<i8"), np.dtype("<i4"), np.dtype("u1")
 
 
 class AllocationOrderError(ValueError):
-    """A text that is no order of allocations."""
+    """A text that is not an order of allocations."""
 
 
 @dataclass(frozen=True)

@@ -253,6 +253,7 @@ class CachingAllocator:
         while block.size < size:
             # Free memory before unmapped addresses: what is mapped joins it.
             behind = block.next
+            assert behind is not None  # there is room: `_lowest_room` found it
             if not self._map(pool, behind, min(size - block.size, behind.size)):
                 return None
             block = behind
@@ -263,7 +264,8 @@ class CachingAllocator:
     def _lowest_room(pool: _Pool, size: int) -> AllocatedBlock:
         for unmapped in pool.unmapped:
             start = unmapped.previous if unmapped.previous and unmapped.previous.free else unmapped
-            found, block = 0, start
+            found = 0
+            block: AllocatedBlock | None = start
             while found < size and block is not None and block.free:
                 found += block.size
                 block = block.next

@@ -8,7 +8,7 @@ the peak (ESRGAN, Compact, ArtCNN, SwinIR-L, PLKSR, RealPLKSR, RealCUGAN).
 Not copied: what is in NHWC already; 1 x 1 kernels, which are matrix products in either layout (SPAN, RealPLKSR x4,
 DCTLSA, LMLT); depthwise kernels; narrow convolutions of large images, where copying would take longer than the
 convolution (ESRGAN-lite x4). Not known: other GPUs and versions, cudnn.benchmark off, grouped convolutions, and what
-fp32 takes (about 10 MiB for ResNets of batch 4), which is no part of this.
+fp32 takes (about 10 MiB for ResNets of batch 4), which is not part of this.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class BatchSizeChoice:
     """What to train with: samples per device and micro-batch, micro-batches per step; and where it comes from."""
 
     batch_size: int
-    accumulate: int
+    accumulation: int
     message: str
 
 
@@ -64,21 +64,21 @@ def choose_batch_size(
     if model is None or not entries:
         raise BatchSizeError(f"{profile_file} says nothing about the memory of training: run {command}")
     entry = _entry_for(entries, device, profile_file, command)
-    batch_size, accumulate = entry.batch_size, entry.accumulate
-    if batch_size is None or accumulate is None:
+    batch_size, accumulation = entry.batch_size, entry.accumulate
+    if batch_size is None or accumulation is None:
         raise BatchSizeError(f"{profile_file}: nothing fits {entry.budget.name}: {entry.reason}")
     # Without a target the accumulation is the config's own business.
     if entry.target_batch is None:
-        accumulate = config.training.accumulate
-    stale = _what_is_stale(config, accumulate, model, entry, device, loss)
+        accumulation = config.training.accumulate
+    stale = _what_is_stale(config, accumulation, model, entry, device, loss)
     if stale and not allow_stale:
         raise BatchSizeError(f"{profile_file} {stale}: run {command} (or --allow-stale-profile)")
-    total = batch_size * accumulate * device.count
+    total = batch_size * accumulation * device.count
     message = (
         f"batch size from {profile_file}: {batch_size} per device, {entry.source} for {entry.budget.name}; "
-        f"{batch_size} x {accumulate} accumulated x {device.count} devices = {total} per step"
+        f"{batch_size} x {accumulation} accumulated x {device.count} devices = {total} per step"
     )
-    return BatchSizeChoice(batch_size, accumulate, f"{message} ({stale})" if stale else message)
+    return BatchSizeChoice(batch_size, accumulation, f"{message} ({stale})" if stale else message)
 
 
 def _read(file: Path, command: str) -> Profile:
@@ -108,7 +108,7 @@ def _entry_for(
 
 def _what_is_stale(
     config: ExperimentConfig,
-    accumulate: int,
+    accumulation: int,
     model: MemoryModel,
     entry: TrainingRecommendation,
     device: Device,
@@ -122,8 +122,8 @@ def _what_is_stale(
     predicted_for = model.accumulate
     if model.memory_fingerprint != memory_fingerprint(_accumulating(config, predicted_for)):
         return "was made with another network, patch, precision, loss or optimizer than the config has now"
-    if entry.target_batch is None and accumulate > 1 and predicted_for == 1:
-        return f"was made without accumulation, and the config has {accumulate}"
+    if entry.target_batch is None and accumulation > 1 and predicted_for == 1:
+        return f"was made without accumulation, and the config has {accumulation}"
     if model.loss != loss:
         return f"was made with the loss {model.loss}, and here it is {loss}"
     # Several devices hold gradient buckets that one has not; and a target is shared out among them.
@@ -133,12 +133,12 @@ def _what_is_stale(
     return None
 
 
-def _accumulating(config: ExperimentConfig, accumulate: int) -> ExperimentConfig:
-    training = config.training.model_copy(update={"accumulate": accumulate})
+def _accumulating(config: ExperimentConfig, accumulation: int) -> ExperimentConfig:
+    training = config.training.model_copy(update={"accumulate": accumulation})
     return config.model_copy(update={"training": training})
 
 
 def with_choice(config: ExperimentConfig, choice: BatchSizeChoice) -> ExperimentConfig:
     """The config with integers where it said "auto"."""
     data = config.data.model_copy(update={"batch_size": choice.batch_size})
-    return _accumulating(config, choice.accumulate).model_copy(update={"data": data})
+    return _accumulating(config, choice.accumulation).model_copy(update={"data": data})

@@ -118,12 +118,12 @@ def levers(memory_model: MemoryModel, budget: Budget, *, devices: int = 1) -> li
     return [lever(setting, budget, devices=devices) for setting in memory_model.settings]
 
 
-def accumulation_bytes(memory_model: MemoryModel, setting: MemorySetting, accumulate: int) -> int:
+def accumulation_bytes(memory_model: MemoryModel, setting: MemorySetting, accumulation: int) -> int:
     """Gradients that stay through the next forward pass when a step accumulates and the predicted one does not.
 
     At most as large as the parameters, which is what is added. 0 where the prediction accumulates already.
     """
-    if accumulate == 1 or memory_model.accumulate > 1:
+    if accumulation == 1 or memory_model.accumulate > 1:
         return 0
     parameters = (setting.terms or {}).get("parameters")
     # Without terms: what is trained, which is as much as there are gradients.

@@ -34,11 +34,11 @@ MOST_SUGGESTIONS = 3
 
 
 class GpuNameError(ValueError):
-    """A name that is no card's, or more than one card's; one line for the user."""
+    """A name that is not a card's, or more than one card's; one line for the user."""
 
 
 class MemorySizeError(ValueError):
-    """Text that is no amount of memory; one line for the user."""
+    """Text that is not an amount of memory; one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def parse_bytes(text: str) -> int:
     unit = UNIT_BYTES.get(match.group(2).upper()) if match else None
     if match is None or unit is None:
         raise MemorySizeError(
-            f'"{text}" is no amount of memory: give 24GiB, 80GB or 24564MiB ({MEMORY_HELP})'
+            f'"{text}" is not an amount of memory: give 24GiB, 80GB or 24564MiB ({MEMORY_HELP})'
         )
     # A float has 53 bits: 24564.1 MiB would no longer be exact.
     return int(Fraction(match.group(1)) * unit)
@@ -189,4 +189,5 @@ def _unknown(text: str, words: list[str]) -> str:
     near = sorted(like, key=lambda name: not numbers & set(name.split()))[:MOST_SUGGESTIONS]
     hint = f"nearest: {', '.join(names[name] for name in near)}; " if near else ""
     shown = text if len(text) <= 60 else f"{text[:57]}..."
-    return f'"{shown}" is no card that is known here: {hint}--list-gpus lists them, --gpu-memory 24GiB takes any size'
+    found = f'"{shown}" is not a card that is known here'
+    return f"{found}: {hint}--list-gpus lists them, --gpu-memory 24GiB takes any size"

@@ -12,7 +12,6 @@ from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from swinmr_profiling.profiler.record.blocks.recommended import Lever
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.device_memory import process_needs
-from swinmr_profiling.profiler.record.failures import FailureKind
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class MeasuredSeries:
         setting: whose precision, checkpointing and patch_size they have; None where nothing ran.
         sizes: what ran, ascending.
         failures: batch size -> (kind, detail) of what did not.
-        fault: why the series is no measurement, or None.
+        fault: why the series is not a measurement, or None.
     """
 
     setting: MemorySetting | TrainingRun | None
@@ -66,14 +65,11 @@ class MeasuredSeries:
 
     @property
     def smallest_out_of_memory(self) -> int | None:
-        return min(
-            (size for size, (kind, _) in self.failures.items() if kind == FailureKind.OOM), default=None
-        )
+        return min((size for size, (kind, _) in self.failures.items() if kind == "OOM"), default=None)
 
     @property
     def smallest_unsupported(self) -> int | None:
-        unsupported = FailureKind.UNSUPPORTED
-        return min((size for size, (kind, _) in self.failures.items() if kind == unsupported), default=None)
+        return min((size for size, (kind, _) in self.failures.items() if kind == "unsupported"), default=None)
 
 
 def measured_series(

@@ -62,7 +62,7 @@ def measured_reason(series: MeasuredSeries, largest: int, knee: int, beyond: int
     last = series.sizes[-1].batch_size
     unsupported, too_large = series.smallest_unsupported, series.smallest_out_of_memory
     if unsupported is not None:
-        text += f"; batch {unsupported} is unsupported by a kernel, which is no question of memory"
+        text += f"; batch {unsupported} is unsupported by a kernel, which is not a question of memory"
     if too_large is not None:
         text += f"; batch {too_large} was out of memory"
     elif unsupported is None and largest == last and beyond is not None and beyond > last:
@@ -70,12 +70,12 @@ def measured_reason(series: MeasuredSeries, largest: int, knee: int, beyond: int
     return text
 
 
-def split_reason(batch: int, accumulate: int, devices: int, limit: int) -> str:
+def split_reason(batch: int, accumulation: int, devices: int, limit: int) -> str:
     """How a target is reached, and why with less than what fits."""
-    text = f"; {batch} per device x {accumulate} accumulated x {devices} device{'s' if devices > 1 else ''}"
-    text += f" = {batch * accumulate * devices} global"
-    if batch < limit and accumulate > 1:
-        text += f" ({limit} per device would do too, but does not divide {batch * accumulate})"
+    text = f"; {batch} per device x {accumulation} accumulated x {devices} device{'s' if devices > 1 else ''}"
+    text += f" = {batch * accumulation * devices} global"
+    if batch < limit and accumulation > 1:
+        text += f" ({limit} per device would do too, but does not divide {batch * accumulation})"
     return text
 
 

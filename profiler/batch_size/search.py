@@ -20,7 +20,7 @@ from swinmr_profiling.profiler.record.blocks.recommended import (
     Trial,
     UnsupportedBatch,
 )
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory
+from swinmr_profiling.profiler.record.failures import Failure, confirm_memory
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
     MemoryReadError,
@@ -141,9 +141,9 @@ class BatchSearch:
         verdict, detail = self._judge(size, result)
         self._record(size, expected, result, verdict, detail)
         self.on_event(f"batch {size}: {verdict}" + ("" if detail is None else f", {detail}"))
-        if verdict == FailureKind.OOM.value or verdict == "too_large":
+        if verdict == "OOM" or verdict == "too_large":
             self._too_large[size] = self.usable_bytes
-        elif verdict == FailureKind.UNSUPPORTED.value and size > 1:
+        elif verdict == "unsupported" and size > 1:
             self._unsupported[size] = detail or ""
         elif result.failure is not None:
             raise _EndedError(Outcome.FAILED, f"batch {size}: {detail}", result.failure)
@@ -153,7 +153,7 @@ class BatchSearch:
         if result.failure is not None:
             smaller = max((ran for ran in self._ran if ran < size), default=None)
             failure = confirm_memory(result.failure, smaller)
-            return failure.error.value, failure.detail
+            return failure.error, failure.detail
         if result.steps_run < MIN_TRAINING_STEPS:
             steps = f"{result.steps_run} training steps ran, and {MIN_TRAINING_STEPS} are needed"
             self._end_failed_measurement(size, result, steps)
@@ -192,7 +192,7 @@ class BatchSearch:
 
     def _end_failed_measurement(self, size: int, result: ProbeResult, why: str) -> NoReturn:
         self._record(size, None, result, "failed_measurement", why)
-        failure = Failure(FailureKind.EXCEPTION, f"failed measurement: {why}")
+        failure = Failure("exception", f"failed measurement: {why}")
         raise _EndedError(Outcome.FAILED, f"failed measurement at batch {size}: {why}", failure)
 
     def _fits_now(self, result: ProbeResult) -> bool:
@@ -314,9 +314,7 @@ class BatchSearch:
             reductions=self.reductions,
             budget_changes=self.budget_changes,
             unsupported=unsupported,
-            failure=None
-            if failure is None
-            else SearchFailure(error=failure.error.value, detail=failure.detail),
+            failure=None if failure is None else SearchFailure(error=failure.error, detail=failure.detail),
             held_by_others_bytes=None,
             measurements=self.measurements,
         )

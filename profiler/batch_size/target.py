@@ -19,7 +19,7 @@ def share_per_device(target_batch: int | None, devices: int) -> int | None:
         below, above = target_batch // devices * devices, -(-target_batch // devices) * devices
         choices = f"{below} or {above}" if below else f"{above}"
         raise TargetBatchError(
-            f"target batch {target_batch} is no multiple of {devices} devices: {choices} would be"
+            f"target batch {target_batch} is not a multiple of {devices} devices: {choices} would be"
         )
     return target_batch // devices
 
@@ -27,7 +27,7 @@ def share_per_device(target_batch: int | None, devices: int) -> int | None:
 def split_share(
     share: int, candidates: Iterable[int], usable: Callable[[int], bool] = lambda batch: True
 ) -> tuple[int, int] | None:
-    """(batch, accumulate) with batch x accumulate = share, of the first candidate that can be one; None without one."""
+    """(batch, accumulation) whose product is share, of the first candidate that can be one; None without one."""
     for batch in candidates:
         if share % batch == 0 and usable(batch):
             return batch, share // batch

@@ -46,7 +46,6 @@ from swinmr_profiling.profiler.record.blocks.recommended import (
     TrainingTime,
 )
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
-from swinmr_profiling.profiler.record.failures import FailureKind
 
 __all__ = ["TargetBatchError", "needs_exit_3", "recommend_training"]
 
@@ -60,7 +59,7 @@ class _Wish:
     target_batch: int | None
     devices: int
     training_samples: int | None
-    accumulate: int  # the config's own
+    accumulation: int  # the config's own
 
     @property
     def share(self) -> int | None:
@@ -72,7 +71,7 @@ class _Choice:
     """One batch, how it was chosen, and what it needs."""
 
     batch_size: int
-    accumulate: int
+    accumulation: int
     largest_batch: int
     needed_bytes: int
     source: Literal["measured", "predicted", "extrapolated"]
@@ -116,8 +115,8 @@ def recommend_training(
     series = None if measured is None else measured_series(measured, setting)
     if setting is None and series is None:
         raise ValueError("neither a predicted memory model nor a measured training step")
-    accumulate = 1 if memory_model is None else memory_model.accumulate
-    wish = _Wish(target_batch, devices, training_samples, accumulate)
+    accumulation = 1 if memory_model is None else memory_model.accumulate
+    wish = _Wish(target_batch, devices, training_samples, accumulation)
     _ = wish.share  # refused once, before anything is computed
     return [_recommend(memory_model, setting, series, budget, wish) for budget in budgets]
 
@@ -153,8 +152,8 @@ def _recommend(
         target_batch=wish.target_batch,
         batch_size=None if choice is None else choice.batch_size,
         largest_batch=None if choice is None else choice.largest_batch,
-        accumulate=None if choice is None else choice.accumulate,
-        global_batch=None if choice is None else choice.batch_size * choice.accumulate * wish.devices,
+        accumulate=None if choice is None else choice.accumulation,
+        global_batch=None if choice is None else choice.batch_size * choice.accumulation * wish.devices,
         devices=wish.devices,
         needed_bytes=needed if choice is None else choice.needed_bytes,
         source=choice.source if choice is not None else "measured" if setting is None else "predicted",
@@ -180,7 +179,7 @@ def _choose_predicted(
     memory_model: MemoryModel, setting: MemorySetting, budget: Budget, wish: _Wish, table: list[Lever]
 ) -> _Choice | _None:
     # Accumulated gradients stay through the next forward pass.
-    kept = accumulation_bytes(memory_model, setting, accumulate=2)
+    kept = accumulation_bytes(memory_model, setting, accumulation=2)
 
     def nothing() -> _None:
         why = nothing_fits_reason(setting, budget, table, wish.devices, accumulated_bytes=kept)
@@ -189,7 +188,7 @@ def _choose_predicted(
     largest = largest_batch(setting, budget, devices=wish.devices)
     if largest is None:
         return nothing()
-    batch, accumulate, extra, note = largest, wish.accumulate, 0, ""
+    batch, accumulation, extra, note = largest, wish.accumulation, 0, ""
     share = wish.share
     if share is not None:
 
@@ -201,15 +200,15 @@ def _choose_predicted(
         split = split_share(share, range(largest, 0, -1), fits)
         if split is None:
             return nothing()
-        batch, accumulate = split
+        batch, accumulation = split
         limit = largest
-        if accumulate > 1:
+        if accumulation > 1:
             extra = kept
             limit = largest_batch(setting, budget, devices=wish.devices, extra_bytes=kept) or batch
-        note = split_reason(batch, accumulate, wish.devices, limit)
+        note = split_reason(batch, accumulation, wish.devices, limit)
     return _Choice(
         batch_size=batch,
-        accumulate=accumulate,
+        accumulation=accumulation,
         largest_batch=largest,
         needed_bytes=needed_bytes(setting, batch, budget, devices=wish.devices, extra_bytes=extra),
         source=source_of(setting, batch),
@@ -243,29 +242,31 @@ def _choose_measured(
     all_fit = fit
     largest = max(fit)
     knee = knee_batch(fit.values()) or largest
-    batch, accumulate, note = knee, wish.accumulate, ""
+    batch, accumulation, note = knee, wish.accumulation, ""
     if wish.share is not None:
         if knee < wish.share and memory_model is not None and setting is not None:
-            extra = accumulation_bytes(memory_model, setting, accumulate=2)
+            extra = accumulation_bytes(memory_model, setting, accumulation=2)
             fit = fitting(extra)
         fit = {size: entry for size, entry in fit.items() if size <= knee}
         split = split_share(wish.share, sorted(fit, reverse=True))
         if split is None:
             return _why_none_ran(setting, series, budget, wish, table, all_fit)
-        batch, accumulate = split
-        note = split_reason(batch, accumulate, wish.devices, knee)
+        batch, accumulation = split
+        note = split_reason(batch, accumulation, wish.devices, knee)
     if wish.devices > 1:
         note += f"; it ran on one device, not on {wish.devices}"
     chosen = fit[batch]
     beyond = None if setting is None else largest_batch(setting, budget, devices=wish.devices)
     return _Choice(
         batch_size=batch,
-        accumulate=accumulate,
+        accumulation=accumulation,
         largest_batch=largest,
         needed_bytes=chosen.needed_bytes(budget.context_bytes, wish.devices) + extra,
         source="measured",
         # What ran is a step without accumulation, or with it, on one device; another kind of step did not run.
-        verified=budget.is_this_machine and wish.devices == 1 and (accumulate > 1) == (wish.accumulate > 1),
+        verified=budget.is_this_machine
+        and wish.devices == 1
+        and (accumulation > 1) == (wish.accumulation > 1),
         reason=measured_reason(series, largest, knee, beyond) + note,
         timed=chosen if budget.is_this_machine else None,
     )
@@ -286,8 +287,8 @@ def _why_none_ran(
         # 1 divides every share.
         split = split_share(wish.share, range(min(max(ran_and_fit), MAX_BATCH_SIZE), 0, -1))
         return _None("not_run", not_run_reason(series, split[0] if split else 1, wish.share))
-    kind, detail = series.failures.get(1, (FailureKind.OOM, ""))
-    if kind != FailureKind.OOM:
+    kind, detail = series.failures.get(1, ("OOM", ""))
+    if kind != "OOM":
         why = f"batch 1 failed, not for memory ({kind}: {detail})"
         return _None("failed_measurement", failed_measurement_reason(why))
     if 1 in tried or could is None:
@@ -313,7 +314,7 @@ def _time(choice: _Choice, wish: _Wish) -> TrainingTime | None:
     if choice.timed is None or not choice.timed.images_per_second:
         return None
     rate = choice.timed.images_per_second
-    step_s = choice.batch_size * choice.accumulate / rate
+    step_s = choice.batch_size * choice.accumulation / rate
     samples = wish.training_samples
     return TrainingTime(
         source="measured",

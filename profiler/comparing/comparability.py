@@ -33,6 +33,8 @@ def _image(shape: Sequence[int] | None) -> str | None:
 def against_counts(first: ProfileView, other: ProfileView) -> Reasons:
     """Why MACs or FLOPs are not comparable."""
     one, two = first.architecture, other.architecture
+    if one is None or two is None:
+        return ()
     return (
         *_differs("counting convention", one.macs_convention, two.macs_convention),
         *_differs("image size", _image(one.input_shape), _image(two.input_shape)),

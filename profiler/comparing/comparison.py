@@ -91,11 +91,12 @@ def _ratios(cells: Sequence[Cell], reasons: Sequence[Reasons]) -> tuple[Cell, ..
     base = cells[0].value
     found = [cells[0]]
     for cell, against in zip(cells[1:], reasons[1:], strict=True):
-        known = base is not None and cell.value is not None
-        ratio = cell.value / base if known and base and not against else None
-        found.append(
-            Cell(cell.value, cell.text, cell.source, ratio, against if known else (), cell.difference)
-        )
+        ratio, why = None, against
+        if base is None or cell.value is None:
+            why = ()
+        elif base and not against:
+            ratio = cell.value / base
+        found.append(Cell(cell.value, cell.text, cell.source, ratio, why, cell.difference))
     return tuple(found)
 
 
@@ -134,8 +135,8 @@ def _size_rows(views: Sequence[ProfileView]) -> Iterator[Row]:
                 yield Row(kind, f"{label}, batch {batch}", unit, _ratios(cells, reasons), batch)
     largest = [max((size.batch_size for size in view.ran), default=None) for view in views]
     if any(size is not None for size in largest):
-        cells = tuple(Cell(size, source="measured" if size else "") for size in largest)
-        yield Row("largest_inference_batch", "Largest batch that ran, inference", "batch", cells)
+        ran = tuple(Cell(size, source="measured" if size else "") for size in largest)
+        yield Row("largest_inference_batch", "Largest batch that ran, inference", "batch", ran)
 
 
 def _size_cell(view: ProfileView, batch: int, read: Callable) -> Cell:
@@ -158,11 +159,11 @@ def _latency_row(views: Sequence[ProfileView], batch: int) -> Row:
     reasons = [_size_reasons(views[0], view, batch) for view in views]
     compared = list(_ratios(cells, reasons))
     for number, view in enumerate(views):
-        cell = compared[number]
-        if number and cell.ratio is not None:
+        cell, other = compared[number], view.size(batch)
+        if number and cell.ratio is not None and base is not None and other is not None:
             difference = compare_latency(
                 base,
-                view.size(batch),
+                other,
                 on_cpu=on_cpu(view),
                 disturbed=(disturbed(views[0]), disturbed(view)),
             )
@@ -174,7 +175,8 @@ def _training_rows(views: Sequence[ProfileView]) -> Iterator[Row]:
     batches = sorted({size.batch_size for view in views for size in view.sizes if size.training is not None})
     for batch in batches:
         blocks = [None if (size := view.size(batch)) is None else size.training for view in views]
-        cells, reasons = [], []
+        cells: list[Cell] = []
+        reasons: list[Reasons] = []
         for view, block in zip(views, blocks, strict=True):
             if block is None:
                 cells.append(Cell(None, "not known"))

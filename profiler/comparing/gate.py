@@ -10,8 +10,8 @@ def slower_than(comparison: Comparison, share: float) -> list[str]:
     """A line for every latency that fails the gate, none where all pass.
 
     A latency fails when it is more than `share` above the first's and the difference is significant, or cannot be told
-    from noise for want of runs: what is not known to be noise does not pass. So does a batch size that ran in the
-    first profile and failed in the other, and a profile that cannot be compared with the first at any size.
+    from noise because the runs are too few: what is not known to be noise does not pass. So does a batch size that ran
+    in the first profile and failed in the other, and a profile that cannot be compared with the first at any size.
     """
     rows = [row for row in comparison.rows if row.kind == LATENCY]
     found = []

@@ -59,7 +59,7 @@ def compare_latency(
     disturbed: whether each was measured on a machine that other work or saved power made slower. Where that is the
     slower of the two, the machine may be the reason.
     """
-    ratio = other.median_ms / first.median_ms if first.median_ms else None
+    ratio = other.median_ms / first.median_ms if first.median_ms and other.median_ms is not None else None
     if not first.samples_ms or not other.samples_ms or ratio is None or ratio <= 0:
         return LatencyDifference(ratio, None, Verdict.NO_SAMPLES)
     if smallest_p(len(first.samples_ms), len(other.samples_ms)) >= SIGNIFICANCE:
@@ -77,10 +77,11 @@ def compare_latency(
 
 def process_medians(size: SizeView) -> list[float]:
     """Median of each measuring process, ms; one where the profile does not tell them apart."""
+    samples_ms = list(size.samples_ms or ())
     try:
-        series = split_by_process(size.samples_ms, size.runs_by_process or [len(size.samples_ms)])
+        series = split_by_process(samples_ms, size.runs_by_process or [len(samples_ms)])
     except ValueError:
-        series = [size.samples_ms]
+        series = [samples_ms]
     return [statistics.median(one) for one in series if one]
 
 

@@ -89,7 +89,7 @@ def count_call(
         try:
             copied, (args, keywords) = copy_to(module, (inputs, kwargs))
             mode = _run(copied, args, keywords, call, mode_options)
-            # What failed in another thread may have failed for want of data, too, and may have been heard by nobody.
+            # What failed in another thread may have failed without data, too, and may have been heard by nobody.
             mode.raise_from_threads()
             return mode, "meta", None
         except NeedsGradientsError:

@@ -155,12 +155,12 @@ FUNCTIONS: dict[str, HiddenFunction] = {
             "CutlassBlackwellFnaGenericAutogradFn",
         ]
     },
-    # flash-attn (https://github.com/Dao-AILab/flash-attention), versions whose kernels are no operators
+    # flash-attn (https://github.com/Dao-AILab/flash-attention), versions whose kernels are not operators
     "FlashAttnFunc": _fused(fused_attention),
     "FlashAttnKVPackedFunc": _fused(packed_kv),
     "FlashAttnQKVPackedFunc": _fused(packed_qkv),
     "FlashAttnVarlenFunc": _fused(sequences_of_lengths),
-    # xformers (https://facebookresearch.github.io/xformers), where its kernels are no operators
+    # xformers (https://facebookresearch.github.io/xformers), where its kernels are not operators
     "_fMHA": _fused(of_inputs),
     # Deformable DETR, mmcv, GroundingDINO, Mask2Former, DINO
     "MSDeformAttnFunction": HiddenFunction("attention", deformable_attention),

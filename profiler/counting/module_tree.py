@@ -82,7 +82,7 @@ class ModuleTracker:
             self._of_thread.stack = [NOBODY]
             # Beside each module the backward within which it was entered, -1 outside of any.
             self._of_thread.entered_in = [-1]
-        stack: list[tuple[nn.Module | None, str]] = self._of_thread.stack
+        stack: list[Owner] = self._of_thread.stack
         return stack
 
     @contextmanager
@@ -143,7 +143,7 @@ class ModuleTracker:
 
     def _enter_module(self, module: nn.Module, args: Any) -> None:
         if module not in self._paths:
-            # One that is no submodule: in a list, or of somebody else.
+            # One that is not a submodule: in a list, or of somebody else.
             check_script(module, type(module).__name__)
         elif not self._is_followed() and not self.in_module():
             self.unseen_modules[type(module).__name__] += 1

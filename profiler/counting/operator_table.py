@@ -193,7 +193,7 @@ def register_formula(operator: str, formula: Callable[..., Work], kind: str = "o
     Args:
         operator: the dispatcher's name without the overload, such as "mylib::my_op" for an operator made by
             ``torch.library.custom_op("mylib::my_op", ...)``; or "function::MyFunction" for a
-            ``torch.autograd.Function`` of that name whose kernels are no operators (listed as
+            ``torch.autograd.Function`` of that name whose kernels are not operators (listed as
             "unseen::MyFunction"). Its formula gets None and the arguments of ``apply``; its backward counts twice.
         formula: ``formula(out, *args, **kwargs) -> int``, the MACs (one multiply-add each, not FLOPs) of one
             call, from the shapes of its result and arguments. It must not read values: they may be meta

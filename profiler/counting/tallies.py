@@ -112,7 +112,7 @@ class Tallies:
 
     def _is_computed_again(self, name: str) -> bool:
         """A backward that keeps no logits makes those of each chunk again, and a loss."""
-        node = torch._C._current_autograd_node()
+        node: Any = torch._C._current_autograd_node()
         if node is None or KEEPS_NO_LOGITS not in node.name():
             return False
         if name not in ("aten::mm", "aten::addmm", "aten::addmm_"):

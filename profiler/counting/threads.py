@@ -71,7 +71,7 @@ class ThreadFollowingMode(TorchDispatchMode):
         threads = [
             thread
             for thread in self._started
-            # A monitor that sleeps beside the work is no part of it.
+            # A monitor that sleeps beside the work is not part of it.
             if thread.is_alive() and (thread.ident in self._ran_in or not thread.daemon)
         ]
         tasks = [

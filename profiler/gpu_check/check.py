@@ -45,7 +45,6 @@ from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedErr
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, DeviceMemory
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu
-from swinmr_profiling.profiler.record.failures import FailureKind
 
 # Of the free memory: what a combination may be predicted to take, so that a wrong prediction still runs.
 SAFE_SHARE = 0.85
@@ -75,7 +74,7 @@ class GpuCheck:
         device: str,
         time_budget_s: float,
         reference: Network,
-        on_change: Callable[[GpuCheckRecord], None] = lambda record: None,
+        on_change: Callable[[GpuCheckRecord], object] = lambda record: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """device: "cuda:0", or "cpu" for a dry run. reference: the network that is compared with another's."""
@@ -237,8 +236,8 @@ class GpuCheck:
         try:
             self._measure_what_fits(row, combination, batch_size, sizes)
         except WorkerError as failed:
-            oom = failed.failure.error is FailureKind.OOM
-            row.status, row.reason = failed.failure.error.value, failed.failure.detail
+            oom = failed.failure.error == "OOM"
+            row.status, row.reason = failed.failure.error, failed.failure.detail
             row.as_expected = oom and combination.mode == "out_of_memory"
         except RequestRefusedError as error:
             row.status, row.reason = "not run", str(error)
@@ -256,7 +255,7 @@ class GpuCheck:
                 return self._measure(row, combination, batch_size, table)
             except WorkerError as failed:
                 halved = combination.mode in ("training", "inference") and batch_size > 1
-                oom = failed.failure.error is FailureKind.OOM
+                oom = failed.failure.error == "OOM"
                 if table or not (oom and halved and self.left_s >= combination.takes_s):
                     raise
                 batch_size //= 2

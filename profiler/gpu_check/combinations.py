@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict, load_config
-from swinmr_profiling.profiler.prediction.settings import Setting, config_with
+from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
+from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, Precision
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 EXPANDABLE = "expandable_segments:True"
@@ -38,7 +40,8 @@ class Combination:
 
     @property
     def precision(self) -> str:
-        return self.config.system.mixed_precision or "fp32"
+        mixed = self.config.system.mixed_precision
+        return "bf16" if mixed is True else mixed or "fp32"
 
     @property
     def allocator(self) -> str:
@@ -50,16 +53,18 @@ class Combination:
         return dict.fromkeys(ALLOCATOR_VARIABLES, EXPANDABLE if self.expandable else None)
 
 
-def _in_setting(config: ExperimentConfig, precision: str, checkpointing: str = "none") -> ExperimentConfig:
-    return config_with(config, Setting(precision, checkpointing, None))
+def _in_setting(
+    config: ExperimentConfig, precision: Precision, checkpointing: Checkpointing = "none"
+) -> ExperimentConfig:
+    return config_with(config, TrainingSetting(precision, checkpointing, None))
 
 
-def _swinmr(file: str, precision: str, checkpointing: str = "none") -> ExperimentConfig:
+def _swinmr(file: str, precision: Precision, checkpointing: Checkpointing = "none") -> ExperimentConfig:
     config = load_config(REPOSITORY / "configs" / file).config
     return _in_setting(config, precision, checkpointing)
 
 
-def _unet(precision: str) -> ExperimentConfig:
+def _unet(precision: Precision) -> ExperimentConfig:
     """The denoiser of Ho et al. 2020 for 256 x 256 images, as diffusers builds it: 113.7 million parameters."""
     plain, with_attention = "DownBlock2D", "AttnDownBlock2D"
     kwargs = {
@@ -88,18 +93,18 @@ def _denoiser(side: int, **kwargs: Any) -> ExperimentConfig:
     return config_from_dict({"model": model})
 
 
-def _vit(precision: str, name: str = "vit_base_patch16_224") -> ExperimentConfig:
+def _vit(precision: Precision, name: str = "vit_base_patch16_224") -> ExperimentConfig:
     return _in_setting(config_from_dict({"model": {"net_type": "timm", "name": name}}), precision)
 
 
 def gpu_combinations() -> list[Combination]:
     """For a GPU, of any memory."""
     large, default = "train_config_large.json", "train_config.json"
-    diffusers = {"packages": ("diffusers",), "trust_config": True}
+    of_diffusers = partial(Combination, packages=("diffusers",), trust_config=True)
     return [
         Combination("large fp32, training", _swinmr(large, "fp32"), batch_size=2),
         Combination("large bf16, training", _swinmr(large, "bf16"), batch_size=8),
-        Combination("UNet fp32, training", _unet("fp32"), batch_size=4, **diffusers),
+        of_diffusers("UNet fp32, training", _unet("fp32"), batch_size=4),
         Combination("large fp32 full, training", _swinmr(large, "fp32", "full"), batch_size=8),
         Combination("large fp32 light, training", _swinmr(large, "fp32", "light"), batch_size=4),
         Combination("large fp32, expandable", _swinmr(large, "fp32"), batch_size=8, expandable=True),
@@ -110,7 +115,7 @@ def gpu_combinations() -> list[Combination]:
         Combination("large fp32, inference", _swinmr(large, "fp32"), "inference", 8),
         Combination("default fp32, training", _swinmr(default, "fp32"), batch_size=4),
         Combination("large bf16 full, training", _swinmr(large, "bf16", "full"), batch_size=32),
-        Combination("UNet bf16, expandable", _unet("bf16"), batch_size=8, expandable=True, **diffusers),
+        of_diffusers("UNet bf16, expandable", _unet("bf16"), batch_size=8, expandable=True),
         Combination("ViT fp32, batch 1", _vit("fp32"), batch_size=1, packages=("timm",)),
         Combination("large bf16, inference", _swinmr(large, "bf16"), "inference", 32),
         Combination("default bf16 light, training", _swinmr(default, "bf16", "light"), batch_size=16),

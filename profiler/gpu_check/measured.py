@@ -18,22 +18,32 @@ COMPARED = {
 
 def training_figures(measured: TrainingMeasurement) -> Measured:
     """Of a probe's answer."""
-    cold, warm, validation = vars(measured.cold), vars(measured.warm), measured.validation
-    copied = (
-        "input_shape", "steps_run", "step_ms", "retries", "process_bytes", "device_used_bytes",
-        "reserved_at_end_bytes", "expandable_segments", "before_bytes",
-    )  # fmt: skip
+    cold, warm, validation = measured.cold, measured.warm, measured.validation
     return Measured(
         source="measured",
         kind=measured.memory_kind,
-        **{kind: None if peak is None else max(peak, warm[kind]) for kind, peak in cold.items()},
-        cold_allocated_bytes=measured.cold.allocated_bytes,
-        warm_allocated_bytes=measured.warm.allocated_bytes,
+        input_shape=measured.input_shape,
+        allocated_bytes=max(cold.allocated_bytes, warm.allocated_bytes),
+        requested_bytes=_larger(cold.requested_bytes, warm.requested_bytes),
+        reserved_bytes=_larger(cold.reserved_bytes, warm.reserved_bytes),
+        cold_allocated_bytes=cold.allocated_bytes,
+        warm_allocated_bytes=warm.allocated_bytes,
         validation_allocated_bytes=validation.allocated_bytes,
         validation_reserved_bytes=validation.reserved_bytes,
-        **{key: getattr(measured, key) for key in copied},
+        steps_run=measured.steps_run,
+        step_ms=measured.step_ms,
+        retries=measured.retries,
+        process_bytes=measured.process_bytes,
+        device_used_bytes=measured.device_used_bytes,
+        reserved_at_end_bytes=measured.reserved_at_end_bytes,
+        expandable_segments=measured.expandable_segments,
+        before_bytes=measured.before_bytes,
         context_bytes=measured.opening_bytes,
     )
+
+
+def _larger(cold_bytes: int | None, warm_bytes: int | None) -> int | None:
+    return None if cold_bytes is None or warm_bytes is None else max(cold_bytes, warm_bytes)
 
 
 def inference_figures(measured: BatchMeasurement) -> Measured:

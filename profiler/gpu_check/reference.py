@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -46,7 +48,7 @@ def compare(request: ReferenceRequest) -> Reference:
     device = torch.device(request.device)
     network = request.network
     groups = network.groups
-    options = dict(
+    options: Any = dict(
         img_size=network.side, in_chans=1, upscale=1, window_size=8, depths=[6] * groups, num_heads=[6] * groups,
         embed_dim=network.embed_dim, mlp_ratio=2, upsampler="", resi_connection="1conv", drop_path_rate=0.0,
     )  # fmt: skip
@@ -64,7 +66,7 @@ def compare(request: ReferenceRequest) -> Reference:
                 times: dict[str, list[float]] = {"reference": [], "ours": []}
                 for turn in range(WARMUP + TURNS):
                     for kind, forward in (("reference", reference), ("ours", ours)):
-                        elapsed = clock.time_ms(lambda forward=forward: forward(image))
+                        elapsed = clock.time_ms(partial(forward, image))
                         if turn >= WARMUP:
                             times[kind].append(elapsed)
             medians = {kind: statistics.median(samples) for kind, samples in times.items()}

@@ -17,6 +17,7 @@ from swinmr_profiling.profiler.record.blocks.architecture import (
     ModuleCosts,
     TrainingMacs,
 )
+from swinmr_profiling.profiler.record.blocks.figures import Precision
 
 # A size that takes ten times what its smaller neighbour promised hangs; half an hour is for the first size,
 # of which nothing is known, and for slow machines.
@@ -29,7 +30,7 @@ class MeasureOptions:
     """How the network is run: what `--device`, `--precision` and their like say."""
 
     device: str = "auto"
-    precision: str = "fp32"
+    precision: Precision = "fp32"
     channels_last: bool = False
     compile: bool = False
     num_runs: int | None = None

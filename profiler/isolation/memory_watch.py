@@ -12,7 +12,7 @@ from contextlib import suppress
 import psutil
 
 from swinmr_profiling.models.host_memory import available_bytes
-from swinmr_profiling.profiler.record.failures import MEMORY_LIMIT, Failure, FailureKind
+from swinmr_profiling.profiler.record.failures import MEMORY_LIMIT, Failure
 
 # A process fills one or two gigabytes a second.
 INTERVAL_S = 0.1
@@ -58,4 +58,4 @@ class MemoryWatch:
         limit = f"{self.limit_bytes / GIB:,.2f} GiB"
         why = f"that {MEMORY_LIMIT} allows" if self.is_asked_for else f"that were free ({MEMORY_LIMIT})"
         detail = f"the process held {held / GIB:,.2f} GiB, more than the {limit} {why}"
-        return Failure(FailureKind.KILLED, detail, needs_new_process=True)
+        return Failure("killed", detail, needs_new_process=True)

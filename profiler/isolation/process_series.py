@@ -54,7 +54,7 @@ def measure_in_processes(
             # A process of its own knows nothing of the size and is warmed up anew: there is no expectation.
             parts.append(session.measure(batch_size, policy.share(), None, on_progress))
         except WorkerError as failed:
-            missing = f"the next one failed ({failed.failure.error.value}: {failed.failure.detail})"
+            missing = f"the next one failed ({failed.failure.error}: {failed.failure.detail})"
         except RequestRefusedError as refused:
             missing = f"the next one was refused: {refused}"
     if missing is not None:

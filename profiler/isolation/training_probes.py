@@ -18,7 +18,7 @@ from swinmr_profiling.profiler.measure.machine_state import nvml_used_bytes
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory, TrainingMeasurement
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.device_memory import process_needs
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind
+from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.search_record import MemoryNow, MemoryReadError, ProbeResult
 
 # A probe takes seconds on a GPU; half an hour is for slow machines and large networks on a CPU.
@@ -80,7 +80,7 @@ class TrainingProbes:
             now = self._ready().ask("device_memory", DeviceMemory, self.options.timeout_s)
         except WorkerError as failed:
             self.close()
-            if failed.failure.possibly_memory or failed.failure.error is FailureKind.OOM:
+            if failed.failure.possibly_memory or failed.failure.error == "OOM":
                 return MemoryNow(0)
             raise MemoryReadError(failed.failure) from None
         context = self._context_bytes
@@ -155,8 +155,9 @@ class TrainingProbes:
                 threads=self.options.config.system.threads,
             )
             after = self._device_used_bytes(self.options.gpu_uuid)
-            known = before is not None and after is not None and after > before
-            self._context_bytes = after - before if known else None
+            self._context_bytes = None
+            if before is not None and after is not None and after > before:
+                self._context_bytes = after - before
         return self._fresh
 
     def close(self) -> None:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from pydantic import JsonValue
+
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.machine_failures import machine_failure
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
@@ -98,7 +100,7 @@ class Worker:
         self.device = open_device(self.torch_device)
         return Opened(str(self.torch_device), describe_environment(self.torch_device))
 
-    def do_build(self, config: dict[str, Any], trust_config: bool, seed: int) -> Built:
+    def do_build(self, config: dict[str, JsonValue], trust_config: bool, seed: int) -> Built:
         """Builds the network on the CPU from the seed."""
         import torch
 
@@ -110,7 +112,7 @@ class Worker:
         self.config, self.trust_config = config_from_dict(config), trust_config
         self.built = build_model(self.config, trust_config=trust_config)
         self.built.module.eval()
-        self.forward = None
+        self.forward: Callable[..., Any] | None = None
         self.architecture = describe_parameters(self.built.module, self.built.input_shape(1))
         return Built(self.architecture, self.built.input_shape(1, "training"))
 
@@ -153,6 +155,7 @@ class Worker:
         from swinmr_profiling.profiler.measure.forward_pass import measure_forward
 
         self._runs = 0
+        assert self.forward is not None
         return measure_forward(
             self.built,
             self.forward,

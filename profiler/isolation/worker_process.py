@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 
 from swinmr_profiling.process import python_command
 from swinmr_profiling.profiler.isolation.memory_watch import INTERVAL_S, MemoryWatch
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind, classify_death, kernel_kills
+from swinmr_profiling.profiler.record.failures import Failure, classify_death, kernel_kills
 
 # The kernel reaps a killed process in milliseconds, but may take seconds to free 20 GB first.
 REAPING_S = 30.0
@@ -116,7 +116,7 @@ class WorkerProcess:
         except TimeoutError:
             self.kill()
             detail = f"no result within {timeout_s:g} s (--timeout); the measuring process was killed"
-            raise WorkerError(Failure(FailureKind.KILLED, detail, True)) from None
+            raise WorkerError(Failure("killed", detail, True)) from None
 
     def _write(self, data: bytes) -> None:
         while data:
@@ -150,7 +150,7 @@ class WorkerProcess:
             returncode = self.process.wait(REAPING_S)
         except subprocess.TimeoutExpired:
             self.kill()
-            return Failure(FailureKind.CRASHED, "the measuring process closed its answers and hung", True)
+            return Failure("crashed", "the measuring process closed its answers and hung", True)
         self._kill_group()
         return classify_death(returncode, kernel_kills() > self._kills_before)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
+from typing import cast
 
 import torch
 from torch import nn
@@ -53,9 +54,9 @@ def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[in
 def denoiser_preparation(built: BuiltModel, config: ExperimentConfig) -> Preparation | None:
     """The loop's own making of micro-batches; None for other networks, and for denoisers that can only be profiled."""
     inputs = built.inputs["training"]
-    if not config.is_denoiser or len(inputs) != 2 or config.model.in_chans is None:
+    if not config.is_denoiser or len(inputs) != 2 or config.denoiser.in_chans is None:
         return None
-    image = (1, config.model.in_chans, *inputs[0].shape[1:])
+    image = (1, config.denoiser.in_chans, *inputs[0].shape[1:])
     try:
         return build_preparation(config) if output_shape(built, 1, "training") == image else None
     except LossError:
@@ -92,20 +93,26 @@ class ExampleData:
         """One batch of `training.validation.validation.validate`, to be called with the network in evaluation mode."""
         batch = self._maker(self.config.data.val_batch_size, "inference")()
         if self.preparation is None:
-            result = direct_result(self.loss, settings, self.device, self._prepare)
+            result = direct_result(
+                self.loss,
+                settings,
+                self.device,
+                lambda batch, device: self._prepare(cast(ExampleBatch, batch), device),
+            )
         else:
-            slices = ExampleSlices(self.config, tuple(batch["input"].shape[-2:]))
+            height, width = batch["input"].shape[-2:]
+            slices = ExampleSlices(self.config, (height, width))
             result = denoising_result(_in_few_steps(self.config), self.loss, slices, settings, self.device)
         return lambda network: result(network, batch)
 
     def _maker(self, batch_size: int, which: Purpose) -> Callable[[], ExampleBatch]:
         """What makes the same batch again and again; the output's shape is looked up here and now."""
         shape = None if self.preparation is not None else output_shape(self.built, batch_size, which)
-        channels = None if self.preparation is None else self.config.model.in_chans
-        options = {"channels": channels, "with_values": self.device.type != "meta"}
+        channels = None if self.preparation is None else self.config.denoiser.in_chans
+        with_values = self.device.type != "meta"
 
         def make() -> ExampleBatch:
-            batch = example_batch(self.built, batch_size, which, **options)
+            batch = example_batch(self.built, batch_size, which, channels=channels, with_values=with_values)
             if shape is not None:
                 batch["target"] = target_for(self.loss, batch["input"], shape)
             return batch

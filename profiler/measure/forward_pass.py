@@ -19,12 +19,13 @@ from swinmr_profiling.training.own_gradients import wants_gradients
 
 # The settings of TF32 and its like, each with an `fp32_precision`; torch's older names for them
 # (`float32_matmul_precision`, `allow_tf32`) cannot be read once a network has set these.
+_BACKENDS: Any = torch.backends  # not all of them are typed
 PRECISION_SETTINGS = (
-    torch.backends.cuda.matmul,
-    torch.backends.cudnn.conv,
-    torch.backends.cudnn.rnn,
-    torch.backends.mkldnn.matmul,
-    torch.backends.mkldnn.conv,
+    _BACKENDS.cuda.matmul,
+    _BACKENDS.cudnn.conv,
+    _BACKENDS.cudnn.rnn,
+    _BACKENDS.mkldnn.matmul,
+    _BACKENDS.mkldnn.conv,
 )
 
 

@@ -142,7 +142,7 @@ def late_warmup_runs(samples_ms: list[float]) -> int:
         return 0
     typical = sorted(samples_ms)[len(samples_ms) // 2]
     found = 0
-    # At most a quarter: what lasts longer is no warm-up but a drift, which has a warning of its own.
+    # At most a quarter: what lasts longer is not a warm-up but a drift, which has a warning of its own.
     for index in range(len(samples_ms) // 4):
         rest = samples_ms[index + 1 :]
         if samples_ms[index] <= max(rest) or samples_ms[index] < typical * (1 + LATE_WARMUP_SHARE):

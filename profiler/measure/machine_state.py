@@ -1,4 +1,4 @@
-"""What else the machine is doing that can spoil a measurement: load, stolen time, power saving, throttling, others.
+"""What else the machine is doing that can spoil a measurement: load, steal time, power saving, throttling, others.
 
 Reads counters only; a counter that a system lacks gives no warning, not an invented one.
 """
@@ -19,9 +19,9 @@ GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 # More runnable processes than cores: our threads wait for others. Read before we start, so that our own work
 # is not in it.
 LOAD_PER_CORE = 1.0
-# Of the time that programs wanted on a virtual machine, what its host gave to others. A quiet host takes under 1 %; a
-# twentieth is as much as two processes that run the same network differ by anyway.
-STOLEN_SHARE = 0.05
+# Warn when steal time exceeds 5 % of the processor time that programs wanted: a quiet host takes under 1 %, and 5 % is
+# as much as two processes that run the same network differ by anyway.
+STEAL_TIME_SHARE = 0.05
 WANTED_TIMES = ("user", "nice", "system", "irq", "softirq", "steal")
 # NVML's reasons for a clock below the requested one that mean heat or power, not idleness (nvml.h,
 # nvmlClocksEventReason*): software power cap, hardware slowdown, software and hardware thermal slowdown,
@@ -77,22 +77,22 @@ def _driver_scales_powersave() -> bool:
 
 
 class StealTime:
-    """Watches, from when it is made, what the host of a virtual machine takes away (Linux; elsewhere nothing)."""
+    """Steal time of a virtual machine: what its host takes from now on (Linux; elsewhere nothing)."""
 
     def __init__(self) -> None:
         self._before = psutil.cpu_times()
 
     def warning(self, batch_size: int) -> ProfileWarning | None:
-        """A warning when others had more of the processors than a median can bear."""
+        """A warning when steal time exceeds 5 % of the processor time that programs wanted."""
         now = psutil.cpu_times()
         spent = {name: getattr(now, name, 0.0) - getattr(self._before, name, 0.0) for name in WANTED_TIMES}
         wanted = sum(spent.values())
-        if wanted <= 0 or spent["steal"] / wanted <= STOLEN_SHARE:
+        if wanted <= 0 or spent["steal"] / wanted <= STEAL_TIME_SHARE:
             return None
         return ProfileWarning(
             "time_stolen",
-            f"the host of this virtual machine gave {spent['steal'] / wanted:.0%} of the processor time to others: "
-            "latencies are too high",
+            f"steal time is {spent['steal'] / wanted:.0%}: the host of this virtual machine gave that much of the "
+            "processor time to others, and latencies are too high",
             batch_size,
         )
 

@@ -28,7 +28,7 @@ class BatchMeasurement:
 
     @property
     def noise_bytes(self) -> int:
-        """How far the memory of a batch size is no matter of the network; 0 for an allocator's own counters.
+        """How far the memory of a batch size is not a matter of the network; 0 for an allocator's own counters.
 
         Resident memory holds code of libraries, loaded when it is first used, and heap that the C library keeps. What
         the runs leave behind, |after - before|, is such: the network holds as much as before.
@@ -91,7 +91,7 @@ class TrainingMeasurement:
     """Training steps of one batch size.
 
     Attributes:
-        batch_size: samples of one micro-batch, per device. accumulate: micro-batches of a step.
+        batch_size: samples of one micro-batch, per device. accumulation: micro-batches of a step.
         steps_run: steps in which the optimizer changed the weights. step_ms: all steps, overflowing ones included.
         before_bytes: in use before the first step (weights, loss networks, moving average).
         cold, warm: peaks of the first step and of the later ones. validation: of one batch of whole images.
@@ -101,7 +101,7 @@ class TrainingMeasurement:
     """
 
     batch_size: int
-    accumulate: int
+    accumulation: int
     input_shape: list[int]
     validation_shape: list[int]
     precision: Precision

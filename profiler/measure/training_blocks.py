@@ -23,7 +23,7 @@ def training_block(measured: TrainingMeasurement) -> TrainingRun:
     """
     cold, warm, validation = measured.cold, measured.warm, measured.validation
     warm_ms = measured.step_ms[1:]
-    images = measured.batch_size * measured.accumulate
+    images = measured.batch_size * measured.accumulation
     return TrainingRun(
         source="measured",
         input_shape=measured.input_shape,
@@ -32,7 +32,7 @@ def training_block(measured: TrainingMeasurement) -> TrainingRun:
         precision=measured.precision,
         checkpointing=measured.checkpointing,
         patch_size=measured.patch_size,
-        accumulate=measured.accumulate,
+        accumulate=measured.accumulation,
         loss=measured.loss,
         peak_bytes=max(cold.allocated_bytes, warm.allocated_bytes),
         peak_reserved_bytes=_larger(cold.reserved_bytes, warm.reserved_bytes),
@@ -58,7 +58,7 @@ def training_block(measured: TrainingMeasurement) -> TrainingRun:
 def failed_training_block(failure: Failure, input_shape: list[int]) -> TrainingFailure:
     """The block of a batch size whose training step has no figures."""
     return TrainingFailure(
-        error=failure.error.value, detail=failure.detail, input_shape=input_shape, source="measured"
+        error=failure.error, detail=failure.detail, input_shape=input_shape, source="measured"
     )
 
 

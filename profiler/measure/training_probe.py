@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from swinmr_profiling.profiler.measure.forward_pass import state_preserved
 from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMeasurement
 from swinmr_profiling.profiler.measure.training_memory import TrainingMemory
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
+from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
@@ -37,11 +38,15 @@ from swinmr_profiling.training.step.training_step import (
 # fp16 starts with a loss scale that overflows, and each such step leaves the optimizer out; the scale halves each
 # time, so that from 65536 this many steps take it to 1.
 MAX_OVERFLOWING_STEPS = 16
-PRECISION_NAMES = {None: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+PRECISION_NAMES: dict[torch.dtype | None, Precision] = {
+    None: "fp32",
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+}
 
 
 class NoStepError(RuntimeError):
-    """The optimizer never made a step: what was measured is no training."""
+    """The optimizer never made a step: what was measured is not training."""
 
 
 @contextmanager
@@ -91,7 +96,10 @@ def probe_training(
         module = copy_to(built.module, (), device=None)[0].to(device)
         if config.system.channels_last:
             module.to(memory_format=torch.channels_last)
-        wrap = torch.compile if config.system.compile else lambda network: network
+
+        def wrap(network: nn.Module) -> nn.Module:
+            return cast("nn.Module", torch.compile(network)) if config.system.compile else network
+
         state = build_state(config, module, loss, steps, wrap=wrap)
         memory.reset_peaks()
         before_bytes, troubles = memory.current_bytes(), memory.troubles()
@@ -104,7 +112,7 @@ def probe_training(
         now, since = memory.device_memory(), memory.troubles()
         return TrainingMeasurement(
             batch_size=batch_size,
-            accumulate=config.training.accumulate,
+            accumulation=config.training.accumulate,
             input_shape=built.input_shape(batch_size, "training"),
             validation_shape=validation_shape(built, config),
             precision="pure_bf16"

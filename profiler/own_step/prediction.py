@@ -22,7 +22,7 @@ from swinmr_profiling.profiler.own_step.step import (
 )
 from swinmr_profiling.profiler.own_step.step_trace import trace_step
 from swinmr_profiling.profiler.prediction.predict import TraceFamily, memory_setting
-from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, Setting
+from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, TrainingSetting
 from swinmr_profiling.profiler.prediction.storage_trace import Trace
 from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
 from swinmr_profiling.profiler.record.blocks.figures import Precision
@@ -115,7 +115,7 @@ def predict_training(
     traces = [family.direct(batch) for batch in ALIGNED_BATCHES]
     setting = memory_setting(
         family,
-        Setting(precision, "none", None, is_config=True),
+        TrainingSetting(precision, "none", None, is_config=True),
         batch_sizes,
         fingerprint=_fingerprint(traces),
         trained_bytes=_trained_bytes(step),

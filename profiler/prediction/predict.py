@@ -14,7 +14,7 @@ from swinmr_profiling.profiler.measure.example_data import validation_shape
 from swinmr_profiling.profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
-from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, Setting
+from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, TrainingSetting
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace_cache import cached, trace_key
 from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
@@ -152,7 +152,7 @@ def predict_sizes(
 def predict_setting(
     built: BuiltModel,
     config: ExperimentConfig,
-    setting: Setting,
+    setting: TrainingSetting,
     loss_parts: str,
     *,
     asked: Sequence[int] = (),
@@ -178,7 +178,7 @@ def predict_setting(
 
 def memory_setting(
     family: TraceFamily,
-    setting: Setting,
+    setting: TrainingSetting,
     asked: Sequence[int],
     *,
     fingerprint: str,

@@ -20,9 +20,9 @@ from swinmr_profiling.profiler.isolation.worker_process import (
     WorkerProcess,
 )
 from swinmr_profiling.profiler.prediction.server import Traced
-from swinmr_profiling.profiler.prediction.settings import Setting, traced_batches
+from swinmr_profiling.profiler.prediction.settings import TrainingSetting, traced_batches
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, PredictedInference
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind
+from swinmr_profiling.profiler.record.failures import Failure
 
 # A process that traces the largest network of the configs takes 0.9 GB: two of them stay under two.
 MAX_PROCESSES = 2
@@ -50,7 +50,7 @@ class PredictionSession:
         self._not_opened: list[WorkerProcess] = []
 
     def predict(
-        self, settings: Sequence[Setting], batch_sizes: Sequence[int], processes: int = 1
+        self, settings: Sequence[TrainingSetting], batch_sizes: Sequence[int], processes: int = 1
     ) -> list[MemorySetting]:
         """Entries of `memory_model.settings`, in the order of the settings. Raises WorkerError, RequestRefusedError.
 
@@ -109,7 +109,7 @@ class PredictionSession:
                 thread.join(0.1)
         for number, answer in enumerate(answers):
             if answer is None:  # every process died before it came to this one
-                failed = Failure(FailureKind.CRASHED, "the predicting process died", True)
+                failed = Failure("crashed", "the predicting process died", True)
                 answers[number] = next((a for a in answers if isinstance(a, Exception)), WorkerError(failed))
         return answers
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.isolation import worker
-from swinmr_profiling.profiler.prediction.settings import Setting, config_with
+from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, PredictedInference
 
@@ -39,9 +39,11 @@ class PredictionWorker:
 
     def __init__(self, send: Callable[..., None]) -> None:
         self.send = send
-        self._last: tuple[Setting, ExperimentConfig, BuiltModel] | None = None
+        self._last: tuple[TrainingSetting, ExperimentConfig, BuiltModel] | None = None
 
-    def do_open(self, config: dict[str, Any], trust_config: bool, run: str, traces: str | None) -> Traced:
+    def do_open(
+        self, config: dict[str, JsonValue], trust_config: bool, run: str, traces: str | None
+    ) -> Traced:
         """Takes the config, and the folder for traces; answers the loss it makes here and the version of torch."""
         import torch
 
@@ -85,13 +87,13 @@ class PredictionWorker:
         """`memory_model.inference`."""
         from swinmr_profiling.profiler.prediction.predict import inference_family, predict_sizes
 
-        config = config_with(self.config, Setting(precision, "none", None))
+        config = config_with(self.config, TrainingSetting(precision, "none", None))
         family = inference_family(self._build(config), config, self.loss_parts)
         return PredictedInference(sizes=predict_sizes(family, batch_sizes, expandable=False))
 
-    def _in_setting(self, **fields: Any) -> tuple[Setting, ExperimentConfig, BuiltModel]:
+    def _in_setting(self, **fields: Any) -> tuple[TrainingSetting, ExperimentConfig, BuiltModel]:
         """The setting, its config and the network in it; the last one is kept."""
-        setting = TypeAdapter(Setting).validate_python(fields)
+        setting = TypeAdapter(TrainingSetting).validate_python(fields)
         if self._last is None or self._last[0] != setting:
             config = config_with(self.config, setting)
             self._last = (setting, config, self._build(config))

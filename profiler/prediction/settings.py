@@ -31,7 +31,7 @@ def traced_batches(is_config: bool) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Setting:
+class TrainingSetting:
     """One way to train a network. patch_size (height, width) in pixels; None: what the network takes."""
 
     precision: Precision
@@ -45,12 +45,12 @@ class Setting:
         return None if self.patch_size is None else list(self.patch_size)
 
 
-def setting_of(config: ExperimentConfig, precision: Precision) -> Setting:
+def setting_of(config: ExperimentConfig, precision: Precision) -> TrainingSetting:
     """The config's own setting; precision: what the run takes (the command line may have changed it)."""
-    return Setting(precision, config.training.gradient_checkpointing, config.training_patch_hw, True)
+    return TrainingSetting(precision, config.training.gradient_checkpointing, config.training_patch_hw, True)
 
 
-def config_with(config: ExperimentConfig, setting: Setting) -> ExperimentConfig:
+def config_with(config: ExperimentConfig, setting: TrainingSetting) -> ExperimentConfig:
     """The config trained in another setting. Raises ConfigError where it does not suit the network."""
     raw = config.model_dump(mode="json")
     raw["system"]["mixed_precision"] = PRECISION_VALUES[setting.precision]
@@ -61,7 +61,7 @@ def config_with(config: ExperimentConfig, setting: Setting) -> ExperimentConfig:
     return config_from_dict(raw)
 
 
-def levers(config: ExperimentConfig, own: Setting) -> list[Setting]:
+def levers(config: ExperimentConfig, own: TrainingSetting) -> list[TrainingSetting]:
     """The config's own setting first, then every other combination that suits the network.
 
     The patches are the config's own and the whole image. Checkpointing is a lever of the networks that know it.
@@ -76,8 +76,8 @@ def levers(config: ExperimentConfig, own: Setting) -> list[Setting]:
     for patch in patches:
         for precision in dict.fromkeys((own.precision, *LEVER_PRECISIONS)):
             for checkpointing in LEVER_CHECKPOINTING if known else (own.checkpointing,):
-                setting = Setting(precision, checkpointing, patch)
-                if setting != Setting(own.precision, own.checkpointing, own.patch_size) and _suits(
+                setting = TrainingSetting(precision, checkpointing, patch)
+                if setting != TrainingSetting(own.precision, own.checkpointing, own.patch_size) and _suits(
                     config, setting
                 ):
                     found.append(setting)
@@ -88,7 +88,7 @@ def levers(config: ExperimentConfig, own: Setting) -> list[Setting]:
 KNOWS_CHECKPOINTING = ("swinir", "swinmr", "unet_denoiser", "dit_denoiser", "diffusers")
 
 
-def _suits(config: ExperimentConfig, setting: Setting) -> bool:
+def _suits(config: ExperimentConfig, setting: TrainingSetting) -> bool:
     try:
         config_with(config, setting)
     except ConfigError:

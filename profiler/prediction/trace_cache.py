@@ -103,7 +103,7 @@ def cached(key: str, make: Callable[[], Trace]) -> Trace:
 
 def _read(file: Path, key: str) -> Trace:
     if not stat.S_ISREG(file.stat().st_mode):  # a pipe would be waited for
-        raise ValueError("it is no ordinary file")
+        raise ValueError("it is not an ordinary file")
     with np.load(file, allow_pickle=False) as content:
         rest = json.loads(str(content["rest"]))
         arrays = {name: content[name] for name in ARRAYS}

@@ -11,7 +11,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from swinmr_profiling.configs.writing.atomic_files import replacing
-from swinmr_profiling.profiler.record.failures import FailureKind
 
 # Of the content of a file: what would be missed, by name. Raises for a content of another kind.
 Results = dict[str, Any]
@@ -26,7 +25,7 @@ class EarlierResults:
         self._found: Results | None = None
 
     def read(self, file: Path) -> None:
-        """Takes what the file holds. Whatever is no content of this kind counts as something. Raises OSError."""
+        """Takes what the file holds. Whatever is not content of this kind counts as something. Raises OSError."""
         if not file.exists() or not file.stat().st_size:
             self._found = None
             return
@@ -60,7 +59,7 @@ def profile_results(content: Any, *, failures: bool = False) -> Results:
 def _is_result(block: Any) -> bool:
     training = block.get("training") or {}
     measured_training = training.get("source") == "measured" and "error" not in training
-    return block.get("error") in (None, FailureKind.OOM.value) or measured_training
+    return block.get("error") in (None, "OOM") or measured_training
 
 
 def pipeline_results(content: Any) -> Results:

@@ -5,28 +5,17 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from swinmr_profiling.models.host_memory import cgroup_files
-
-
-class FailureKind(str, Enum):
-    """The `error` of a batch size in the JSON."""
-
-    OOM = "OOM"
-    KILLED = "killed"
-    CRASHED = "crashed"
-    EXCEPTION = "exception"
-    SKIPPED = "skipped"
-    UNSUPPORTED = "unsupported"
+from swinmr_profiling.profiler.record.blocks.figures import ErrorKind
 
 
 @dataclass(frozen=True)
 class Failure:
     """Why a batch size has no figures. `needs_new_process`: the process that failed cannot be trusted."""
 
-    error: FailureKind
+    error: ErrorKind
     detail: str
     needs_new_process: bool = False
     possibly_memory: bool = False
@@ -34,7 +23,7 @@ class Failure:
     @property
     def is_of_memory(self) -> bool:
         """Whether memory was lacking: the device's, the machine's, or what the user allowed."""
-        return says_memory(self.error.value, self.detail)
+        return says_memory(self.error, self.detail)
 
 
 # In the detail of what was killed at the limit; the option's name.
@@ -43,7 +32,7 @@ MEMORY_LIMIT = "--memory-limit"
 
 def says_memory(error: str | None, detail: str | None) -> bool:
     """Whether `error` and `detail` of a block say that memory was lacking: then it is a result, and no failure."""
-    return error == FailureKind.OOM or (error == FailureKind.KILLED and MEMORY_LIMIT in (detail or ""))
+    return error == "OOM" or (error == "killed" and MEMORY_LIMIT in (detail or ""))
 
 
 # The host allocator raises a plain RuntimeError; these are its words (c10/core/impl/alloc_cpu.cpp).
@@ -75,18 +64,18 @@ def classify_exception(error: BaseException) -> Failure:
     message = str(error)
     detail = first_lines(f"{type(error).__name__}: {message}" if message else type(error).__name__)
     if "OutOfMemoryError" in names or isinstance(error, MemoryError) or HOST_ALLOCATION.search(message):
-        return Failure(FailureKind.OOM, detail, needs_new_process=True)
+        return Failure("OOM", detail, needs_new_process=True)
     if LIBRARY_ALLOCATION.search(message):
         return Failure(
-            FailureKind.EXCEPTION,
+            "exception",
             f"possibly out of memory: {detail}",
             needs_new_process=True,
             possibly_memory=True,
         )
     if TOO_LARGE_FOR_KERNEL.search(message):
-        return Failure(FailureKind.UNSUPPORTED, detail, needs_new_process=bool(STICKY_CUDA.search(message)))
+        return Failure("unsupported", detail, needs_new_process=bool(STICKY_CUDA.search(message)))
     sticky = "AcceleratorError" in names or bool(STICKY_CUDA.search(message))
-    return Failure(FailureKind.EXCEPTION, detail, needs_new_process=sticky)
+    return Failure("exception", detail, needs_new_process=sticky)
 
 
 def classify_death(returncode: int, kernel_killed: bool) -> Failure:
@@ -97,18 +86,18 @@ def classify_death(returncode: int, kernel_killed: bool) -> Failure:
         except ValueError:
             name = f"signal {-returncode}"
         if -returncode == signal.SIGKILL and kernel_killed:
-            return Failure(FailureKind.OOM, "killed by the kernel: out of host memory (SIGKILL)", True)
+            return Failure("OOM", "killed by the kernel: out of host memory (SIGKILL)", True)
         crashes = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-        kind = FailureKind.CRASHED if -returncode in crashes else FailureKind.KILLED
+        kind: ErrorKind = "crashed" if -returncode in crashes else "killed"
         return Failure(kind, f"the measuring process ended by {name}", True)
-    return Failure(FailureKind.CRASHED, f"the measuring process ended with exit status {returncode}", True)
+    return Failure("crashed", f"the measuring process ended with exit status {returncode}", True)
 
 
 def confirm_memory(failure: Failure, smaller_size_ran: int | None) -> Failure:
     """A library's allocation failure is out of memory once a smaller batch of the same network has run."""
     if not failure.possibly_memory or smaller_size_ran is None:
         return failure
-    return Failure(FailureKind.OOM, f"{failure.detail} (batch {smaller_size_ran} ran)", True)
+    return Failure("OOM", f"{failure.detail} (batch {smaller_size_ran} ran)", True)
 
 
 VMSTAT = Path("/proc/vmstat")

@@ -6,10 +6,12 @@ import hashlib
 import json
 from typing import Any
 
+from pydantic import JsonValue
+
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 
-# How weights are drawn and where a network's file lies is no matter of memory.
+# How weights are drawn and where a network's file lies is not a matter of memory.
 NOT_MEMORY = ("init_type", "init_bn_type", "init_gain", "target_folder")
 # Keys of the model section that came later: where they are not used, what a profile was named by stays as it was.
 LATER_KEYS = ("inputs", "training_inputs", "cross_check_inputs")
@@ -26,7 +28,7 @@ PRECISIONS: dict[bool | str, Precision] = {
 }
 
 
-def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
+def memory_settings(config: ExperimentConfig) -> dict[str, JsonValue]:
     """The part of a config that changes memory, as plain JSON values.
 
     Not in it: the batch size, paths, learning rates, seeds, lengths of schedules.
@@ -70,14 +72,14 @@ def memory_settings(config: ExperimentConfig) -> dict[str, Any]:
     return settings
 
 
-def _denoising(config: ExperimentConfig) -> dict[str, Any]:
+def _denoising(config: ExperimentConfig) -> dict[str, JsonValue]:
     """What of a denoiser's training and validation changes memory.
 
     How strong guidance is does not, nor how many steps there are beyond those that differ. Samples of validation are
     one a slice, whatever `samples_per_slice`; weights of the loss are tensors of ones where there are none.
     """
     sampling, data = config.evaluation.sampling, config.data
-    found: dict[str, Any] = {"objective": config.training.diffusion.objective, "sampling": None}
+    found: dict[str, JsonValue] = {"objective": config.training.diffusion.objective, "sampling": None}
     if sampling.validation_steps:
         coils = data.phantom.coils if data.resolved_source == "phantom" else None
         found["sampling"] = {
@@ -91,9 +93,9 @@ def _denoising(config: ExperimentConfig) -> dict[str, Any]:
     return found
 
 
-def _without_weights(loss: dict[str, Any]) -> dict[str, Any]:
+def _without_weights(loss: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Whether a part of the loss is there decides; how much it weighs and where its file lies does not."""
-    result: dict[str, Any] = {}
+    result: dict[str, JsonValue] = {}
     for name, value in loss.items():
         if isinstance(value, dict):
             result[name] = _without_weights(value)

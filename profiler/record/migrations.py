@@ -20,16 +20,16 @@ Step = Callable[[Content], Content]
 
 
 class ProfileShapeError(ValueError):
-    """A file's content that is no profile of a known version."""
+    """A file's content that is not a profile of a known version."""
 
 
 def version_of(content: Content) -> int:
-    """The schema version of a file's content. Raises ProfileShapeError for what is no profile."""
+    """The schema version of a file's content. Raises ProfileShapeError for what is not a profile."""
     version = content.get("schema_version")
     if version is None:
         if not isinstance(content.get("config"), dict) or not _looks_original(content):
             raise ProfileShapeError(
-                "is no profile (neither schema_version nor architecture.total_parameters): "
+                "is not a profile (neither schema_version nor architecture.total_parameters): "
                 "scripts/profile_model.py writes one"
             )
         return ORIGINAL_SCRIPT

@@ -6,6 +6,8 @@ import os
 from pathlib import Path, PurePath
 from typing import Any
 
+from pydantic import JsonValue
+
 NOT_RECORDED = "not recorded"
 # Of `environment`: they name the user's folders, what was typed, the machine.
 LEFT_OUT = ("executable", "command_line", "platform")
@@ -18,7 +20,7 @@ def relative_path(path: str | Path) -> str:
     return text if inside.startswith("..") else inside
 
 
-def private_content(content: dict[str, Any]) -> dict[str, Any]:
+def private_content(content: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """The content of a profile without paths above the working folder, command line and machine."""
     environment = content.get("environment")
     if isinstance(environment, dict):
@@ -26,7 +28,7 @@ def private_content(content: dict[str, Any]) -> dict[str, Any]:
     return {key: _without_paths(value) for key, value in content.items()}
 
 
-def _left_out(environment: dict[str, Any]) -> dict[str, str]:
+def _left_out(environment: dict[str, JsonValue]) -> dict[str, str]:
     return {name: NOT_RECORDED for name in LEFT_OUT if name in environment}
 
 

@@ -53,7 +53,7 @@ def load_profile(path: str | Path) -> LoadedProfile:
         if file.is_dir():
             raise ProfileFileError(f"{name}: is a folder: name a profile's JSON file")
         if file.exists() and not file.is_file():  # a pipe would be waited for
-            raise ProfileFileError(f"{name}: is no ordinary file: copy the profile to one")
+            raise ProfileFileError(f"{name}: is not an ordinary file: copy the profile to one")
         if file.stat().st_size > MAX_FILE_BYTES:
             raise ProfileFileError(f"{name}: larger than {MAX_FILE_BYTES // 2**20} MiB: no profile is")
         return parse_profile(file.read_text(encoding="utf-8"), name)
@@ -62,7 +62,7 @@ def load_profile(path: str | Path) -> LoadedProfile:
     except OSError as error:
         raise ProfileFileError(f"{name}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise ProfileFileError(f"{name}: is no UTF-8 text, so no profile") from None
+        raise ProfileFileError(f"{name}: is not UTF-8 text, so not a profile") from None
 
 
 def parse_profile(text: str, name: str) -> LoadedProfile:
@@ -78,7 +78,7 @@ def parse_profile(text: str, name: str) -> LoadedProfile:
         raise ProfileFileError(f"{name}: {printable(str(error))[:200]}") from None
     try:
         if not isinstance(content, dict):
-            raise ProfileShapeError("is no profile: a profile is a JSON object")
+            raise ProfileShapeError("is not a profile: a profile is a JSON object")
         version = version_of(content)
         if version == ORIGINAL_SCRIPT:
             return LoadedProfile(name, OriginalProfile.model_validate(content).as_profile(), version)

@@ -14,7 +14,7 @@ from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.units import MIB
 
-# A larger batch may take a little less: cuDNN chooses other algorithms. More than this less is no measurement.
+# A larger batch may take a little less: cuDNN chooses other algorithms. More than this less is not a measurement.
 MONOTONE_SHARE, MONOTONE_BYTES = 0.02, 40 * MIB
 
 

@@ -6,9 +6,8 @@ python -m swinmr_profiling.profiler.record.written_profile > profiler/record/pro
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from swinmr_profiling.profiler.record.profile import Profile
 
@@ -45,7 +44,7 @@ def _is_alternative(part: str) -> bool:
     return part[:1].isupper() or part.startswith("function-")
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> dict[str, JsonValue]:
     """The JSON Schema of a profile file."""
     return {"$schema": DIALECT, **Profile.model_json_schema(by_alias=True)}
 

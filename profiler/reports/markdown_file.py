@@ -63,7 +63,7 @@ def markdown_text(view: ProfileView) -> str:
 
 
 def _size_rows(view: ProfileView) -> list[tuple[str, ...]]:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             "batch size",
             "source",
@@ -95,7 +95,7 @@ def _size_rows(view: ProfileView) -> list[tuple[str, ...]]:
 
 
 def _recommendation_rows(view: ProfileView) -> list[tuple[str, ...]]:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("GPU", "batch per device", "largest that fits", "needs", "usable", "source", "setting and reason")
     ]
     for one in view.recommendations:

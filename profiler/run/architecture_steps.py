@@ -64,7 +64,7 @@ def _counted(context: RunContext, architecture: Architecture) -> Architecture:
         context.console.bad(f"not counted: {error.failure.detail}")
         return architecture
     print_counts(context.console, counted)
-    if context.options.depth:
+    if context.options.depth and counted.by_module is not None:
         print_module_tree(context.console, counted.by_module, context.options.depth)
     if counted.uncounted_operators:
         calls = ", ".join(f"{name} ({n} calls)" for name, n in counted.uncounted_operators.items())

@@ -19,7 +19,7 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
     perceptual_metric_block,
 )
 from swinmr_profiling.profiler.record.blocks.batch import Batch, Expected, FailedBatch, MeasuredBatch
-from swinmr_profiling.profiler.record.failures import FailureKind, says_memory
+from swinmr_profiling.profiler.record.failures import says_memory
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
@@ -35,8 +35,8 @@ from swinmr_profiling.profiler.run.training_steps import is_final
 
 # Warnings of other work on the machine.
 DISTURBED_CODES = ("machine_busy", "time_stolen", "gpu_shared")
-# Failures that answer the question (does it fit? is it worth two minutes?): they are no defect of the run.
-ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)
+# Failures that answer the question (does it fit? is it worth two minutes?): they are not defects of the run.
+ANSWERS = ("OOM", "skipped")
 
 
 def measure_batches(context: RunContext, sizes: list[int]) -> None:
@@ -50,8 +50,10 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
             profile.single_image = block
 
         _measure(context, sweep, 1, keep_single)
-    print_single_image(console, profile.single_image)
-    add_latency(profile.architecture, profile.single_image)
+    single = profile.single_image
+    assert single is not None
+    print_single_image(console, single)
+    add_latency(profile.architecture, single)
     context.save()
     console.step(5, "Profiling batch sizes...")
     bar = tqdm(sizes, unit="size", disable=None, file=sys.stderr, leave=False)
@@ -62,7 +64,7 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
         if str(size) not in profile.batch_profiling:
             # The single image is batch 1: one measurement under both names.
             if size == 1:
-                profile.batch_profiling["1"] = profile.single_image
+                profile.batch_profiling["1"] = single
             else:
                 _measure(context, sweep, size, partial(profile.batch_profiling.__setitem__, str(size)), bar)
         predicted = predicted_block(context, size)
@@ -142,7 +144,7 @@ def _open_sweep(context: RunContext) -> Sweep:
     for block in done:  # of a resumed profile
         if isinstance(block, MeasuredBatch):
             sweep.note_block(block)
-        elif block is not None and block.error == FailureKind.OOM.value:
+        elif block is not None and block.error == "OOM":
             sweep.out_of_memory_at = block.batch_size
     return sweep
 
@@ -188,17 +190,18 @@ def _tell(context: RunContext, result: SizeResult) -> None:
     if result.measurement is not None:
         for warning in measurement_warnings(result.measurement, context.device_kind):
             context.warn(warning)
-    elif result.traceback is not None and result.failure.error is FailureKind.EXCEPTION:
+    elif result.traceback is not None and result.failure is not None and result.failure.error == "exception":
         print(result.traceback, file=sys.stderr, end="")
 
 
 def _block(context: RunContext, result: SizeResult) -> Batch:
     block: Batch
     if result.failure is None:
+        assert result.measurement is not None
         block = batch_block(result.measurement, context.device_kind)
     else:
         shape = [result.batch_size, *context.input_shape[1:]]
-        error, detail = result.failure.error.value, result.failure.detail
+        error, detail = result.failure.error, result.failure.detail
         block = FailedBatch(error=error, detail=detail, batch_size=result.batch_size, input_shape=shape)
     if result.expectation is not None:
         block.expected = result.expectation

@@ -21,6 +21,7 @@ def is_own_card(card: Card, gpu: Gpu) -> bool:
 def own_budget(context: RunContext, held_by_others_bytes: int) -> Budget:
     """What the machine's own GPU leaves for training; at least what the command line reserves is the others'."""
     gpu, training = context.gpu, context.options.training
+    assert gpu is not None
     card = Card(gpu.name, gpu.total_bytes, gpu.compute_capability)
     return replace(
         budget_of(card, training, context.environment.torch_version),
@@ -31,12 +32,15 @@ def own_budget(context: RunContext, held_by_others_bytes: int) -> Budget:
 
 def own_workspaces(environment: Environment) -> Workspaces:
     """The libraries' of the machine's own GPU, by the table."""
+    assert environment.gpu is not None
     return workspaces_for(environment.torch_version, environment.gpu.compute_capability)
 
 
 def held_by_others_at_start(context: RunContext) -> int:
     """By what the measuring process found when it opened the GPU, with nothing of it there but its context."""
     gpu, process = context.gpu, context.session.process
+    assert gpu is not None
+    assert gpu.free_bytes_at_start is not None
     context_bytes = None if process is None else nvml_process_bytes(gpu.uuid, process.process.pid)
     if context_bytes is None:
         context_bytes = own_workspaces(context.environment).context_bytes - KERNELS_BYTES

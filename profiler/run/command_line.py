@@ -13,6 +13,7 @@ from swinmr_profiling.profiler.options.budget_options import add_budget_options
 from swinmr_profiling.profiler.options.option_types import (
     OneLineParser,
 )
+from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.run.context import Card, RunOptions, TrainingOptions
 from swinmr_profiling.profiler.run.measuring_options import (
     add_counting_options,
@@ -24,7 +25,13 @@ from swinmr_profiling.profiler.run.report_options import add_report_options, con
 
 DEFAULT_OUTPUT = "results/profile_results.json"
 # system.mixed_precision; true means bf16 where supported, and where it is not the run says so.
-PRECISION_OF_CONFIG = {False: "fp32", True: "bf16", "bf16": "bf16", "fp16": "fp16", "pure_bf16": "pure_bf16"}
+PRECISION_OF_CONFIG: dict[bool | str, Precision] = {
+    False: "fp32",
+    True: "bf16",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "pure_bf16": "pure_bf16",
+}
 MODELS = {
     "swinir": "SwinIR and SwinMR (Liang et al. 2021, Huang et al. 2022); alias swinmr",
     "unet_denoiser": "diffusion U-Net of DDPM and ADM (Ho et al. 2020, Dhariwal and Nichol 2021)",

@@ -121,5 +121,6 @@ class RunContext:
         if self.result.save(self.content()) or self._disk_failed:
             return
         self._disk_failed = True
-        reason = self.result.last_error.strerror or self.result.last_error
+        error = self.result.last_error
+        reason = error and (error.strerror or error)
         complain(f"warning: {self.result.name} cannot be written now: {reason}")

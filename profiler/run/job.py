@@ -22,7 +22,6 @@ from swinmr_profiling.profiler.options.exit_codes import (
 from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
-from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.private_record import without_path
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
@@ -116,8 +115,8 @@ def run_profile(
         except Interrupted as interrupted:
             reason = str(interrupted)
         except WorkerError as error:
-            console.bad(f"{error.failure.error.value}: {error.failure.detail}")
-            if error.traceback is not None and error.failure.error is FailureKind.EXCEPTION:
+            console.bad(f"{error.failure.error}: {error.failure.detail}")
+            if error.traceback is not None and error.failure.error == "exception":
                 print(error.traceback, file=sys.stderr, end="")
             reason = error.failure.detail
         return _finish(context, reason), profile

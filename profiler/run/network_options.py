@@ -6,9 +6,11 @@ import argparse
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from pydantic import JsonValue
 
 from swinmr_profiling.configs import ConfigError, LoadedConfig, config_of_sections, load_config
 from swinmr_profiling.configs.option_files.given_class import GivenClass
@@ -51,13 +53,13 @@ def add_network_options(add: Callable[..., Any]) -> None:
     ))  # fmt: skip
 
 
-def keyword_arguments(text: str) -> dict[str, Any]:
+def keyword_arguments(text: str) -> dict[str, JsonValue]:
     """A JSON object. Raises ArgumentTypeError."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise argparse.ArgumentTypeError(
-            f'{text!r} is no JSON ({error.msg}): give {{"name": value}}'
+            f'{text!r} is not JSON ({error.msg}): give {{"name": value}}'
         ) from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f'{text!r}: give an object, {{"name": value}}')
@@ -168,7 +170,7 @@ def _sides(size: Any) -> str:
     return f"{size[0]} x {size[1]}" if isinstance(size, (list, tuple)) else f"{size} x {size}"
 
 
-def _of_class(target: str, kwargs: dict[str, Any], shapes: list[list[int]]) -> LoadedConfig:
+def _of_class(target: str, kwargs: dict[str, JsonValue], shapes: list[list[int]]) -> LoadedConfig:
     place, _, class_name = target.rpartition(":")
     file = Path(place)
     model: dict[str, Any] = {
@@ -199,5 +201,5 @@ def _of_name(given: str) -> LoadedConfig:
     )
 
 
-def _sha256_of(section: dict[str, Any]) -> str:
+def _sha256_of(section: Mapping[str, JsonValue]) -> str:
     return hashlib.sha256(json.dumps(section, sort_keys=True).encode()).hexdigest()

@@ -10,7 +10,12 @@ from swinmr_profiling.profiler.batch_size.gpus import find_gpu
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError
 from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
-from swinmr_profiling.profiler.prediction.settings import PRECISION_VALUES, Setting, levers, setting_of
+from swinmr_profiling.profiler.prediction.settings import (
+    PRECISION_VALUES,
+    TrainingSetting,
+    levers,
+    setting_of,
+)
 from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.training import TrainingRun, TrainingValidation
@@ -89,13 +94,13 @@ def _budgets(context: RunContext, torch_version: str) -> list[Budget]:
     ]
 
 
-def _settings(context: RunContext, config: ExperimentConfig) -> list[Setting]:
+def _settings(context: RunContext, config: ExperimentConfig) -> list[TrainingSetting]:
     """The config's own setting, and the levers where they were asked for."""
     own = setting_of(config, context.options.measure.precision)
     return levers(config, own) if context.options.training.levers else [own]
 
 
-def _holds(model: MemoryModel, settings: list[Setting], sizes: list[int]) -> bool:
+def _holds(model: MemoryModel, settings: list[TrainingSetting], sizes: list[int]) -> bool:
     """Whether an earlier run's prediction speaks of all these settings and keeps what a search replays.
 
     Of the config's own setting it must hold these sizes too.
@@ -112,7 +117,7 @@ def _memory_model(
     context: RunContext,
     session: PredictionSession,
     config: ExperimentConfig,
-    settings: list[Setting],
+    settings: list[TrainingSetting],
     sizes: list[int],
 ) -> MemoryModel:
     precision = context.options.measure.precision
@@ -121,12 +126,13 @@ def _memory_model(
         asked = sorted({*sizes, config.data.batch_size})
     entries = session.predict(settings, asked, processes=MAX_PROCESSES)
     inference = session.predict_inference(precision, asked)
-    optimizer = config.training.optimizer
+    optimizer, opened = config.training.optimizer, session.opened
+    assert opened is not None
     return MemoryModel(
         source="predicted",
         memory_fingerprint=memory_fingerprint(config),
-        torch_version=session.opened.torch_version,
-        loss=session.opened.loss,
+        torch_version=opened.torch_version,
+        loss=opened.loss,
         optimizer=optimizer.type,
         ema=config.training.ema_decay > 0,
         accumulate=config.training.accumulate,

@@ -116,7 +116,7 @@ def profile_files(configs: Sequence[str], folder: Path) -> list[tuple[str, Path]
     """A profile's file for each config, named after it; numbered where two configs have one name."""
     found, used = [], set()
     for config in configs:
-        # A network's name is no file's: what follows its dot is part of it (vit_base_patch16_224.augreg).
+        # A network's name is not a file's: what follows its dot is part of it (vit_base_patch16_224.augreg).
         is_file = config.endswith(CONFIG_SUFFIXES)
         stem = name = f"profile_{Path(config).stem if is_file else re.sub(r'[^A-Za-z0-9._+-]', '_', config)}"
         number = 2

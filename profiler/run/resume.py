@@ -6,7 +6,6 @@ from pathlib import Path
 
 from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment
-from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import (
     MissingProfileError,
@@ -28,7 +27,7 @@ class ResumeError(ValueError):
 def read_earlier(path: Path | None) -> Profile | None:
     """The earlier profile, or None where there is none yet.
 
-    Raises ResumeError for a file that is no profile, or one in which something is missing that the run will read.
+    Raises ResumeError for a file that is not a profile, or one in which something is missing that the run will read.
     """
     if path is None:
         raise ResumeError("--resume needs the file of an earlier run: --output FILE, not -")
@@ -39,7 +38,7 @@ def read_earlier(path: Path | None) -> Profile | None:
     except ProfileFileError as error:
         raise ResumeError(f"--resume: {error}") from error
     if loaded.imported:
-        raise ResumeError(f"--resume: {path} is no profile of schema version {SCHEMA_VERSION}")
+        raise ResumeError(f"--resume: {path} is not a profile of schema version {SCHEMA_VERSION}")
     return loaded.profile
 
 
@@ -78,7 +77,7 @@ def take_over(profile: Profile, earlier: Profile) -> list[str]:
     profile.batch_profiling = {
         size: block
         for size, block in earlier.batch_profiling.items()
-        if isinstance(block, MeasuredBatch) or block.error == FailureKind.OOM.value
+        if isinstance(block, MeasuredBatch) or block.error == "OOM"
     }
     profile.warnings = [
         warning

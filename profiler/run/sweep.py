@@ -14,7 +14,7 @@ from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerE
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.record.blocks.batch import Expected, MeasuredBatch
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory
+from swinmr_profiling.profiler.record.failures import Failure, confirm_memory
 from swinmr_profiling.profiler.record.units import MIB
 
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8, 16)
@@ -126,7 +126,7 @@ class Sweep:
     def _reason_to_skip(self, batch_size: int, expectation: Expected | None) -> Failure | None:
         if self.out_of_memory_at is not None and batch_size > self.out_of_memory_at:
             detail = f"batch {self.out_of_memory_at} was out of memory"
-            return Failure(FailureKind.SKIPPED, detail)
+            return Failure("skipped", detail)
         if expectation is None:
             return None
         if self.on_cpu:
@@ -138,7 +138,7 @@ class Sweep:
                     f"{has:,.0f} MiB of host memory are available"
                 )
                 # Larger sizes need more still: they are skipped for the same reason, each with its figure.
-                return Failure(FailureKind.SKIPPED, detail)
+                return Failure("skipped", detail)
         if self.limit_s is not None:
             expected_s = expectation.latency_ms / 1000
             if self.clock() - self.started + expected_s > self.limit_s:
@@ -146,7 +146,7 @@ class Sweep:
                     f"one run would take about {expected_s:,.0f} s and the default sweep on a CPU past "
                     f"{self.limit_s / 60:g} minutes: --batch-sizes {batch_size} measures it"
                 )
-                return Failure(FailureKind.SKIPPED, detail)
+                return Failure("skipped", detail)
         return None
 
 

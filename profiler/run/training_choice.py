@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import cast, get_args
+
 from swinmr_profiling.profiler.batch_size.fit import estimated_bytes
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.measure.training_blocks import training_block
 from swinmr_profiling.profiler.record.blocks.batch import Batch
+from swinmr_profiling.profiler.record.blocks.figures import ErrorKind
 from swinmr_profiling.profiler.record.blocks.recommended import Trial
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
-from swinmr_profiling.profiler.record.failures import FailureKind
 from swinmr_profiling.profiler.record.search_record import SearchResult
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
 from swinmr_profiling.profiler.run.card_budgets import budget_of, is_own_card, own_budget
 from swinmr_profiling.profiler.run.context import RunContext
 from swinmr_profiling.profiler.run.training_steps import OpenProbes, search_training_batch
 
-FAILURES = {kind.value for kind in FailureKind}
+FAILURES = get_args(ErrorKind)
 
 
 def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = None) -> None:
@@ -27,6 +29,7 @@ def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = 
     context.console.line()
     context.console.line("  Searching for the training batch size")
     gpu, version = context.gpu, context.environment.torch_version
+    assert gpu is not None
     model = profile.memory_model
     setting = None if model is None else model.config_setting
     # The trials run on one device, and each of several holds gradient buckets besides.
@@ -34,6 +37,7 @@ def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = 
     anywhere = own_budget(context, 0)
 
     def predict(batch_size: int) -> int:
+        assert setting is not None
         return estimated_bytes(setting, batch_size, anywhere) + besides
 
     found = search_training_batch(
@@ -60,7 +64,7 @@ def measured_blocks(
 ) -> dict[int, TrainingRun | TrainingFailure]:
     """Every training step that ran, of the sweep and of the search, by batch size; and what did not run, and why.
 
-    What ran once is no failure, whatever was in the way the other time.
+    What ran once is not a failure, whatever was in the way the other time.
     """
     failed = {trial.batch_size: _failed(trial) for trial in found.trials if trial.verdict in FAILURES}
     ran = {size: training_block(raw) for size, raw in found.measurements.items()}
@@ -71,4 +75,5 @@ def measured_blocks(
 
 
 def _failed(trial: Trial) -> TrainingFailure:
-    return TrainingFailure(source="measured", error=trial.verdict, detail=trial.detail or trial.verdict)
+    verdict = cast(ErrorKind, trial.verdict)  # one of FAILURES
+    return TrainingFailure(source="measured", error=verdict, detail=trial.detail or verdict)

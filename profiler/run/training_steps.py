@@ -20,7 +20,7 @@ from swinmr_profiling.profiler.measure.measurement_blocks import cold_spike
 from swinmr_profiling.profiler.measure.training_blocks import failed_training_block, training_block
 from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind, confirm_memory, says_memory
+from swinmr_profiling.profiler.record.failures import Failure, confirm_memory, says_memory
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
     ProbeResult,
@@ -35,7 +35,7 @@ from swinmr_profiling.profiler.run.prediction_steps import config_of_training
 
 OpenProbes = Callable[[RunContext], TrainingProbes]
 # Failures that answer the question; the others are a defect of the run.
-ANSWERS = (FailureKind.OOM.value, FailureKind.SKIPPED.value)
+ANSWERS = ("OOM", "skipped")
 
 
 def wants_training(context: RunContext) -> bool:
@@ -84,6 +84,7 @@ def search_training_batch(
     hold beside what a trial does.
     """
     training, gpu = context.options.training, context.gpu
+    assert gpu is not None
     context.session.close()
     with (open_probes or _open_probes)(context) as probes:
 
@@ -129,22 +130,22 @@ class _TrainingSweep:
         shape = [size, *self.context.training_input_shape[1:]]
         if self.out_of_memory_at is not None and size > self.out_of_memory_at:
             detail = f"training at batch {self.out_of_memory_at} was out of memory"
-            return failed_training_block(Failure(FailureKind.SKIPPED, detail), shape)
+            return failed_training_block(Failure("skipped", detail), shape)
         inference = self.context.profile.batch_profiling[str(size)]
         if isinstance(inference, FailedBatch) and says_memory(inference.error, inference.detail):
             detail = "inference at this batch was out of memory"
-            return failed_training_block(Failure(FailureKind.SKIPPED, detail), shape)
+            return failed_training_block(Failure("skipped", detail), shape)
         try:
             measured = probes.measure(size)
         except WorkerError as failed:
             smaller = max((ran for ran in self.ran if ran < size), default=None)
             failure = confirm_memory(failed.failure, smaller)
-            if failed.traceback is not None and failure.error is FailureKind.EXCEPTION:
+            if failed.traceback is not None and failure.error == "exception":
                 print(failed.traceback, file=sys.stderr, end="")
             return failed_training_block(failure, shape)
         fall = falling_memory({**self.ran, size: measured.allocated_bytes})
         if fall is not None:
-            failure = Failure(FailureKind.EXCEPTION, f"failed measurement: {fall}")
+            failure = Failure("exception", f"failed measurement: {fall}")
             return failed_training_block(failure, shape)
         self._warn(size, measured)
         return training_block(measured)
@@ -152,7 +153,8 @@ class _TrainingSweep:
     def note(self, size: int, block: TrainingRun | TrainingFailure) -> None:
         """Takes a block, of this run or of a resumed one, as known."""
         if isinstance(block, TrainingRun):
-            self.ran[size] = max(block.peak_bytes, block.validation.allocated_bytes)
+            validation = 0 if block.validation is None else block.validation.allocated_bytes or 0
+            self.ran[size] = max(block.peak_bytes, validation)
         elif says_memory(block.error, block.detail):
             self.out_of_memory_at = min(size, self.out_of_memory_at or size)
 
@@ -174,7 +176,7 @@ def is_final(block: TrainingRun | TrainingFailure | None) -> bool:
     """Whether a resumed profile's block stays: measured, or out of memory."""
     if block is None or block.source != "measured":
         return False
-    return isinstance(block, TrainingRun) or block.error == FailureKind.OOM.value
+    return isinstance(block, TrainingRun) or block.error == "OOM"
 
 
 def _open_probes(context: RunContext) -> TrainingProbes:

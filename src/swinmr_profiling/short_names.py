@@ -34,7 +34,9 @@ class ShortNames(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         # The import system has just written the short name's spec over the module's own.
-        module.__spec__ = self._own_specs.pop(module.__spec__.name)
+        written = module.__spec__
+        assert written is not None
+        module.__spec__ = self._own_specs.pop(written.name)
 
 
 _finder = ShortNames()

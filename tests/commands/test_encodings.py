@@ -1,4 +1,4 @@
-"""Streams that lack the characters of a report, names that are no text, a stream that is full: nothing is swallowed."""
+"""Streams that lack the characters of a report, names that are not text, a full stream: nothing is swallowed."""
 
 import contextlib
 import csv

@@ -108,7 +108,7 @@ def test_a_pipe_named_like_a_checkpoint_is_passed_over(write, tmp_path):
     (folder / "step_000000008.pth").mkdir()
     run = train(write(**{"training.total_steps": 4, "training.keep_checkpoints": 1}), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert "step_000000009.pth is no ordinary file; going back to the one before" in run.stdout
+    assert "step_000000009.pth is not an ordinary file; going back to the one before" in run.stdout
     assert "step_000000008.pth is a folder; going back to the one before" in run.stdout
     assert "step 4 of 4" in run.stdout
     os.mkfifo(tmp_path / "data/another")

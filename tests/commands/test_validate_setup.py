@@ -345,7 +345,7 @@ def test_the_profile_of_another_network_is_stale(write_config, validate, tmp_pat
     assert found["profile"][0]["status"] == "ok"
     (tmp_path / "profile.json").write_text("half a pro")
     _, found = validate("--config", config, *SLOW)
-    assert "is no profile" in found["profile"][0]["detail"]
+    assert "is not a profile" in found["profile"][0]["detail"]
 
 
 def test_missing_optional_weights_are_warnings_that_name_the_file(

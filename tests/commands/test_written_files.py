@@ -146,7 +146,7 @@ def test_what_is_no_file_is_refused_before_any_work(folder, monkeypatch, capsys,
     assert (status, reached) == (2, []), (out, err)
     [line] = [line for line in err.splitlines() if "error: " in line]
     assert place in line
-    assert ("is a folder" if kind == "folder" else "is no ordinary file") in line
+    assert ("is a folder" if kind == "folder" else "is not an ordinary file") in line
     assert "Traceback" not in err
     check_untouched()
     assert [name for name in os.listdir((folder / place).parent) if name.endswith(".tmp")] == []
@@ -169,7 +169,7 @@ def test_the_batch_size_is_not_written_into_a_pipe_that_nobody_feeds(folder, mon
     status, _, err = run(
         "swinmr_profiling.scripts.recommend_batch_size", arguments, "config", monkeypatch, capsys
     )
-    assert (status, err) == (2, "error: --write config: is no ordinary file\n")
+    assert (status, err) == (2, "error: --write config: is not an ordinary file\n")
 
 
 class Linked:

@@ -84,7 +84,7 @@ NAMES = (
 )  # fmt: skip
 KNOWN = ", ".join(f'"{name}"' for name in NAMES)
 UNKNOWN = (
-    f"is no network that is known here (known: {', '.join(NAMES[:12])} and 1 more): add the class that builds it: "
+    f"is not a network that is known here (known: {', '.join(NAMES[:12])} and 1 more): add the class that builds it: "
     "--module FILE.py:Class --trust-config"
 )
 OURS = Path(__file__).resolve().parents[2] / "configs" / "train_config_large.json"

@@ -335,15 +335,15 @@ def test_layers_of_vgg19_by_name():
 @pytest.mark.parametrize(
     ("network", "problem"),
     [
-        ("type: EDVR", 'network_g.type: "EDVR" of BasicSR is no network that is known here'),
+        ("type: EDVR", 'network_g.type: "EDVR" of BasicSR is not a network that is known here'),
         ("type: RRDBnet", "did you mean RRDBNet?"),
         (
             "{type: RRDBNet, num_grow_ch: 16}",
             "network_g.num_grow_ch: 16 makes another network than spandrel's ESRGAN",
         ),
         ("{type: RRDBNet, num_fat: 16}", "network_g.num_fat: no counterpart in spandrel's ESRGAN"),
-        ("type: 3", "network_g.type: 3 of BasicSR is no network"),
-        ("type: [a]", 'network_g.type: ["a"] of BasicSR is no network'),
+        ("type: 3", "network_g.type: 3 of BasicSR is not a network"),
+        ("type: [a]", 'network_g.type: ["a"] of BasicSR is not a network'),
     ],
 )
 def test_what_would_be_another_network_is_refused_in_one_line(tmp_path, network, problem):
@@ -365,11 +365,11 @@ def test_what_would_be_another_network_is_refused_in_one_line(tmp_path, network,
         (
             "a.yml",
             "services: {web: {image: nginx}}\nversion: '3'\n",
-            "is no config: its top level has services, version",
+            "is not a config: its top level has services, version",
         ),
         ("a.yml", "a: !!python/object/apply:os.system ['true']\n", "broken YAML at line 1"),
         ("a.toml", "a = \n", "broken TOML"),
-        ("a.toml", "[tool.ruff]\nline-length = 1\n", "is no config: its top level has tool"),
+        ("a.toml", "[tool.ruff]\nline-length = 1\n", "is not a config: its top level has tool"),
         ("a.json", '{"schema_version": 9, "architecture": {}}', "is a profile, not a config"),
         ("a.json", '{"noise": {}, "undersampling": {}}', "is a degradation file (noise, undersampling)"),
         ("degradation_all.json", '{"name": "x", "execution": {}}', "is a degradation file (by its name)"),

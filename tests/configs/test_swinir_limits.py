@@ -37,7 +37,7 @@ def problems_of(raw: dict) -> list[str]:
         # Padded to 40 x 32 the features have more pixels than an embedding of 33 x 32: 4 x 8 = 32, 5 x 8 = 40.
         (
             {"ape": True, "img_size": [33, 32], "window_size": 8},
-            "model.img_size: img_size 33 x 32 is no multiple of window_size 8, which ape needs: 32 or 40 for 33, "
+            "model.img_size: img_size 33 x 32 is not a multiple of window_size 8, which ape needs: 32 or 40 for 33, "
             "or ape false",
         ),
         (

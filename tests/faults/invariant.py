@@ -83,7 +83,7 @@ def after_fault(
     left_behind: list[str],
     struck_down: bool,
 ) -> Violations:
-    """What is wrong once the command has ended. struck_down: the kernel has killed processes for want of memory."""
+    """What is wrong once the command has ended. struck_down: the kernel has killed processes because memory ran out."""
     command, fault = COMMANDS[row.command], FAULTS[row.fault]
     found: Violations = []
     if ended.returncode not in _codes(command, fault, struck_down):

@@ -71,7 +71,7 @@ def freeze_memory(group: Path) -> None:
 
 
 def kills(group: Path) -> int:
-    """How many processes of the group the kernel has killed for want of memory."""
+    """How many processes of the group the kernel has killed because memory ran out."""
     file = group / "memory.oom_control"
     file = file if file.exists() else group / "memory.events"
     with suppress(OSError):

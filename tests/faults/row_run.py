@@ -22,7 +22,7 @@ from tests.faults.shared_state import SharedState, build_library
 from tests.faults.templates import write_inputs
 
 # A row takes one to three seconds of processor time; one that hangs must not hang the campaign, and one that waits for
-# a processor on a busy machine is no hang.
+# a processor on a busy machine is not a hang.
 PATIENCE_S = 300
 WITHOUT_TORCH = {"compare", "recommend"}
 

@@ -139,7 +139,7 @@ def test_safetensors_are_read(tmp_path):
     assert found_network(tmp_path / "model.safetensors").words.startswith("Compact")
     data = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "cut.safetensors").write_bytes(data[: len(data) // 2])
-    assert "is no safetensors file, or a truncated one" in refusal(tmp_path / "cut.safetensors")
+    assert "is not a safetensors file, or a truncated one" in refusal(tmp_path / "cut.safetensors")
 
 
 class RunsCode:

@@ -98,7 +98,7 @@ def test_an_unknown_class_is_refused_with_the_nearest():
 @pytest.mark.parametrize("name", ["DDIMScheduler", "DDPMPipeline", "logging"])
 def test_what_is_no_network_is_refused(name):
     assert refusal(name) == (
-        f"model.class: {name} of diffusers is no network: name a model class, such as UNet2DModel"
+        f"model.class: {name} of diffusers is not a network: name a model class, such as UNet2DModel"
     )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.configs.loading import load_config
-from swinmr_profiling.configs.model_sections import MODEL_SECTIONS
+from swinmr_profiling.configs.model_sections import MODEL_SECTIONS, SwinIRModelConfig, TimmModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import InputSpec
 from swinmr_profiling.models.registry import BUILDERS, build_model
@@ -335,3 +335,14 @@ def test_every_net_type_of_the_schema_has_a_builder():
     # swinmr is swinir by another name; custom has its own question of trust.
     assert set(BUILDERS) == set(MODEL_SECTIONS) - {"swinmr", "custom"}
     assert build({**SMALL, "net_type": "swinmr"}, data={"patch_size": 16}).net_type == "swinir"
+
+
+def test_a_builder_reads_the_section_of_its_own_network_alone():
+    config = config_from_dict({"model": {"net_type": "swinir"}})
+    assert config.model_section(SwinIRModelConfig) is config.model
+    with pytest.raises(TypeError, match="of swinir, not a TimmModelConfig"):
+        config.model_section(TimmModelConfig)
+    with pytest.raises(TypeError, match="swinir is not a denoiser"):
+        _ = config.denoiser
+    unet = config_from_dict({"model": {"net_type": "unet_denoiser"}})
+    assert unet.denoiser is unet.model

@@ -30,7 +30,7 @@ TINY = dict(
 )
 
 # (options over TINY, input shape): every upsampler and residual connection, square, non-square and sizes that
-# are no multiple of the window, batches of 1 and 3.
+# are not multiples of the window, batches of 1 and 3.
 CASES = {
     "denoise": ({}, (1, 1, 32, 32)),
     "denoise, batch 3, odd size": ({}, (3, 1, 37, 45)),

@@ -57,7 +57,7 @@ def test_images_and_described_inputs():
     ("model", "told"),
     [
         ({"class": "BertModle"}, "has no class 'BertModle': did you mean"),
-        ({"class": "BertConfig"}, "BertConfig of transformers is no network"),
+        ({"class": "BertConfig"}, "BertConfig of transformers is not a network"),
         (
             {"class": "BertModel", "config": {**BERT, "num_attention_heads": 3}},
             "model.config: BertModel refuses it",

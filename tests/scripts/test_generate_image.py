@@ -117,7 +117,7 @@ def test_command_without_profiling(functions, tiny_pipeline_folders, tmp_path, c
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--model", "stabilityai/no-such-model", "--prompt", "a cat"], "is no local folder"),
+        (["--model", "stabilityai/no-such-model", "--prompt", "a cat"], "is not a local folder"),
         (["--prompt", "a cat"], "--model"),
         (["--model", "x"], "--prompt"),
         (["--model", "x", "--prompt", "a", "--steps", "0"], "--steps"),

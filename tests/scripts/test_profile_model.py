@@ -163,7 +163,7 @@ def test_one_run_has_no_deviation(profile_model, tiny_config, tmp_path, read_pro
     )
     assert run.returncode == 0, run.stderr
     timing = read_profile(tmp_path / "a/b.json")["single_image"]["timing"]
-    # One sample has no spread, and is no percentile but the median.
+    # One sample has no spread, and is not a percentile but the median.
     unknown = ("std_ms", "iqr_ms", "p90_ms", "p95_ms", "p99_ms", "ci95_median_ms")
     assert [timing[name] for name in unknown] == [None] * len(unknown)
     assert timing["warmup_runs"] == 0

@@ -49,7 +49,7 @@ def test_a_fault_costs_its_batch_size(command, fault, read_profile):
     assert profile["status"] == ("complete" if code == 0 else "partial")
     if code:
         assert "4" in profile["status_reason"]
-    # An exception is shown as itself, with the place it came from; what is no defect shows no traceback.
+    # An exception is shown as itself, with the place it came from; what is not a defect shows no traceback.
     if error == "exception":
         assert "faulty_network.py" in run.stderr
     elif error in ("OOM", "unsupported"):

@@ -62,7 +62,7 @@ def test_resume_refuses_another_config_and_another_file(command):
     command.output.write_text("{}")
     run = command.run("--resume")
     assert run.returncode == 2
-    assert "is no profile" in run.stderr
+    assert "is not a profile" in run.stderr
     assert command.output.read_text() == "{}"
 
 

@@ -158,7 +158,7 @@ def test_a_prediction_imports_the_users_packages_too(profile_model, own_reposito
         (("path/to/file.py:Class", "--inputs", "2x3x8x8"), "the first number is the batch, give 1 here"),
         (("path/to/file.py:Class", "--inputs", "1x3xa"), "'1x3xa': give sizes such as 1x3x256x256"),
         (("path/to/file.py:Class", "--inputs", "1x3x8", "--kwargs", "[1]"), "'[1]': give an object"),
-        (("path/to/file.py:Class", "--inputs", "1x3x8", "--kwargs", "{"), "is no JSON"),
+        (("path/to/file.py:Class", "--inputs", "1x3x8", "--kwargs", "{"), "is not JSON"),
         (("path/to/file.py:Class", "--inputs", "1x3x8x8"), "raised TypeError"),
     ],
 )
@@ -227,7 +227,7 @@ def test_an_option_file_of_an_unknown_network_and_its_class(profile_model, tmp_p
     (tmp_path / "man_arch.py").write_text(FRAMEWORKS_NETWORK)
     run = profile_model("--config", "man.yml", *QUICK)
     assert run.returncode == 2
-    assert '"man" of traiNNer-redux is no network that is known here' in run.stderr
+    assert '"man" of traiNNer-redux is not a network that is known here' in run.stderr
     assert "add the class that builds it: --module FILE.py:Class --trust-config" in run.stderr
     run = profile_model(
         "--config", "man.yml", "--module", "man_arch.py:MAN", "--trust-config", "--batch-sizes", "1", "--device", "cpu",

@@ -228,7 +228,7 @@ def damaged(**changes):
     [
         ("", ["is not valid JSON"]),
         ("{", ["is not valid JSON"]),
-        ("[]", ["is no profile"]),
+        ("[]", ["is not a profile"]),
         ('{"schema_version": 3}', ["schema version 3", "update the program"]),
         ('{"schema_version": 1, "config": {}}', ["is damaged or of another version", "Field required"]),
         (

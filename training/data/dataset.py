@@ -34,7 +34,7 @@ class SampleKey(NamedTuple):
     """
 
     epoch: int
-    index: int
+    index: int  # type: ignore[assignment]  # a tuple has a method of this name
     repeat: int = 0
     drawn_as: int | None = None
 
@@ -260,9 +260,10 @@ def build_dataset(config: ExperimentConfig, split: Split) -> ReconstructionDatas
             size here).
     """
     data = config.data
-    if getattr(config.model, "upscale", 1) != 1:
+    upscale = getattr(config.model, "upscale", 1)
+    if upscale != 1:
         raise DataError(
-            f"model.upscale is {config.model.upscale}: data is prepared for reconstruction, where input and target "
+            f"model.upscale is {upscale}: data is prepared for reconstruction, where input and target "
             "have one size; set it to 1"
         )
     patch_hw = image_hw(data.patch_size) if data.use_patches and data.patch_size is not None else None

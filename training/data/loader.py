@@ -117,9 +117,10 @@ def build_loader(
     dataset = build_dataset(config, split) if dataset is None else dataset
     data = config.data
     if batch_size is None:
-        batch_size = data.batch_size if split == "train" else data.val_batch_size
-    if batch_size == "auto":
-        raise ValueError('data.batch_size is "auto": pass the batch size that the profile recommends')
+        own = data.batch_size if split == "train" else data.val_batch_size
+        if own == "auto":
+            raise ValueError('data.batch_size is "auto": pass the batch size that the profile recommends')
+        batch_size = own
     _refuse_mixed_sizes(dataset, batch_size, split)
     batches: Sampler[list[SampleKey]]
     if split == "train":

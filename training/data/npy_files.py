@@ -62,7 +62,7 @@ def _mapped(file: Path) -> np.ndarray:
 def open_npy(file: Path, name: str, layout: str = "auto") -> list[NpyVolume]:
     """The volume of a file.
 
-    Raises DataError for pickled objects, values that are no numbers, shapes that the layout does not have, and, with
+    Raises DataError for pickled objects, values that are not numbers, shapes that the layout does not have, and, with
     "auto", for what can be read in two ways.
     """
     array = _mapped(file)
@@ -82,7 +82,8 @@ def open_npy(file: Path, name: str, layout: str = "auto") -> list[NpyVolume]:
             _refuse_kspace(array, layout, file)
     last = layout == "slices_last" and array.ndim == 3
     slices = 1 if array.ndim == 2 else array.shape[-1 if last else 0]
-    image_hw = (int(array.shape[0]), int(array.shape[1])) if last else tuple(map(int, array.shape[-2:]))
+    height, width = array.shape[:2] if last else array.shape[-2:]
+    image_hw = (int(height), int(width))
     coils = array.shape[1] if layout == "coil_kspace" else 1
     return [NpyVolume(name, file, slices, image_hw, not is_complex, layout, coils)]
 

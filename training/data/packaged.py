@@ -28,7 +28,7 @@ HEAD_TIMES = 2
 @lru_cache(maxsize=1)
 def _head() -> np.ndarray:
     nibabel = require("nibabel", "the packaged data")
-    file = Path(nibabel.__file__).parent / "tests" / "data" / "example4d.nii.gz"
+    file = Path(str(nibabel.__file__)).parent / "tests" / "data" / "example4d.nii.gz"
     try:
         return np.asarray(nibabel.load(file).dataobj, dtype=np.float32)
     except OSError as error:

@@ -41,7 +41,7 @@ class PngVolume:
 
 
 def open_png(file: Path, name: str) -> list[PngVolume]:
-    """The volume of a file (each PNG is one). Raises DataError for what is no image."""
+    """The volume of a file (each PNG is one). Raises DataError for what is not an image."""
     pillow = require("PIL.Image", "PNG data")
     try:
         with pillow.open(file) as opened:

@@ -47,7 +47,8 @@ class NiftiVolume:
             packed = self.file.suffix == ".gz"
             source = _unpacked(self.file, self.magnitude_only) if packed else _load_nifti(self.file).dataobj
             place = {2: (), 3: (position,), 4: (position, time)}[len(source.shape)]
-            image = np.asarray(source[(slice(None), slice(None), *place)])
+            pixels: tuple[Any, ...] = (slice(None), slice(None), *place)
+            image = np.asarray(source[pixels])
         except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
             raise DataError(f"{self.file}, slice {index}: cannot be read: {first_line(error)}") from error
         return RawSlice(image.astype(np.float32 if self.magnitude_only else np.complex64))
@@ -156,6 +157,6 @@ def open_dicom(files: list[tuple[Path, str]]) -> list[DicomVolume]:
     volumes = []
     for (_, image_hw), members in series.items():
         members.sort(key=lambda member: member[:2])
-        frames = tuple((file, frame) for _, _, file, count in members for frame in range(count))
-        volumes.append(DicomVolume(members[0][1], frames, image_hw))
+        slices = tuple((file, frame) for _, _, file, count in members for frame in range(count))
+        volumes.append(DicomVolume(members[0][1], slices, image_hw))
     return volumes

@@ -24,7 +24,7 @@ class SliceMasks:
     def __init__(self, degradation: DegradationSection, *, training: bool, seed: int) -> None:
         """Raises DataError for a mask file that cannot be read."""
         self.degradation, self.training, self.seed = degradation, training, seed
-        self._file = read_mask(degradation.mask_file) if degradation.mask == "file" else None
+        self._file = None if degradation.mask_file is None else read_mask(degradation.mask_file)
 
     @property
     def nominal_fraction(self) -> float | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.field_types import image_hw
 from swinmr_profiling.training.data.fastmri_files import open_fastmri
 from swinmr_profiling.training.data.npy_files import open_npy
 from swinmr_profiling.training.data.packaged import open_packaged
@@ -54,10 +53,9 @@ def has_split(config: ExperimentConfig, split: Split) -> bool:
 
 def whole_image_hw(config: ExperimentConfig) -> tuple[int, int]:
     """(height, width) of the phantom: the network's image size, or 256 x 256 where the config has none."""
-    model = config.model
-    if getattr(model, "img_size", None) is not None:
-        return image_hw(model.img_size)
-    shapes = getattr(model, "input_shapes", None)
+    if config.image_hw is not None:
+        return config.image_hw
+    shapes = getattr(config.model, "input_shapes", None)
     if shapes and len(shapes[0]) == 3:
         return shapes[0][1], shapes[0][2]
     return DEFAULT_IMAGE_HW

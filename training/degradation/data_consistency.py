@@ -40,7 +40,7 @@ def consistent(
         result = combine_coils(coil_images, degraded.coil_maps).abs()
     else:
         result = root_sum_of_squares(coil_images)
-    return centre_crop(result, tuple(output.shape[-2:])).float()
+    return centre_crop(result, (output.shape[-2], output.shape[-1])).float()
 
 
 def consistent_channels(
@@ -54,7 +54,7 @@ def consistent_channels(
     maps = degraded.coil_maps
     # Without sensitivities there is one coil: two channels of several are refused when they are read.
     image = coil_images[0] if maps is None else combine_coils(coil_images, maps)
-    image = centre_crop(image, tuple(output.shape[-2:]))
+    image = centre_crop(image, (output.shape[-2], output.shape[-1]))
     return torch.stack([image.real, image.imag]).float()
 
 
@@ -91,14 +91,14 @@ def _coil_images(output: Tensor, degraded: DegradedSlice, magnitude_only: bool) 
         # Where k-space is larger than the image, the zero-filled image is kept outside of it.
         combined = combine_coils(zero_filled, maps)
         if len(output) != 2:
-            image = image * centre_crop(torch.exp(1j * combined.angle()), tuple(image.shape))
+            image = image * centre_crop(torch.exp(1j * combined.angle()), (image.shape[-2], image.shape[-1]))
         return maps * _placed(image[None].to(combined.dtype), combined[None])
     if len(output) == 2 or magnitude_only:
         return _placed(image[None].to(measured.dtype), zero_filled)
     total = root_sum_of_squares(zero_filled)
     tiny = torch.finfo(total.dtype).tiny
     share = zero_filled / total.clamp_min(tiny)
-    return _placed(centre_crop(share, tuple(image.shape)) * image, zero_filled)
+    return _placed(centre_crop(share, (image.shape[-2], image.shape[-1])) * image, zero_filled)
 
 
 def _placed(images: Tensor, around: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ def read_mask(file: str | Path) -> np.ndarray:
     `.npy`: 0 and 1, centred.
 
     Raises:
-        DataError: for a file that cannot be read, that is no matrix of 0 and 1, or that is not centred.
+        DataError: for a file that cannot be read, that is not a matrix of 0 and 1, or that is not centred.
     """
     path = Path(file)
     readers = {".mat": _read_mat, ".tif": _read_tif, ".tiff": _read_tif, ".npy": _read_npy}
@@ -82,8 +82,10 @@ def _read_mat(path: Path) -> np.ndarray:
 def _refuse_uncentred(mask: np.ndarray, path: Path) -> None:
     """A mask with its zero frequency in the corners samples noise and no image: a silent failure elsewhere."""
     height, width = mask.shape
-    around = (slice(height // 2 - height // 8, height // 2 + height // 8 + 1),)
-    around += (slice(width // 2 - width // 8, width // 2 + width // 8 + 1),)
+    around = (
+        slice(height // 2 - height // 8, height // 2 + height // 8 + 1),
+        slice(width // 2 - width // 8, width // 2 + width // 8 + 1),
+    )
     if np.fft.fftshift(mask)[around].mean() > mask[around].mean():
         hint = " (the official .tif masks are not; they are shifted when read)" if ".tif" in path.name else ""
         raise DataError(

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def name_seed(name: str) -> int:
-    """CRC-32 of the name's bytes: those on disk, of a file whose name is no text (surrogates) as well."""
+    """CRC-32 of the name's bytes: those on disk, of a file whose name is not text (surrogates) as well."""
     return zlib.crc32(name.encode(errors="surrogateescape"))
 
 

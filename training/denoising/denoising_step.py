@@ -6,7 +6,7 @@ with weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ from swinmr_profiling.training.validation.validation import to_device
 # First number of seeds, so that no two uses of a seed share a sequence (1 to 5: training/data).
 NOISE_STREAM = 6
 # A collated batch, the device, the epoch and the batch's number in it, to what a step takes.
-Preparation = Callable[[dict[str, Any], torch.device, int, int], MicroBatch]
+Preparation = Callable[[Mapping[str, Any], torch.device, int, int], MicroBatch]
 
 
 def to_network_range(image: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class Denoising:
 
     def micro_batch(
         self,
-        batch: dict[str, Any],
+        batch: Mapping[str, Any],
         device: torch.device,
         timesteps: Tensor,
         noise: Tensor,
@@ -90,7 +90,7 @@ class Denoising:
         return MicroBatch(inputs, weighted, list(batch["name"]))
 
     def training_batch(
-        self, batch: dict[str, Any], device: torch.device, generators: Sequence[np.random.Generator]
+        self, batch: Mapping[str, Any], device: torch.device, generators: Sequence[np.random.Generator]
     ) -> MicroBatch:
         """A micro-batch whose time steps, noise and left-out conditions the samples' own generators draw."""
         shape = tuple(batch["target"].shape[1:])
@@ -112,10 +112,10 @@ def with_condition(noisy: Tensor, condition: Tensor | None) -> Tensor:
 def build_denoising(config: ExperimentConfig) -> Denoising:
     """The denoising of a config.
 
-    Raises LossError for a network whose output is no prediction of the image's channels, or that takes more than
+    Raises LossError for a network whose output is not a prediction of the image's channels, or that takes more than
     image and time step.
     """
-    model, diffusion = config.model, config.training.diffusion
+    model, diffusion = config.denoiser, config.training.diffusion
     outputs = getattr(model, "out_chans", None)
     if outputs not in (None, model.in_chans):
         raise LossError(
@@ -126,9 +126,10 @@ def build_denoising(config: ExperimentConfig) -> Denoising:
         raise LossError(
             "model.num_classes: the data has no classes; null trains, classes can only be profiled"
         )
-    if getattr(model, "inputs", None):
+    inputs = getattr(model, "inputs", None)
+    if inputs:
         raise LossError(
-            f"model.inputs: the data has no {', '.join(model.inputs)}; such a network can only be profiled"
+            f"model.inputs: the data has no {', '.join(inputs)}; such a network can only be profiled"
         )
     return Denoising(
         schedule=build_schedule(diffusion),
@@ -154,7 +155,7 @@ def build_preparation(config: ExperimentConfig, rank: int = 0, world_size: int =
         return lambda batch, device, epoch, number: to_device(batch, device)
     denoising, seed = build_denoising(config), config.system.seed
 
-    def prepare(batch: dict[str, Any], device: torch.device, epoch: int, number: int) -> MicroBatch:
+    def prepare(batch: Mapping[str, Any], device: torch.device, epoch: int, number: int) -> MicroBatch:
         count = len(batch["name"])
         first = (number * world_size + rank) * count
         generators = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.degradation.random_choice import name_seed
 from swinmr_profiling.training.denoising.denoising_step import build_denoising
-from swinmr_profiling.training.denoising.diffusion_reconstruction import build_sampler
+from swinmr_profiling.training.denoising.diffusion_reconstruction import Slices, build_sampler
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.step.training_step import StepSettings
 from swinmr_profiling.training.validation.validation import (
@@ -60,7 +61,7 @@ def largest_call(config: ExperimentConfig) -> int:
 def denoising_result(
     config: ExperimentConfig,
     loss: nn.Module,
-    dataset: ReconstructionDataset | None,
+    dataset: Slices | None,
     settings: StepSettings,
     device: torch.device,
 ) -> BatchResult:
@@ -80,7 +81,7 @@ def denoising_result(
             "evaluation.sampling.data_consistency to false"
         )
 
-    def loss_at(timestep: int, network: nn.Module, batch: dict[str, Any]) -> float:
+    def loss_at(timestep: int, network: nn.Module, batch: Mapping[str, Any]) -> float:
         shape = tuple(batch["target"].shape[1:])
         noise = [
             np.random.default_rng([VALIDATION_NOISE_STREAM, name_seed(name), timestep])
@@ -91,7 +92,7 @@ def denoising_result(
         micro_batch = denoising.micro_batch(batch, device, times, torch.from_numpy(drawn))
         return validate_batch(network, loss, micro_batch, settings)[1]
 
-    def run(network: nn.Module, batch: dict[str, Any]) -> tuple[float, Tensor | None]:
+    def run(network: nn.Module, batch: Mapping[str, Any]) -> tuple[float, Tensor | None]:
         # Each call finds the device as the one before it did: nothing of a time step outlives it.
         values = [loss_at(t, network, batch) for t in fixed_timesteps(denoising.schedule.timesteps)]
         mean = sum(values) / len(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,7 @@ from swinmr_profiling.training.denoising.denoising_step import (
 from swinmr_profiling.training.denoising.noise_schedule import predicted_image
 from swinmr_profiling.training.denoising.sampling import guided, sample, spacing
 from swinmr_profiling.training.errors import LossError
+from swinmr_profiling.training.step.example_batches import ExampleSlices
 from swinmr_profiling.training.step.losses import first_tensor
 from swinmr_profiling.training.validation.validation import on_host
 
@@ -47,7 +48,11 @@ class MeasuredSlice:
         return consistent_channels(image, self.degraded, self.mask, magnitude_only=self.magnitude_only)
 
 
-def measured_slice(dataset: ReconstructionDataset, index: int, device: torch.device) -> MeasuredSlice:
+# What tells the k-space of a slice: a dataset, or what stands for one where only sizes matter.
+Slices = ReconstructionDataset | ExampleSlices
+
+
+def measured_slice(dataset: Slices, index: int, device: torch.device) -> MeasuredSlice:
     """Reads and degrades a slice again, exactly as the dataset did."""
     degraded, mask = dataset.degraded(index)
     maps = degraded.coil_maps
@@ -97,14 +102,14 @@ class DiffusionSampler:
     def reconstruct(
         self,
         network: nn.Module,
-        batch: dict[str, Any],
+        batch: Mapping[str, Any],
         device: torch.device,
-        dataset: ReconstructionDataset | None = None,
+        dataset: Slices | None = None,
     ) -> Tensor:
         """All samples (samples, B, C, H, W), normalised, float32, on the CPU, of a collated batch.
 
         dataset: the batch's, for what was measured; None: no data consistency.
-        Raises LossError for a network whose output is no prediction of its image's size.
+        Raises LossError for a network whose output is not a prediction of its image's size.
         """
         with torch.inference_mode():
             # One sample after the other is on the device.
@@ -113,9 +118,9 @@ class DiffusionSampler:
     def sampled(
         self,
         network: nn.Module,
-        batch: dict[str, Any],
+        batch: Mapping[str, Any],
         device: torch.device,
-        dataset: ReconstructionDataset | None = None,
+        dataset: Slices | None = None,
     ) -> Iterator[Tensor]:
         """As `reconstruct`, but one sample (B, C, H, W) at a time, on the device, in the caller's gradient mode."""
         known = None
@@ -169,14 +174,17 @@ class DiffusionSampler:
     def _predict(self, network: nn.Module, noisy: Tensor, condition: Tensor | None, timestep: int) -> Tensor:
         inputs = with_condition(noisy, condition)
         is_guided = condition is not None and self.guidance != 1
-        if is_guided:
+        if condition is not None and is_guided:
             inputs = torch.cat([inputs, with_condition(noisy, torch.zeros_like(condition))])
         timesteps = torch.full((len(inputs),), timestep, dtype=torch.int64, device=noisy.device)
         dtype = self.autocast_dtype
         lower = nullcontext() if dtype is None else torch.autocast(stands_for(noisy.device.type), dtype)
         with lower:
             output = first_tensor(network(inputs, timesteps)).float()
-        return guided(*output.chunk(2), self.guidance) if is_guided else output
+        if not is_guided:
+            return output
+        conditional, unconditional = output.chunk(2)
+        return guided(conditional, unconditional, self.guidance)
 
 
 def build_sampler(

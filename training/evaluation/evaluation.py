@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -155,9 +155,9 @@ def evaluate(
 
     Raises:
         DataError: for slices that cannot be read or are smaller than SSIM's window.
-        ReconstructionError: for a network whose output is no image of its input's size.
+        ReconstructionError: for a network whose output is not an image of its input's size.
     """
-    dataset: ReconstructionDataset = loader.dataset
+    dataset = cast("ReconstructionDataset", loader.dataset)
     total = len(dataset) if options.limit is None else min(options.limit, len(dataset))
     shown = set(np.linspace(0, total - 1, min(options.pictures, total)).round().astype(int).tolist())
     result = Evaluation()
@@ -209,8 +209,9 @@ class _OpenSlice:
     @property
     def deviation(self) -> np.ndarray | None:
         """Standard deviation over samples of each pixel, None for fewer than 2."""
-        several = self.samples is not None and len(self.samples) > 1
-        return self.samples.std(axis=0, ddof=1) if several else None
+        if self.samples is None or len(self.samples) < 2:
+            return None
+        return self.samples.std(axis=0, ddof=1)
 
 
 def _slices_of(
@@ -235,10 +236,10 @@ def _slices_of(
     if options.data_consistency and options.sampler is None:
         indices = batch["index"].tolist()
         output = torch.stack([_made_consistent(dataset, i, x) for i, x in zip(indices, output, strict=True)])
-    triple = [
+    made, given, wanted = (
         magnitudes(x, batch["offset"], batch["scale"]).numpy()
         for x in (output, batch["input"], batch["target"])
-    ]
+    )
     for position, index in enumerate(batch["index"].tolist()):
         volume, number = dataset.locate(index)
         errors = None
@@ -251,7 +252,9 @@ def _slices_of(
             dataset.volumes[volume].name,
             number,
             float(batch["sampled_fraction"][position]),
-            *(images[position] for images in triple),
+            made[position],
+            given[position],
+            wanted[position],
             samples=None if samples is None else samples[position].numpy(),
             sampled_errors=errors,
         )
@@ -263,9 +266,10 @@ def _sampled_errors(
     """Relative k-space error at the sampled points, of the reconstruction and of the zero-filled image."""
     degraded, mask = dataset.degraded(index)
     magnitude_only = dataset.volumes[dataset.locate(index)[0]].magnitude_only
-    return tuple(
+    of_output, of_zero_filled = (
         sampled_error(image, degraded, mask, magnitude_only=magnitude_only) for image in (output, zero_filled)
     )
+    return of_output, of_zero_filled
 
 
 def _made_consistent(dataset: ReconstructionDataset, index: int, output: Tensor) -> Tensor:
@@ -288,8 +292,8 @@ def _measure_slice(one: _OpenSlice, options: EvaluationOptions, result: Evaluati
             for metrics, distance in zip(values, distances, strict=True):
                 metrics[metric.name] = distance
     if one.sampled_errors is not None:
-        for metrics, error in zip(values, one.sampled_errors, strict=True):
-            metrics[SAMPLED_ERROR] = error
+        for metrics, sampled in zip(values, one.sampled_errors, strict=True):
+            metrics[SAMPLED_ERROR] = sampled
     return Measured(
         volume=one.volume,
         slice=one.slice,
@@ -305,7 +309,7 @@ def _measure_slice(one: _OpenSlice, options: EvaluationOptions, result: Evaluati
 
 def _spread(one: _OpenSlice) -> SampleSpread | None:
     deviation = one.deviation
-    if deviation is None:
+    if deviation is None or one.samples is None:
         return None
     top = float(one.target.max())
     return SampleSpread(

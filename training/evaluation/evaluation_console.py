@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 LABELS = {"psnr_db": ("PSNR", "dB", 2), "ssim": ("SSIM", "", 4), "nmse": ("NMSE", "", 5)}
@@ -10,7 +10,7 @@ PERCEPTUAL_LABELS = {"lpips": ("LPIPS", "", 4), "st_lpips": ("ST-LPIPS", "", 4)}
 ASKED_AS = {"psnr": "psnr_db", "ssim": "ssim", "nmse": "nmse"}
 
 
-def summary_lines(summary: dict[str, Any], shown: list[str]) -> Iterator[str]:
+def summary_lines(summary: dict[str, Any], shown: Sequence[str]) -> Iterator[str]:
     """Lines for standard output.
 
     shown: `evaluation.metrics`, which says what is printed (the files hold all). LPIPS, or why there is none,

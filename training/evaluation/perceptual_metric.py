@@ -137,5 +137,5 @@ def load_lpips(file: Path) -> nn.Module:
         renamed = {key: state[f"features.{key.partition('.')[2]}"] for key in metric.net.state_dict()}
         metric.net.load_state_dict(renamed)
     except Exception as error:  # torch.load and load_state_dict raise half a dozen types for a wrong file
-        raise PerceptualMetricError(f"{file}: is no {BACKBONE_NAME}: {first_line(error)}") from error
+        raise PerceptualMetricError(f"{file}: is not {BACKBONE_NAME}: {first_line(error)}") from error
     return metric.requires_grad_(False).eval()

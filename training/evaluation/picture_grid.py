@@ -31,7 +31,7 @@ def _relative_error(picture: Picture) -> np.ndarray:
 
 
 def _drawable(text: str) -> str:
-    """A file's name may be no text, and fonts know no lone surrogates; nor are dollar signs in it a formula."""
+    """A file's name may not be text, and fonts know no lone surrogates; nor are dollar signs in it a formula."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("$", r"\$")
 
 
@@ -80,6 +80,7 @@ def write_picture_grid(pictures: Sequence[Picture], file: Path, title: str) -> d
             (row[2], picture.measured.reconstruction),
         ):
             axis.set_xlabel(f"{metrics['psnr_db']:.2f} dB, SSIM {metrics['ssim']:.3f}", fontsize=8)
+    assert drawn is not None
     bar = figure.colorbar(drawn, ax=axes[:, -1], shrink=0.8, pad=0.03)
     bar.set_label("|error| / maximum of the ground truth", fontsize=8)
     bar.ax.tick_params(labelsize=7)

@@ -37,6 +37,7 @@ class BlurPool(nn.Module):
         super().__init__()
         weights = torch.tensor([1.0, 2.0, 1.0])
         kernel = torch.outer(weights, weights) / 16
+        self.filt: Tensor
         self.register_buffer("filt", kernel.expand(channels, 1, 3, 3).clone())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -94,7 +95,8 @@ class ShiftTolerantLpips(nn.Module):
         return metric.requires_grad_(False).eval()
 
     def _features(self, images: Tensor) -> list[Tensor]:
-        x = (images - self.scaling_layer.shift) / self.scaling_layer.scale
+        shift, scale = map(self.scaling_layer.get_buffer, ("shift", "scale"))
+        x = (images - shift) / scale
         features = []
         for number in range(len(STAGES)):
             x = getattr(self.net, f"slice{number + 1}")(x)

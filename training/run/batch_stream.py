@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator
+from typing import Any, cast
 
 import torch
 from torch.utils.data import DataLoader
 
+from swinmr_profiling.training.data.loader import TrainingBatches
 from swinmr_profiling.training.data.skipping import SKIPPED, SkippedSample
 from swinmr_profiling.training.denoising.denoising_step import Preparation
 from swinmr_profiling.training.errors import DataError, first_line
@@ -22,24 +23,24 @@ LOADER_DIED = "DataLoader worker (pid"
 class BatchStream:
     """The micro-batches a run sees, epoch after epoch, starting where a step number says.
 
-    The position is nothing but that number: step s starts with micro-batch s x accumulate, so a resumed run
+    The position is nothing but that number: step s starts with micro-batch s x accumulation, so a resumed run
     needs no other bookkeeping. `waited_s` adds up the seconds that steps waited for their data.
     """
 
     def __init__(
-        self, loader: DataLoader, device: torch.device, step: int, accumulate: int, prepare: Preparation
+        self, loader: DataLoader, device: torch.device, step: int, accumulation: int, prepare: Preparation
     ) -> None:
         """loader: of a training split, whose batch_sampler can seek. prepare: makes its batches a step's."""
         self.waited_s = 0.0
         # Of the step under way: what its samples are called.
         self.names: list[str] = []
-        self._device, self._accumulate, self._prepare = device, accumulate, prepare
-        self._raw = self._generate(loader, step * accumulate)
+        self._device, self._accumulation, self._prepare = device, accumulation, prepare
+        self._raw = self._generate(loader, step * accumulation)
         self._drawn: deque[tuple[dict[str, Any], int, int]] = deque()
 
     @staticmethod
-    def _generate(loader: DataLoader, consumed: int) -> Iterator[tuple[dict[str, Any], int, int]]:
-        sampler = loader.batch_sampler
+    def _generate(loader: DataLoader, consumed: int) -> Generator[tuple[dict[str, Any], int, int]]:
+        sampler = cast("TrainingBatches", loader.batch_sampler)
         epoch, batch = divmod(consumed, sampler.batches_per_epoch)
         while True:
             sampler.seek(epoch, batch)
@@ -56,7 +57,7 @@ class BatchStream:
         self._drawn.clear()
         skipped: list[SkippedSample] = []
         try:
-            for _ in range(self._accumulate):
+            for _ in range(self._accumulation):
                 raw, epoch, number = next(self._raw)
                 skipped += raw.pop(SKIPPED, ())
                 self._drawn.append((raw, epoch, number))

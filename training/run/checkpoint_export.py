@@ -167,8 +167,10 @@ def _notes(module: SwinIR) -> list[str]:
     height, width = official_size(module)
     lines = [f"for an official network built with img_size {height if height == width else (height, width)}"]
     if (height, width) != module.image_hw:
-        lines.append(f"(img_size {module.image_hw[0]} x {module.image_hw[1]} is no whole number of windows)")
-    first = module.layers[0].residual_group.blocks[0]
+        lines.append(
+            f"(img_size {module.image_hw[0]} x {module.image_hw[1]} is not a whole number of windows)"
+        )
+    first = module.blocks()[0]
     guessed_range = 255.0 if module.window_size == 7 else 1.0  # of the JPEG models, as spandrel takes it
     other = {
         "a square img_size": height != width,

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ FORMAT = "swinmr-profiling training checkpoint"
 VERSION = 1
 LAST, BEST = "last.pth", "best.pth"
 STEP_PATTERN, STEP_NAME = "step_*.pth", "step_{step:09d}.pth"
-# A state with weights that are no numbers is kept to be looked at; no run goes on from it.
+# A state with weights that are not numbers is kept to be looked at; no run goes on from it.
 NON_FINITE_PATTERN, NON_FINITE_NAME = "nonfinite_step_*.pth", "nonfinite_step_{step:09d}.pth"
 
 
@@ -41,7 +41,8 @@ class CheckpointError(ValueError):
 
 def random_states() -> dict[str, Any]:
     """The states of all generators that training draws from, as tensors and plain values."""
-    name, keys, position, has_gauss, cached = np.random.get_state()
+    of_numpy = cast("tuple[str, np.ndarray, int, int, float]", np.random.get_state())
+    name, keys, position, has_gauss, cached = of_numpy
     version, internal, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
@@ -115,7 +116,8 @@ def _restore_optimizer(state: TrainingState, content: dict[str, Any], file: Path
         state.optimizer.load_state_dict({"state": theirs["state"], "param_groups": groups})
     except (ValueError, KeyError) as error:
         raise CheckpointError(f"{file}: its optimizer does not fit: {first_line(error)}") from error
-    scheduler, step = state.scheduler, content["step"]
+    scheduler: Any = state.scheduler  # a LambdaLR
+    step = content["step"]
     rates = [
         base * factor(step) for base, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
     ]
@@ -181,7 +183,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file} cannot be read: {first_line(error)}") from error
     if not is_training_checkpoint(content):
         raise CheckpointError(
-            f"{file} is no training checkpoint of this project: to start from its weights set "
+            f"{file} is not a training checkpoint of this project: to start from its weights set "
             "training.initial_weights"
         )
     version = content.get("version")

@@ -1,4 +1,4 @@
-"""What of a training state is no number: such a state is never what a run goes on from."""
+"""What of a training state is not a number: such a state is never what a run goes on from."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class TrainingRun(RunState):
 
     def _stream(self) -> BatchStream:
         return BatchStream(
-            self.train_loader, self.world.device, self.state.step, self.accumulate, self.prepare
+            self.train_loader, self.world.device, self.state.step, self.accumulation, self.prepare
         )
 
     def _is_due(self, every: int) -> bool:
@@ -221,8 +221,8 @@ class TrainingRun(RunState):
             return self._is_due(training.validate_every_steps)
         # The step that completes an epoch (accumulation may straddle its end).
         every = training.validate_every_epochs * self.batches_per_epoch
-        consumed = self.state.step * self.accumulate
-        return consumed // every > (consumed - self.accumulate) // every
+        consumed = self.state.step * self.accumulation
+        return consumed // every > (consumed - self.accumulation) // every
 
     def _validate_and_keep(self, log: RunLog | None, bar: tqdm) -> bool:
         """Validates, keeps the best; whether early stopping ends the run."""
@@ -238,6 +238,7 @@ class TrainingRun(RunState):
 
     def _validate(self, log: RunLog | None) -> tuple[ValidationResult, bool]:
         network = self.state.module if self.state.ema is None else self.state.ema.module
+        assert self.val_loader is not None
         result = validate(
             network,
             self.result_of,

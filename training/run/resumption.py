@@ -64,7 +64,7 @@ class Difference:
 def config_of(content: Mapping[str, Any]) -> ExperimentConfig | None:
     """The config that a checkpoint was trained with; None where it has none, or none that can be read any more.
 
-    A key that is younger than the checkpoint has its default, one that is no more is left out.
+    A key that is younger than the checkpoint has its default, one that is gone is left out.
     """
     raw = content.get("config")
     if not isinstance(raw, dict):

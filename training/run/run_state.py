@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.data import DataLoader
@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.checkpoints import load_weights
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.training.data.dataset import build_dataset, identity
-from swinmr_profiling.training.data.loader import build_loader
+from swinmr_profiling.training.data.dataset import ReconstructionDataset, build_dataset, identity
+from swinmr_profiling.training.data.loader import TrainingBatches, build_loader
 from swinmr_profiling.training.data.skipping import SkippedSamples
 from swinmr_profiling.training.data.sources import has_split
 from swinmr_profiling.training.denoising.denoising_step import build_preparation
@@ -58,24 +58,25 @@ class RunState:
         dataset = build_dataset(config, "train")
         self.dataset = dataset
         self.data = {"train": identity(dataset)}
-        place = {"rank": world.rank, "world_size": world.size}
-        self.train_loader = build_loader(config, "train", dataset=dataset, **place)
-        self.prepare = build_preparation(config, **place)
+        rank, size = world.rank, world.size
+        self.train_loader = build_loader(config, "train", dataset=dataset, rank=rank, world_size=size)
+        self.prepare = build_preparation(config, rank, size)
         self.val_loader: DataLoader | None = None
+        slices: ReconstructionDataset | None = None
         if has_split(config, "val"):
-            self.val_loader = build_loader(config, "val", **place)
-            self.data["val"] = identity(self.val_loader.dataset)
+            self.val_loader = build_loader(config, "val", rank=rank, world_size=size)
+            slices = cast("ReconstructionDataset", self.val_loader.dataset)
+            self.data["val"] = identity(slices)
         else:
             self._say("no validation: data.val_dir is not set, so no checkpoint is chosen as the best")
         loss = build_loss(config).to(world.device)
         self._say(f"loss: {loss.label}")
         for line in loss.skipped:
             self._say(line)
-        self.accumulate = config.training.accumulate
-        self.batches_per_epoch = self.train_loader.batch_sampler.batches_per_epoch
+        self.accumulation = config.training.accumulate
+        self.batches_per_epoch = cast("TrainingBatches", self.train_loader.batch_sampler).batches_per_epoch
         self.total_steps = self._total_steps()
         self.settings = build_settings(config, world.device.type)
-        slices = None if self.val_loader is None else self.val_loader.dataset
         self.result_of = build_batch_result(config, loss, slices, self.settings, world.device)
         self.early_stopping = config.training.early_stopping.model_copy(
             update={"metric": config.early_stopping_metric}
@@ -101,7 +102,7 @@ class RunState:
 
     def _wrap(self, module: torch.nn.Module) -> torch.nn.Module:
         network = self.world.wrap(module)
-        return torch.compile(network) if self.config.system.compile else network
+        return cast("torch.nn.Module", torch.compile(network)) if self.config.system.compile else network
 
     def _say(self, line: str) -> None:
         self.messages.append(line)
@@ -110,7 +111,7 @@ class RunState:
         limits = []
         training = self.config.training
         if training.epochs is not None:
-            limits.append(max(training.epochs * self.batches_per_epoch // self.accumulate, 1))
+            limits.append(max(training.epochs * self.batches_per_epoch // self.accumulation, 1))
         if training.step_limit is not None:
             limits.append(training.step_limit)
         return min(limits)
@@ -119,11 +120,12 @@ class RunState:
     def batch_sizes(self) -> dict[str, int]:
         """Samples per device and micro-batch, micro-batches per step, devices, and their product."""
         per_device = self.config.data.batch_size
+        assert per_device != "auto"  # the loader has refused it
         return {
             "batch_size_per_device": per_device,
-            "accumulate": self.accumulate,
+            "accumulate": self.accumulation,
             "devices": self.world.size,
-            "global_batch_size": per_device * self.accumulate * self.world.size,
+            "global_batch_size": per_device * self.accumulation * self.world.size,
         }
 
     def resume(self) -> bool:

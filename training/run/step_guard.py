@@ -1,4 +1,4 @@
-"""Around one step: what it takes to be as if a bad step had never begun, and gradients that are no numbers."""
+"""Around one step: what it takes to be as if a bad step had never begun, and gradients that are not numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from swinmr_profiling.training.step.training_step import NonFiniteGradientError,
 class StepGuard:
     """Keeps what a step changes before its optimizer does: random states, and running statistics of norm layers.
 
-    Refuses gradients that are no numbers before they reach the weights. The step that is profiled is without the
+    Refuses gradients that are not numbers before they reach the weights. The step that is profiled is without the
     guard: what it holds is on the host.
     """
 
@@ -48,7 +48,7 @@ class StepGuard:
             for name, buffer in running_statistics(self.state.module).items():
                 if name in self._statistics:
                     buffer.copy_(self._statistics[name])
-        # Their memory is wanted for saving, where a step failed for want of it.
+        # Their memory is wanted for saving, where a step ran out of it.
         self.state.optimizer.zero_grad(set_to_none=True)
 
     def _before_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:

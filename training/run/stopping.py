@@ -31,7 +31,7 @@ class Progress:
     def update(self, value: float | None, step: int, section: EarlyStoppingSection) -> bool:
         """Takes a validation's value of `section.metric`; whether it is the best so far.
 
-        A value that is not known (None, NaN) is no improvement.
+        A value that is not known (None, NaN) is not an improvement.
         """
         better = value is not None and math.isfinite(value) and self._improves(value, section)
         if better:

@@ -58,7 +58,8 @@ def shake_hands(timeout_s: float) -> float:
         for process in ranks:
             process.kill()
             process.wait()
-            process.stderr.close()
+            if process.stderr is not None:
+                process.stderr.close()
     return time.monotonic() - started
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import torch
 
-    from swinmr_profiling.configs import LoadedConfig
+    from swinmr_profiling.configs import ExperimentConfig, LoadedConfig
     from swinmr_profiling.models.inputs import BuiltModel
     from swinmr_profiling.training.volumes import Volume
 
@@ -63,7 +63,7 @@ class SetupContext:
     volumes: dict[str, list[Volume]] = field(default_factory=dict)
 
     @property
-    def config(self):
+    def config(self) -> ExperimentConfig:
         """The config; the check named "config" must have passed."""
         assert self.loaded is not None
         return self.loaded.config

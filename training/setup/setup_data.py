@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from swinmr_profiling.configs.data_sections import SOURCES_WITHOUT_FOLDER
 from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, failed, ok, warning
+
+if TYPE_CHECKING:
+    from swinmr_profiling.training.data.sources import Split
 
 # First, middle and last: what is wrong with one file of many shows only in the training.
 SLICES_READ = 3
@@ -22,10 +27,10 @@ MISSING = {
 
 def check_data(context: SetupContext) -> list[Finding]:
     """Every split: opens its folder and reads some of its slices, with a mask that suits any data."""
-    return [_split(context, split) for split in ("train", "val", "test")]
+    return [_split(context, "train"), _split(context, "val"), _split(context, "test")]
 
 
-def _split(context: SetupContext, split: str) -> Finding:
+def _split(context: SetupContext, split: Split) -> Finding:
     from swinmr_profiling.configs.data_sections import DegradationSection
     from swinmr_profiling.training.data.dataset import build_dataset
     from swinmr_profiling.training.data.loader import build_loader
@@ -146,7 +151,7 @@ def check_masks(context: SetupContext) -> list[Finding]:
     options = context.config.data.degradation
     volumes = [volume for split in context.volumes.values() for volume in split]
     sizes = sorted({volume.kspace_hw for volume in volumes}) or [whole_image_hw(context.config)]
-    if options.mask == "file":
+    if options.mask_file is not None:
         try:
             mask = read_mask(options.mask_file)
         except DataError as error:

@@ -43,7 +43,7 @@ def check_model(context: SetupContext) -> list[Finding]:
 
 
 def check_loss(context: SetupContext) -> list[Finding]:
-    """Builds the loss; parts that are left out for want of weights are warnings."""
+    """Builds the loss; parts that are left out because their weights are missing are warnings."""
     from swinmr_profiling.training.errors import LossError
     from swinmr_profiling.training.step.losses import build_loss
 
@@ -122,13 +122,13 @@ def _needed_bytes(context: SetupContext) -> tuple[int, str]:
     from swinmr_profiling.training.setup.step_memory import estimate_step
 
     assert context.built is not None
-    if context.device.type == "cuda":
+    if context.device is not None and context.device.type == "cuda":
         return context.predict_step_bytes(context), "predicted"
     return estimate_step(context.built, context.config).needed_bytes(), "estimate in fp32"
 
 
 def _free_bytes(context: SetupContext) -> int:
-    if context.device.type == "cuda":
+    if context.device is not None and context.device.type == "cuda":
         import torch
 
         return torch.cuda.mem_get_info(context.device)[0]

@@ -127,7 +127,7 @@ def check_profile(context: SetupContext) -> list[Finding]:
     except FileNotFoundError:
         return [tell("profile", f"{file} is not there{why}", command)]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return [tell("profile", f"{file} is no profile ({type(error).__name__}: {error}){why}", command)]
+        return [tell("profile", f"{file} is not a profile ({type(error).__name__}: {error}){why}", command)]
     changed = _changed(resolved.get("model", {}), config.model_dump(mode="json")["model"])
     if changed:
         return [tell("profile", f"{file} is of another network ({', '.join(changed[:3])}){why}", command)]

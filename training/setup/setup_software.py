@@ -144,7 +144,7 @@ def _look_at_all(
             findings.append(tell(f"package {name}", f"{problem}: {consequence}", asked_for))
             continue
         versions.append(f"{name} {version}")
-        if least is not None and is_older(version, least):
+        if least is not None and version is not None and is_older(version, least):
             findings.append(
                 warning(f"package {name}", f"{version} is older than {least}, which is tested", asked_for)
             )

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.process import python_command
@@ -114,7 +114,10 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
     module = built.module.to(device)
     if config.system.channels_last:
         module.to(memory_format=torch.channels_last)
-    wrap = torch.compile if config.system.compile else lambda network: network
+
+    def wrap(network: torch.nn.Module) -> torch.nn.Module:
+        return cast("torch.nn.Module", torch.compile(network)) if config.system.compile else network
+
     state = build_state(config, module, loss, total_steps=1, wrap=wrap)
     settings = build_settings(config, device.type)
     started = time.perf_counter()

@@ -58,7 +58,7 @@ class LiveBytes(TorchDispatchMode):
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        # What was there before (parameters, inputs) is no new memory when an operator returns a view of it.
+        # What was there before (parameters, inputs) is not new memory when an operator returns a view of it.
         for tensor in tree_leaves((args, kwargs)):
             if isinstance(tensor, Tensor):
                 self._enter(tensor.untyped_storage(), 0)

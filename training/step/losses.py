@@ -155,7 +155,8 @@ def _check_shapes(prediction: Tensor, target: Tensor) -> None:
 class CrossEntropyLoss(nn.Module):
     """Cross entropy of logits (B, classes) and class numbers (B,), int64."""
 
-    label, skipped = "cross_entropy", ()
+    label = "cross_entropy"
+    skipped: tuple[str, ...] = ()
 
     def forward(self, output: Any, target: Tensor) -> LossValue:
         total = F.cross_entropy(first_tensor(output).float(), target)
@@ -202,9 +203,12 @@ def first_tensor(output: Any) -> Tensor:
     raise LossError(f"the network returned a {type(output).__name__} without a tensor")
 
 
+Loss = MultiComponentLoss | DenoisingLoss | CrossEntropyLoss | StandInLoss
+
+
 def build_loss(
     config: ExperimentConfig, net_type: str | None = None, *, for_prediction: bool = False
-) -> nn.Module:
+) -> Loss:
     """The loss a config asks for: a module (output, target) -> LossValue, with `label` and `skipped`.
 
     Args:
@@ -218,7 +222,7 @@ def build_loss(
         LossError: for weights that are named but not usable, or when no part is left.
     """
     options = config.training.loss
-    kind = options.type
+    kind: str = options.type
     net_type = net_type or config.model.net_type
     if net_type in DENOISER_TYPES:
         diffusion = config.training.diffusion

@@ -30,9 +30,14 @@ class MuonAndAdamW(torch.optim.Optimizer):
     def __init__(
         self, matrices: list[nn.Parameter], others: list[nn.Parameter], section: OptimizerSection
     ) -> None:
-        shared = {"lr": section.lr, "weight_decay": section.weight_decay}
         self._parts: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(matrices, momentum=section.momentum, adjust_lr_fn="match_rms_adamw", **shared)
+            torch.optim.Muon(
+                matrices,
+                section.lr,
+                section.weight_decay,
+                momentum=section.momentum,
+                adjust_lr_fn="match_rms_adamw",
+            )
         ]
         if others:
             self._parts.append(build_adam(torch.optim.AdamW, others, section))
@@ -77,7 +82,7 @@ class QuantizedStatesOfNothing(torch.optim.Optimizer):
         self._tables: list[Tensor] = []
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Makes what the first step makes."""
         for group in self.param_groups:
             for parameter in group["params"]:

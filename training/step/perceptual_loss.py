@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,7 @@ class PerceptualLoss(nn.Module):
     def __init__(self, file: Path | None, layers: Sequence[int], layer_weights: Sequence[float]) -> None:
         """file: None for features without values, of which memory can be predicted and nothing computed.
 
-        Raises LossError for a file that is not there, cannot be read or is no VGG19.
+        Raises LossError for a file that is not there, cannot be read or is not a VGG19.
         """
         super().__init__()
         self.layers = dict(zip(layers, layer_weights, strict=True))
@@ -42,6 +43,8 @@ class PerceptualLoss(nn.Module):
             if isinstance(layer, nn.ReLU):
                 layer.inplace = False
         self.features = features.requires_grad_(False).eval()
+        self.mean: Tensor
+        self.std: Tensor
         self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).reshape(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(IMAGENET_STD).reshape(1, 3, 1, 1), persistent=False)
 
@@ -64,7 +67,8 @@ class PerceptualLoss(nn.Module):
         with torch.no_grad():
             wanted = self._compared(target)
         parts = zip(self._compared(output), wanted, sorted(self.layers), strict=True)
-        return sum(self.layers[index] * F.l1_loss(x, y) for x, y, index in parts)
+        distances = [self.layers[index] * F.l1_loss(x, y) for x, y, index in parts]
+        return cast(Tensor, sum(distances))
 
 
 def _vgg19_features() -> nn.Sequential:
@@ -85,4 +89,4 @@ def _load(features: nn.Sequential, file: Path) -> None:
         state = {key.removeprefix("features."): state[key].float() for key in wanted}
         features.load_state_dict(state, assign=True)
     except Exception as error:  # torch.load and load_state_dict raise half a dozen types for a wrong file
-        raise LossError(f"{file}: is no {WEIGHTS_NAME}: {first_line(error)}") from error
+        raise LossError(f"{file}: is not {WEIGHTS_NAME}: {first_line(error)}") from error

@@ -59,7 +59,7 @@ class StepSettings:
 
     device_type: str
     autocast_dtype: torch.dtype | None = None
-    accumulate: int = 1
+    accumulation: int = 1
     clip_norm: float | None = None
     zero_grad: str = "after_step"
     set_to_none: bool = True
@@ -157,7 +157,7 @@ def training_step(
     micro_batches: Iterable[MicroBatch],
     check: Callable[[Tensor], bool] = is_finite,
 ) -> StepOutcome:
-    """One optimizer step over `settings.accumulate` micro-batches.
+    """One optimizer step over `settings.accumulation` micro-batches.
 
     check: says whether a loss is finite; a trace without values passes its own assumption.
     Raises NonFiniteLossError before any weight is changed.
@@ -170,7 +170,7 @@ def training_step(
         state.optimizer.zero_grad(settings.set_to_none)
     for micro_batch in micro_batches:
         count += 1
-        last = count == settings.accumulate
+        last = count == settings.accumulation
         loss, parts = _forward_and_backward(
             state, settings, micro_batch, check, synchronise=last, first=count == 1
         )
@@ -183,8 +183,8 @@ def training_step(
             break
     if total is None:
         raise ValueError("a step needs at least one micro-batch")
-    if count != settings.accumulate:
-        raise ValueError(f"a step needs {settings.accumulate} micro-batches, not {count}")
+    if count != settings.accumulation:
+        raise ValueError(f"a step needs {settings.accumulation} micro-batches, not {count}")
     grad_norm = None
     if settings.clip_norm is not None:
         state.scaler.unscale_(state.optimizer)
@@ -212,8 +212,12 @@ def _forward_and_backward(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Gradients of one micro-batch, added to those there are; its loss and parts, detached."""
     # Between devices gradients are averaged once per step, with the last micro-batch.
-    quiet = isinstance(state.network, DistributedDataParallel) and not synchronise
-    with state.network.no_sync() if quiet else nullcontext():
+    network = state.network
+    with (
+        network.no_sync()
+        if isinstance(network, DistributedDataParallel) and not synchronise
+        else nullcontext()
+    ):
         enabled = settings.autocast_dtype is not None
         with torch.autocast(settings.device_type, settings.autocast_dtype, enabled=enabled):
             output = state.network(*micro_batch.inputs)
@@ -223,5 +227,5 @@ def _forward_and_backward(
             raise NonFiniteLossError(state.step + 1, micro_batch.names, values)
         if first and settings.zero_grad == "before_backward":
             state.optimizer.zero_grad(settings.set_to_none)
-        state.scaler.scale(loss / settings.accumulate).backward()
+        state.scaler.scale(loss / settings.accumulation).backward()
     return loss.detach(), {name: value.detach() for name, value in parts.items()}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +58,7 @@ class ValidationResult:
         }
 
 
-def to_device(batch: dict[str, Any], device: torch.device) -> MicroBatch:
+def to_device(batch: Mapping[str, Any], device: torch.device) -> MicroBatch:
     """A collated batch of samples as the step takes it."""
     inputs = batch["input"].to(device, non_blocking=True)
     return MicroBatch((inputs,), batch["target"].to(device, non_blocking=True), batch["name"])
@@ -91,18 +91,18 @@ def validate_batch(
 
 # (network, collated batch) to the loss, a mean over its samples, and images (B, C, H, W) on the CPU, None where none
 # are made. Nothing of a batch is left on the device when the next one comes.
-BatchResult = Callable[[nn.Module, dict[str, Any]], tuple[float, Tensor | None]]
+BatchResult = Callable[[nn.Module, Mapping[str, Any]], tuple[float, Tensor | None]]
 
 
 def direct_result(
     loss: nn.Module,
     settings: StepSettings,
     device: torch.device,
-    prepare: Callable[[dict[str, Any], torch.device], MicroBatch] = to_device,
+    prepare: Callable[[Mapping[str, Any], torch.device], MicroBatch] = to_device,
 ) -> BatchResult:
     """The images that the network makes of its inputs, and their loss. prepare: makes micro-batches of batches."""
 
-    def run(network: nn.Module, batch: dict[str, Any]) -> tuple[float, Tensor]:
+    def run(network: nn.Module, batch: Mapping[str, Any]) -> tuple[float, Tensor]:
         output, value = validate_batch(network, loss, prepare(batch, device), settings)
         return value, on_host(output.detach())
 
@@ -120,7 +120,7 @@ def validate(
 
     result_of: `direct_result`, or what a denoiser has instead of it. Raises DataError, in every process.
     """
-    dataset: ReconstructionDataset = loader.dataset
+    dataset = cast("ReconstructionDataset", loader.dataset)
     slices = Counter(str(dataset.locate(index)[0]) for index in range(len(dataset)))
     outputs = MetricAccumulator(convention, slices)
     inputs = MetricAccumulator(convention, slices)
@@ -135,10 +135,9 @@ def validate(
             value, output = without_gradients(network, partial(result_of, network, batch))
             losses += [value] * len(batch["name"])
             fractions += batch["sampled_fraction"].tolist()
-            zero_filled, got, target = (
-                None if x is None else magnitudes(x, batch["offset"], batch["scale"])
-                for x in (batch["input"], output, batch["target"])
-            )
+            place = (batch["offset"], batch["scale"])
+            zero_filled, target = (magnitudes(x, *place) for x in (batch["input"], batch["target"]))
+            got = None if output is None else magnitudes(output, *place)
             for position, index in enumerate(batch["index"].tolist()):
                 volume = str(dataset.locate(index)[0])
                 true = target[position].numpy()

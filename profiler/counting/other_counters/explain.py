@@ -13,7 +13,7 @@ from swinmr_profiling.profiler.counting.other_counters import fvcore_count, thop
 from swinmr_profiling.profiler.counting.report import ModuleNode
 from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck
 
-# fvcore's operators that are no matrix products.
+# fvcore's operators that are not matrix products.
 NOT_MACS = "no matrix product: not a MAC by our convention"
 NOT_SEEN = "not counted by fvcore"
 FVCORE_COMPLEX = "complex numbers: ours counts four per multiply-add, fvcore one, and three in convolutions"

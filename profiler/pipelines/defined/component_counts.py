@@ -80,7 +80,8 @@ class ComponentCounts:
 
         def measure(module: nn.Module) -> MeasuredCall:
             image = torch.empty(batch, 3, height, width, dtype=self.dtype, device="meta")
-            return measure_call(module, lambda vae: vae.encode(image), image)
+            vae: Any = module
+            return measure_call(module, lambda _: vae.encode(image), image)
 
         return self._once(component, ("encode", batch, height, width), measure)
 
@@ -97,7 +98,8 @@ class ComponentCounts:
         """One call of a vision network, or of a safety checker, with images of the size it was made for."""
 
         def measure(module: nn.Module) -> MeasuredCall:
-            settings = getattr(module.config, "vision_config", module.config)
+            config: Any = module.config
+            settings = getattr(config, "vision_config", config)
             shape = (batch, settings.num_channels, settings.image_size, settings.image_size)
             pixels = torch.empty(shape, dtype=self.dtype, device="meta")
             call = (
@@ -123,15 +125,17 @@ def text_arguments(module: nn.Module, batch: int, tokens: int) -> dict[str, torc
     CLIP and T5 read a mask's values to choose a kernel, which meta tensors do not have, and run without; language
     models want one, and no cache of keys and values.
     """
-    arguments = {"input_ids": torch.zeros(batch, tokens, dtype=torch.int64, device="meta")}
-    settings = getattr(module.config, "text_config", module.config)
+    ids = torch.zeros(batch, tokens, dtype=torch.int64, device="meta")
+    arguments: dict[str, torch.Tensor | bool] = {"input_ids": ids}
+    config: Any = module.config
+    settings = getattr(config, "text_config", config)
     if hasattr(settings, "num_key_value_heads"):
         mask = torch.ones(batch, tokens, dtype=torch.int64, device="meta")
         arguments |= {"attention_mask": mask, "use_cache": False}
     return arguments
 
 
-def _check_safety(module: nn.Module, pixels: torch.Tensor) -> None:
+def _check_safety(module: Any, pixels: torch.Tensor) -> None:
     """The products of StableDiffusionSafetyChecker's forward, which goes on with numbers that meta does not have."""
     embedding = module.visual_projection(module.vision_model(pixels)[1])
     for concepts in (module.special_care_embeds, module.concept_embeds):

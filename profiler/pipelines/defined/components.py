@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -46,12 +47,13 @@ def parameter_count(module: nn.Module) -> int:
 
 
 def _from_diffusers(kind: type, component: Component) -> nn.Module | None:
+    found: Any = kind  # a class of diffusers
     if not issubclass(kind, nn.Module) or not component.class_path.startswith("diffusers."):
         return None
     if not hasattr(kind, "register_to_config"):
         return None
     unknown = sorted(
-        set(component.config) - set(kind._get_init_keys(kind)) - {"_class_name", "_diffusers_version"}
+        set(component.config) - set(found._get_init_keys(found)) - {"_class_name", "_diffusers_version"}
     )
     known = {key: value for key, value in component.config.items() if not key.startswith("_")}
     if unknown and component.parameters is not None:
@@ -59,10 +61,10 @@ def _from_diffusers(kind: type, component: Component) -> nn.Module | None:
         raise PipelineError(
             f"{component.class_name} takes no {', '.join(unknown)}: remove it from its config"
         )
-    return kind.from_config(known)
+    return found.from_config(known)
 
 
-def _from_transformers(kind: type, component: Component) -> nn.Module:
+def _from_transformers(kind: Any, component: Component) -> nn.Module:
     # Eager attention needs no kernel that a mask on meta would choose between; its products are the same.
     settings = kind.config_class(**component.config)
     settings._attn_implementation = "eager"

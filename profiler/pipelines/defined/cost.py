@@ -12,6 +12,7 @@ from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     ComponentCost,
     PipelineCost,
     PipelineRequest,
+    ResolvedRequest,
     resolve_request,
 )
 from swinmr_profiling.profiler.pipelines.defined.definition import Component, PipelineDefinition
@@ -26,10 +27,10 @@ from swinmr_profiling.profiler.pipelines.defined.schedule import (
 
 
 def cost_pipeline(
-    definition: PipelineDefinition, request: PipelineRequest, counts: ComponentCounts | None = None
+    definition: PipelineDefinition, asked: PipelineRequest, counts: ComponentCounts | None = None
 ) -> PipelineCost:
     """Counts every component of a run. Raises PipelineError for what cannot be built or is not taken."""
-    request = resolve_request(definition, request)
+    request = resolve_request(definition, asked)
     dtype = PRECISIONS[request.precision]
     counts = ComponentCounts(dtype) if counts is None else counts
     if counts.dtype != dtype:
@@ -83,7 +84,7 @@ def cost_pipeline(
         timesteps=timesteps,
         calls_per_timestep=2 if second_call else 1,
         is_guided=guided,
-        macs_per_step=with_guidance if guided else plain,
+        macs_per_step=with_guidance if guided and with_guidance is not None else plain,
         macs_per_step_without_guidance=plain,
         macs_per_step_with_guidance=with_guidance,
         components=tuple(parts),
@@ -96,13 +97,13 @@ def denoiser_name(component: Component) -> str:
     return "unet" if "UNet" in component.class_name else "transformer"
 
 
-def _is_guided(definition: PipelineDefinition, request: PipelineRequest) -> bool:
+def _is_guided(definition: PipelineDefinition, request: ResolvedRequest) -> bool:
     if definition.guidance == "distilled":
         return request.true_cfg_scale > 1
     return request.guidance_scale > 1
 
 
-def _geometry(definition: PipelineDefinition, request: PipelineRequest, counts: ComponentCounts) -> Geometry:
+def _geometry(definition: PipelineDefinition, request: ResolvedRequest, counts: ComponentCounts) -> Geometry:
     factor = counts.vae_scale_factor(definition.vae)
     patch = counts.latent_patch(definition.denoiser)
     sample_size = definition.denoiser.config.get("sample_size")

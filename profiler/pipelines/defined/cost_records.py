@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from swinmr_profiling.profiler.counting import KINDS
 from swinmr_profiling.profiler.pipelines.defined.definition import PipelineDefinition
 from swinmr_profiling.profiler.pipelines.defined.geometry import Geometry
+from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, LiveRecord
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 
@@ -34,6 +35,16 @@ class PipelineRequest:
     prompt_tokens: int | None = None
     negative_prompt: bool = False
     precision: str = "bf16"
+
+
+@dataclass(frozen=True)
+class ResolvedRequest(PipelineRequest):
+    """A request with the pipeline's own defaults where None was."""
+
+    height: int = 0
+    width: int = 0
+    steps: int = 0
+    guidance_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +89,7 @@ class PipelineCost:
     """
 
     definition: PipelineDefinition
-    request: PipelineRequest
+    request: ResolvedRequest
     geometry: Geometry
     scheduler: str
     timesteps: int
@@ -175,7 +186,7 @@ class CostedPipeline:
     cost: PipelineCost
     step_scaling: list[StepPoint] | None = None
     resolution_scaling: list[SidePoint | RefusedSide] | None = None
-    measured: Mapping[str, object] | None = None
+    measured: LiveRecord | FailedRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -192,20 +203,25 @@ def cheapest_first(pipelines: Iterable[CostedPipeline | FailedPipeline]) -> list
     return sorted(costs, key=lambda cost: cost.macs)
 
 
-def resolve_request(definition: PipelineDefinition, request: PipelineRequest) -> PipelineRequest:
+def resolve_request(definition: PipelineDefinition, request: PipelineRequest) -> ResolvedRequest:
     """The request with the pipeline's defaults filled in.
 
-    Raises PipelineError for 0 steps, sides that are no positive numbers, or guidance below 1.
+    Raises PipelineError for 0 steps, sides that are not positive numbers, or guidance below 1.
     """
     scale = request.guidance_scale
     if scale is not None and not 1 <= scale < float("inf"):
         raise PipelineError(f"guidance scale {scale:g}: at least 1, and 1 means none")
-    filled = replace(
-        request,
+    filled = ResolvedRequest(
         height=definition.native_resolution if request.height is None else request.height,
         width=definition.native_resolution if request.width is None else request.width,
         steps=definition.default_steps if request.steps is None else request.steps,
         guidance_scale=definition.default_guidance_scale if scale is None else scale,
+        true_cfg_scale=request.true_cfg_scale,
+        batch=request.batch,
+        scheduler=request.scheduler,
+        prompt_tokens=request.prompt_tokens,
+        negative_prompt=request.negative_prompt,
+        precision=request.precision,
     )
     if request.true_cfg_scale > 1 and definition.guidance != "distilled":
         raise PipelineError(f"{definition.name} has no true_cfg_scale: its guidance scale is a real one")

@@ -35,7 +35,7 @@ class Component:
 
 
 class PromptLengths(NamedTuple):
-    """Tokens of an encoder's call, of them those handed to the denoiser, and of these those that are no padding."""
+    """Tokens of an encoder's call, of them those handed to the denoiser, and of these those that are not padding."""
 
     encoded: int
     context: int

@@ -34,7 +34,7 @@ UNKNOWN_ENCODER_TOKENS = 256
 def read_pipeline_folder(folder: Path) -> PipelineDefinition:
     """The definition of a pipeline folder.
 
-    Raises PipelineError where it is no such folder, or a component that its index names is missing or broken.
+    Raises PipelineError where it is not such a folder, or a component that its index names is missing or broken.
     """
     if not folder.is_dir():
         raise PipelineError(f"{folder}: no such folder")
@@ -176,8 +176,8 @@ def match_text_encoders(
             same = TextEncoder("", {}, tokens=tokens, context_tokens=0 if encoders else tokens)
         if same.padding == "fixed" and tokens != same.tokens:
             same = replace(same, tokens=tokens, context_tokens=tokens if same.context_tokens else 0)
-        network = dict(class_path=component.class_path, config=component.config, parameters=None)
-        encoders.append(replace(same, name=name, note=None, **network))
+        path, config = component.class_path, component.config
+        encoders.append(replace(same, name=name, note=None, class_path=path, config=config, parameters=None))
     return tuple(encoders), sum(encoder.context_tokens for encoder in known)
 
 

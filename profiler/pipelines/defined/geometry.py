@@ -46,7 +46,7 @@ def latent_shape(vae: nn.Module, batch: int, height: int, width: int) -> tuple[i
     return (batch, channels, 1, height, width) if is_video else (batch, channels, height, width)
 
 
-def decode(vae: nn.Module, latent: torch.Tensor) -> Any:
+def decode(vae: Any, latent: torch.Tensor) -> Any:
     """Decodes as the pipelines do: a vector-quantised VAE is given features, not codes."""
     if type(vae).__name__ == "VQModel":
         return vae.decode(latent, force_not_quantize=True)
@@ -81,7 +81,7 @@ def resolve_geometry(
     note = None
     if definition.rounds_up_to_multiple_of:
         multiple = definition.rounds_up_to_multiple_of
-        computed = tuple(-(-side // multiple) * multiple for side in (height, width))
+        computed = (-(-height // multiple) * multiple, -(-width // multiple) * multiple)
         if computed != (height, width):
             note = f"{definition.pipeline_class} rounds {width} x {height} up to {computed[1]} x {computed[0]} px"
     else:
@@ -95,7 +95,9 @@ def resolve_geometry(
                     f"{definition.pipeline_class} computes {width} x {height} at {computed[1]} x {computed[0]} px, "
                     "the nearest resolution it was trained on, and resizes the image"
                 )
-    return Geometry(*(height, width, *computed), computed[0] // factor, computed[1] // factor, factor, note)
+    inner_height, inner_width = computed
+    latent_hw = (inner_height // factor, inner_width // factor)
+    return Geometry(height, width, inner_height, inner_width, *latent_hw, factor, note)
 
 
 def _refuse_other_multiples(height: int, width: int, multiple: int) -> None:

@@ -38,7 +38,7 @@ Argument = torch.Tensor | Conditions | list[list[tuple[int, int, int]]] | None
 class DenoiserCall:
     """One call. Sides in latent pixels (before any packing), `image_*` in pixels.
 
-    `real_tokens` of the context are no padding (None: all), for networks that work on those alone.
+    `real_tokens` of the context are not padding (None: all), for networks that work on those alone.
     `mask_device` is "cpu" for networks that cut the context to its real length, for which they read the mask.
     """
 
@@ -86,7 +86,7 @@ def denoiser_arguments(module: nn.Module, call: DenoiserCall) -> dict[str, Argum
     parameters = forward_parameters(module)
     if "proj_embedding" in parameters:
         return _prior_arguments(module.config, call)
-    arguments = {}
+    arguments: dict[str, Argument] = {}
     for name, parameter in parameters.items():
         maker = _MAKERS.get(name)
         value = maker(module, call) if maker else None
@@ -106,8 +106,13 @@ def _empty(call: DenoiserCall, *shape: int) -> torch.Tensor:
     return torch.empty(shape, dtype=call.dtype, device="meta")
 
 
+def _settings(module: nn.Module) -> Any:
+    """The config that diffusers made the network with."""
+    return module.config
+
+
 def _latents(module: nn.Module, call: DenoiserCall) -> torch.Tensor:
-    channels = module.config.in_channels
+    channels = _settings(module).in_channels
     if is_packed(module):
         return _empty(call, call.batch, _packed_tokens(call), channels)
     return _empty(call, call.batch, channels, call.latent_height, call.latent_width)
@@ -140,13 +145,13 @@ def _rotary_table(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
     parameter = forward_parameters(module)["image_rotary_emb"]
     if parameter.default is not inspect.Parameter.empty:
         return None  # the network makes its own
-    head = module.config.hidden_size // module.config.num_attention_heads
+    head = _settings(module).hidden_size // _settings(module).num_attention_heads
     shape = (LUMINA_ROTARY_SIDE, LUMINA_ROTARY_SIDE, head // 2)
     return torch.empty(shape, dtype=torch.complex64, device="meta")
 
 
 def _added_conditions(module: nn.Module, call: DenoiserCall) -> Conditions | None:
-    config = module.config
+    config = _settings(module)
     if getattr(config, "use_additional_conditions", None) is not None:
         # PixArt: resolution and aspect ratio are embedded where the checkpoint was trained with them.
         if config.use_additional_conditions:
@@ -189,7 +194,7 @@ _MAKERS = {
     "encoder_attention_mask": _mask,
     "encoder_hidden_states_mask": lambda module, call: None,
     "encoder_mask": _mask,
-    "pooled_projections": lambda m, call: _empty(call, call.batch, m.config.pooled_projection_dim),
+    "pooled_projections": lambda m, call: _empty(call, call.batch, _settings(m).pooled_projection_dim),
     "guidance": _guidance,
     "img_ids": lambda module, call: _empty(call, _packed_tokens(call), 3),
     "txt_ids": lambda module, call: _empty(call, call.context_tokens, 3),

@@ -53,7 +53,7 @@ def scheduler_class_name(name: str) -> str:
 
 def make_scheduler(class_name: str, config: dict[str, Any]) -> Any:
     """The diffusers scheduler. Raises PipelineError for a config it does not take."""
-    kind = find_class(f"diffusers.{class_name}")
+    kind: Any = find_class(f"diffusers.{class_name}")
     try:
         return kind.from_config({**config})
     except Exception as error:
@@ -66,7 +66,7 @@ def replace_scheduler(scheduler: Any, name: str) -> Any:
     Raises PipelineError for an unknown name, and where one is for flow matching and the other is not.
     """
     class_name = scheduler_class_name(name)
-    kind = find_class(f"diffusers.{class_name}")
+    kind: Any = find_class(f"diffusers.{class_name}")
     if is_for_flow(type(scheduler), scheduler.config) and not (_is_flow_class(kind) or _takes_flow(kind)):
         raise PipelineError(
             f"scheduler {class_name} is not for flow matching, which this pipeline was trained with "
@@ -84,7 +84,7 @@ def _is_flow_class(kind: type) -> bool:
     return kind.__name__.startswith("FlowMatch")
 
 
-def _takes_flow(kind: type) -> bool:
+def _takes_flow(kind: Any) -> bool:
     return "use_flow_sigmas" in inspect.signature(kind.__init__).parameters
 
 

@@ -148,7 +148,8 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
         copied, _ = copy_to(networks[component.class_path.partition(":")[0]], ())
         if hasattr(getattr(copied, "config", None), "_attn_implementation"):
             # As build_on_meta does, on the copy's own config.
-            copied.config._attn_implementation = "eager"
+            settings: Any = copied.config
+            settings._attn_implementation = "eager"
         return nn.Module.to(copied, dtype).eval()
 
     dtype = module_dtype(anatomy.denoiser)

@@ -20,6 +20,7 @@ from swinmr_profiling.profiler.pipelines.defined.component_counts import Compone
 from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineCost, PipelineRequest
 from swinmr_profiling.profiler.pipelines.defined.definition import PipelineDefinition
+from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, LiveRecord
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.live.anatomy import find_anatomy, live_definition
 from swinmr_profiling.profiler.pipelines.live.live_record import live_record
@@ -100,7 +101,7 @@ class ComputeProfiler:
         model_id: str | None = None,
         guidance_scale: float = 7.5,
         inference_time_seconds: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> LiveRecord | FailedRecord:
         """Everything about a run: of the one that was watched last, if it was this pipeline's, else predicted.
 
         Args:

@@ -21,6 +21,7 @@ from swinmr_profiling.configs.writing.output_claims import claim_free_folder, sa
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.measure.devices import PRECISIONS, resolve_device
 from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME, refuse_code
+from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, LiveRecord
 from swinmr_profiling.profiler.pipelines.defined.libraries import require_library
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.live.compute import create_profiler
@@ -32,7 +33,7 @@ DEFAULT_GUIDANCE_SCALE = 7.5
 MAX_SEED = 2**32
 OUTPUTS = Path("outputs")
 # Told a model's name and its profile.
-OnProfile = Callable[[str, dict[str, Any]], None]
+OnProfile = Callable[[str, LiveRecord | FailedRecord], None]
 CallArgument = str | list[str] | int | float | torch.Generator
 CONFIG_NAME = "generation_config.json"
 
@@ -57,11 +58,11 @@ class GenerationSettings:
 def load_pipeline_object(model_id: str, settings: GenerationSettings) -> Any:
     """The diffusers pipeline of a local folder; of a hub name only where downloads are allowed.
 
-    Raises PipelineError in one line for a name that is no folder, or a folder that diffusers cannot load.
+    Raises PipelineError in one line for a name that is not a folder, or a folder that diffusers cannot load.
     """
     if not settings.allow_download and not Path(model_id).is_dir():
         raise PipelineError(
-            f"model {model_id!r} is no local folder: name one, or let it be fetched with --allow-download"
+            f"model {model_id!r} is not a local folder: name one, or let it be fetched with --allow-download"
         )
     kind = require_library("diffusers").DiffusionPipeline
     dtype = PRECISIONS[settings.precision] if settings.precision else None
@@ -100,7 +101,7 @@ def generate_image(
     name: str | None = None,
     on_profile: OnProfile | None = None,
     **settings: Any,
-) -> tuple[Any, str, int, dict[str, Any] | None]:
+) -> tuple[Any, str, int, LiveRecord | FailedRecord | None]:
     """Generates one image, writes it, and profiles the run.
 
     Args:
@@ -141,7 +142,8 @@ def generate_image(
     profile = None
     if wanted.enable_profiling:
         width, height = image.size
-        shape = (1, 3, arguments.get("height") or height, arguments.get("width") or width)
+        sides: Any = (arguments.get("height") or height, arguments.get("width") or width)
+        shape = (1, 3, *sides)
         profile = profiler.profile_pipeline(
             pipe, shape, wanted.num_inference_steps, model_id, wanted.guidance_scale
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineCost
+from swinmr_profiling.profiler.pipelines.defined.json_records import LiveRecord, WatchedRecord
 from swinmr_profiling.profiler.pipelines.live.anatomy import Anatomy, module_device, module_dtype
 from swinmr_profiling.profiler.pipelines.live.live_count import NetworkCount, count_run
 from swinmr_profiling.profiler.pipelines.live.recorder import RecordedRun
@@ -25,25 +26,25 @@ def live_record(
     run: RecordedRun | None,
     model_id: str | None,
     inference_time_seconds: float | None = None,
-) -> dict[str, Any]:
+) -> LiveRecord:
     """`cost_record` of the pipeline; with a watched run its calls, MACs, times and achieved TFLOP/s."""
-    record = cost_record(cost)
-    networks = anatomy.all
-    record |= {
+    predicted, networks = cost_record(cost), anatomy.all
+    seconds = inference_time_seconds
+    watched: WatchedRecord = {}
+    if run is not None:
+        seconds = run.seconds if seconds is None else seconds
+        watched = _watched(cost, anatomy, count_run(run, list(networks)))
+    device, dtype = module_device(anatomy.denoiser), module_dtype(anatomy.denoiser)
+    peak = device_peak_tflops(device, dtype)
+    total_flops = watched.get("total_flops", predicted["total_flops"])
+    achieved = total_flops / seconds / 1e12 if seconds else None
+    return {
+        **predicted,
         "model_id": model_id,
         "model_component": anatomy.denoiser_name,
         **size_figures(sum(p.numel() for p in anatomy.denoiser.parameters())),
         "pipeline_params": sum(p.numel() for module in networks.values() for p in module.parameters()),
-    }
-    seconds = inference_time_seconds
-    if run is not None:
-        counted = count_run(run, list(networks))
-        seconds = run.seconds if seconds is None else seconds
-        record |= _watched(cost, anatomy, counted)
-    device, dtype = module_device(anatomy.denoiser), module_dtype(anatomy.denoiser)
-    peak = device_peak_tflops(device, dtype)
-    achieved = record["total_flops"] / seconds / 1e12 if seconds else None
-    record |= {
+        **watched,
         "inference_time_seconds": seconds,
         "inference_time_str": seconds_text(seconds),
         "inference_time_seconds_str": seconds_text(seconds),
@@ -52,10 +53,9 @@ def live_record(
         "device_peak_tflops": peak,
         "share_of_peak": achieved / peak if achieved is not None and peak else None,
     }
-    return record
 
 
-def _watched(cost: PipelineCost, anatomy: Anatomy, counted: dict[str, NetworkCount]) -> dict[str, Any]:
+def _watched(cost: PipelineCost, anatomy: Anatomy, counted: dict[str, NetworkCount]) -> WatchedRecord:
     denoiser = counted[anatomy.denoiser_name]
     total = sum(network.macs for network in counted.values())
     timesteps = cost.timesteps

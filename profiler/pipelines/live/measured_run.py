@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineCost
+from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, LiveRecord
 from swinmr_profiling.profiler.pipelines.defined.schedule import replace_scheduler
 from swinmr_profiling.profiler.pipelines.live.compute import create_profiler
 from swinmr_profiling.profiler.pipelines.live.generation import (
@@ -18,7 +18,7 @@ PROMPT = "a photo of a cat"
 SEED = 0
 
 
-def measured_run(folder: Path, cost: PipelineCost) -> Mapping[str, object]:
+def measured_run(folder: Path, cost: PipelineCost) -> LiveRecord | FailedRecord:
     """The live profile of one generation with the weights of a folder, at the sides and steps of its cost.
 
     Raises PipelineError where diffusers cannot load the folder.

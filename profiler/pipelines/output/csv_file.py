@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 from swinmr_profiling.configs.writing.atomic_files import table_text
 from swinmr_profiling.profiler.pipelines.defined.cost_records import CostedPipeline, FailedPipeline
@@ -40,9 +41,11 @@ def csv_text(pipelines: Iterable[CostedPipeline | FailedPipeline]) -> str:
     ]
     rows = []
     for record in map(pipeline_record, pipelines):
-        for part in record.get("components", ()):
-            row = [record[key] for key in RUN_COLUMNS] + record["input_shape"][2:]
-            row += [part[key] for key in COMPONENT_COLUMNS]
+        if not record["enabled"]:
+            continue
+        for part in record["components"]:
+            row = [*itemgetter(*RUN_COLUMNS)(record), *record["input_shape"][2:]]
+            row += itemgetter(*COMPONENT_COLUMNS)(part)
             row += [part["by_kind_per_call"][kind] for kind in KIND_COLUMNS]
             rows.append(row)
     return table_text(header, rows)

@@ -15,7 +15,7 @@ def scaled(value: float, unit: str) -> str:
     return f"{value:.0f} {unit}"
 
 
-def macs_text(macs: int) -> str:
+def macs_text(macs: float) -> str:
     """Multiply-adds as "804.26 GMACs"."""
     return scaled(macs, "MACs")
 

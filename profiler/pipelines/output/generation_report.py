@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, LiveRecord
 from swinmr_profiling.profiler.pipelines.output.figures import macs_text
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.console.terminal import Console
 
 
-def print_image_profile(console: Console, name: str, profile: dict[str, Any]) -> None:
+def print_image_profile(console: Console, name: str, profile: LiveRecord | FailedRecord) -> None:
     """Figures of one image; where there are none, why."""
     console.line()
     if not profile["enabled"]:
@@ -23,7 +22,7 @@ def print_image_profile(console: Console, name: str, profile: dict[str, Any]) ->
         ("FLOPs/step", profile["flops_per_step_str"]),
         ("MACs/step", profile["macs_per_step_str"]),
         ("Steps", f"{profile['num_inference_steps']} ({profile['denoiser_calls']} denoiser calls)"),
-        ("Time", profile["inference_time_str"]),
+        ("Time", profile["inference_time_str"] or "-"),
     ]
     if profile["throughput_tflops"] is not None:
         share = profile["share_of_peak"]

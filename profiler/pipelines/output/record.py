@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     ComponentCost,
@@ -12,24 +11,36 @@ from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     FailedPipeline,
     PipelineCost,
 )
+from swinmr_profiling.profiler.pipelines.defined.json_records import (
+    ComponentRecord,
+    CostRecord,
+    FailedRecord,
+    FileRecord,
+    MacFigures,
+    MemoryRecord,
+    ResultsRecord,
+    SizeFigures,
+)
 from swinmr_profiling.profiler.pipelines.output.figures import flops_text, macs_text, parameters_text
 
 SCHEMA_VERSION = 1
 
 
-def pipeline_record(pipeline: CostedPipeline | FailedPipeline) -> dict[str, Any]:
+def pipeline_record(pipeline: CostedPipeline | FailedPipeline) -> FileRecord | FailedRecord:
     """One pipeline of the file."""
     if isinstance(pipeline, FailedPipeline):
         return {"enabled": False, "pipeline": pipeline.name, "reason": pipeline.reason}
-    record = cost_record(pipeline.cost)
-    for name in ("step_scaling", "resolution_scaling"):
-        points = getattr(pipeline, name)
-        if points is not None:
-            record[name] = [asdict(point) for point in points]
-    return record if pipeline.measured is None else {**record, "measured": pipeline.measured}
+    record: FileRecord = {**cost_record(pipeline.cost)}
+    if pipeline.step_scaling is not None:
+        record["step_scaling"] = [asdict(point) for point in pipeline.step_scaling]
+    if pipeline.resolution_scaling is not None:
+        record["resolution_scaling"] = [asdict(point) for point in pipeline.resolution_scaling]
+    if pipeline.measured is not None:
+        record["measured"] = pipeline.measured
+    return record
 
 
-def cost_record(cost: PipelineCost) -> dict[str, Any]:
+def cost_record(cost: PipelineCost) -> CostRecord:
     """Everything known of a run; what was not measured is null.
 
     `total_macs` and `total_flops` are of all components and of the whole batch; `total_params` is of the
@@ -80,12 +91,12 @@ def cost_record(cost: PipelineCost) -> dict[str, Any]:
     }
 
 
-def size_figures(parameters: int) -> dict[str, int | str]:
+def size_figures(parameters: int) -> SizeFigures:
     """total_params and its text."""
     return {"total_params": parameters, "params_str": parameters_text(parameters)}
 
 
-def mac_figures(macs_per_step: int, total_macs: int) -> dict[str, int | str]:
+def mac_figures(macs_per_step: int, total_macs: int) -> MacFigures:
     """MACs and FLOPs (2 x MACs) of a step and of the run, with their texts."""
     return {
         "macs_per_step": macs_per_step,
@@ -109,7 +120,7 @@ def summary_record(step: int, text: int, vae: int, total: int, steps: int) -> di
     }
 
 
-def component_record(component: ComponentCost, total_macs: int) -> dict[str, Any]:
+def component_record(component: ComponentCost, total_macs: int) -> ComponentRecord:
     """One component; `share` is of the run's MACs."""
     return {
         "name": component.name,
@@ -132,7 +143,7 @@ def component_record(component: ComponentCost, total_macs: int) -> dict[str, Any
     }
 
 
-def memory_record(cost: PipelineCost) -> dict[str, int | str]:
+def memory_record(cost: PipelineCost) -> MemoryRecord:
     """Weights of all components at the precision, and the largest component's activations, bytes."""
     peak = cost.activation_peak
     return {
@@ -148,7 +159,7 @@ def memory_record(cost: PipelineCost) -> dict[str, int | str]:
 
 def results_record(
     pipelines: Iterable[CostedPipeline | FailedPipeline], command_line: Sequence[str]
-) -> dict[str, Any]:
+) -> ResultsRecord:
     """The whole file."""
     return {
         "schema_version": SCHEMA_VERSION,

@@ -51,14 +51,14 @@ class CrossCheck(Block):
     Attributes:
         status: "missing": not installed.
         reason: why there is no figure, in one line; None when ok.
-        inexact: the counter is no reference: thop. Its figure is neither an upper nor a lower bound.
+        inexact: the counter is not a reference: thop. Its figure is neither an upper nor a lower bound.
         convention: what the counter adds up, in words.
         size: "small" (a small input of the same network) or "full".
         figure, figure_parameters: what the counter prints; fvcore prints no parameters.
         ours, ours_parameters: this project's at the same shape.
         difference: figure - ours. parts: operator by operator; they sum to it to the unit.
         parameters_difference, parameter_parts: the same for parameters.
-        exact_macs: fvcore's with handles for what it lacks and without what are no MACs; None for thop.
+        exact_macs: fvcore's with handles for what it lacks and without what are not MACs; None for thop.
         agrees: fvcore: exact_macs equals ours. thop: nothing in the difference is unexplained. None without a figure.
         seconds: wall time of the process.
     """

@@ -100,7 +100,7 @@ def throughput_table(sizes: Sequence[SizeView]) -> Table:
 
 def training_table(sizes: Sequence[SizeView]) -> Table | None:
     """The `training` blocks of the batch sizes, or None where there are none."""
-    known = [size for size in sizes if size.training is not None]
+    known = [(size, size.training) for size in sizes if size.training is not None]
     if not known:
         return None
     header = (
@@ -115,8 +115,7 @@ def training_table(sizes: Sequence[SizeView]) -> Table | None:
         "steps run",
     )
     rows = []
-    for size in known:
-        one = size.training
+    for size, one in known:
         if one.error is not None:
             failed = (str(size.batch_size), one.source, f"{one.error}: {one.detail}")
             rows.append(failed + ("-",) * (len(header) - len(failed)))
@@ -137,7 +136,7 @@ def training_table(sizes: Sequence[SizeView]) -> Table | None:
     return (header, *rows)
 
 
-def _span(interval_bytes: tuple[float, float] | None) -> str:
+def _span(interval_bytes: Sequence[float] | None) -> str:
     return "-" if interval_bytes is None else " to ".join(map(words.mebibytes, interval_bytes))
 
 

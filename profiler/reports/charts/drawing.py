@@ -9,7 +9,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from swinmr_profiling.profiler.reports.charts.chart_texts import (
     latency_table,
@@ -37,13 +37,13 @@ VISIBLE_SHARE = 0.004
 NAME_LENGTH = 26
 # All that `charts_of` may draw: what can be written is known before there are figures.
 CHART_NAMES = ("latency", "throughput", "memory_inference", "memory_training")
-PARAMETERS = {
+PARAMETERS: Any = {  # matplotlib's own type names every key there is
     "font.family": ["DejaVu Sans", "sans-serif"],
     "font.size": 9.5,
     # Text stays text: selectable, small, and in the page's own font.
     "svg.fonttype": "none",
     "svg.hashsalt": "profile",
-    # A dollar sign in a GPU's or config's name is no formula.
+    # A dollar sign in a GPU's or config's name is not a formula.
     "text.parse_math": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -140,12 +140,13 @@ def _latency_chart(sizes: Sequence[SizeView]) -> Chart:
 
 def _draw_samples(axis: Axes, size: SizeView, palette: Palette) -> None:
     """Every run as a dot, spread over the height in the order they ran; the median and its interval on top."""
-    samples = size.samples_ms
+    samples = size.samples_ms or ()
     heights = [0.15 + 0.7 * number / max(len(samples) - 1, 1) for number in range(len(samples))]
     if size.ci95_median_ms is not None:
         axis.axvspan(*size.ci95_median_ms, color=SERIES[4], alpha=0.35, linewidth=0)
     axis.plot(samples, heights, "o", markersize=3, color=SERIES[0], alpha=0.65, markeredgewidth=0)
-    axis.axvline(size.median_ms, color=palette.accent, linewidth=1.6)
+    if size.median_ms is not None:
+        axis.axvline(size.median_ms, color=palette.accent, linewidth=1.6)
     axis.set_ylim(0, 1)
     axis.set_yticks([])
     axis.grid(False, axis="y")
@@ -163,7 +164,8 @@ def _throughput_chart(view: ProfileView, sizes: Sequence[SizeView]) -> Chart:
         figure, (axis,) = _new_figure(palette, 3.2)
         axis.set_xscale("log", base=2)
         batches = [size.batch_size for size in sizes]
-        axis.plot(batches, [size.images_per_second for size in sizes], "o-", color=SERIES[0], linewidth=1.8)
+        rates = [size.images_per_second or 0.0 for size in sizes]
+        axis.plot(batches, rates, "o-", color=SERIES[0], linewidth=1.8)
         if knee is not None and knee.images_per_second is not None:
             axis.axvline(knee.batch_size, color=palette.accent, linewidth=1.2, linestyle="--")
             axis.plot([knee.batch_size], [knee.images_per_second], "o", markersize=10, color=palette.accent)
@@ -235,8 +237,15 @@ def _memory_chart(
             if batch in places:
                 height = bars[places[batch]].total_bytes / unit
                 label = f"recommended for {words.shortened(gpu, 24)}: {batch}"
-                style = dict(width=0.86, fill=False, edgecolor=palette.accent, linewidth=1.8, label=label)
-                axis.bar(places[batch], height, **style)
+                axis.bar(
+                    places[batch],
+                    height,
+                    width=0.86,
+                    fill=False,
+                    edgecolor=palette.accent,
+                    linewidth=1.8,
+                    label=label,
+                )
         axis.set_xticks(range(len(bars)), [f"{bar.batch_size:,}" for bar in bars])
         axis.grid(False, axis="x")
         axis.set_xlabel("batch size", color=palette.ink)
@@ -260,7 +269,7 @@ def _draw_bars(
 ) -> None:
     tensors = [part for part in parts if part not in NOT_TENSORS]
     colours = {part: SERIES[number % len(SERIES)] for number, part in enumerate(tensors)}
-    # What is no tensor of the step is grey: the allocator, the libraries, the context.
+    # What is not a tensor of the step is grey: the allocator, the libraries, the context.
     colours.update(zip((part for part in parts if part in NOT_TENSORS), NEUTRAL, strict=False))
     largest = max(bar.total_bytes for bar in bars)
     tops = [0.0] * len(bars)
@@ -268,8 +277,16 @@ def _draw_bars(
         heights = [dict(bar.parts).get(part, 0) / unit for bar in bars]
         seen = max(heights) * unit > VISIBLE_SHARE * largest
         label = part.replace("_", " ") if seen else "_"  # what starts with an underscore is in no legend
-        style = dict(color=colours[part], label=label, edgecolor=palette.paper, linewidth=0.4)
-        axis.bar(range(len(bars)), heights, width=0.72, bottom=tops, **style)
+        axis.bar(
+            range(len(bars)),
+            heights,
+            width=0.72,
+            bottom=tops,
+            color=colours[part],
+            label=label,
+            edgecolor=palette.paper,
+            linewidth=0.4,
+        )
         tops = [top + height for top, height in zip(tops, heights, strict=True)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import Literal
 
 from rich.box import ROUNDED
 from rich.cells import cell_len
@@ -41,7 +42,7 @@ def table_lines(
             lines.append("")
         table = Table(box=None, padding=(0, GAP // 2), pad_edge=False)
         for number in columns:
-            justify = "left" if number < max(names, left) else "right"
+            justify: Literal["left", "right"] = "left" if number < max(names, left) else "right"
             table.add_column(
                 Text(headings[number]), justify=justify, no_wrap=number >= names, overflow="fold"
             )

@@ -14,13 +14,14 @@ def print_training(console: Console, size: int, block: TrainingRun | TrainingFai
         console.bad(f"{block.error}: {block.detail}", indent=4)
         return
     validation = block.validation
-    name = "GPU memory" if "CUDA" in block.kind else "Process memory (RSS)"
+    name = "GPU memory" if "CUDA" in (block.kind or "") else "Process memory (RSS)"
     shape = " x ".join(map(str, block.input_shape))
     console.good(f"{name}: {figure(block.peak_bytes / MIB)} MB (peak of training, {shape})", indent=4)
     if block.peak_reserved_bytes is not None:
         console.good(f"Reserved by the allocator: {figure(block.peak_reserved_bytes / MIB)} MB", indent=4)
-    shape = " x ".join(map(str, validation.input_shape))
-    console.good(f"Validation of {shape}: {figure(validation.allocated_bytes / MIB)} MB (peak)", indent=4)
+    if validation is not None and validation.allocated_bytes is not None:
+        shape = " x ".join(map(str, validation.input_shape))
+        console.good(f"Validation of {shape}: {figure(validation.allocated_bytes / MIB)} MB (peak)", indent=4)
     if block.images_per_second is not None:
         speed, steps = block.images_per_second, block.steps_run
         console.good(f"Throughput: {figure(speed)} images/sec ({steps} steps)", indent=4)

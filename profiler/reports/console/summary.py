@@ -40,9 +40,9 @@ def print_summary(console: Console, profile: Profile) -> None:
     if profile.batch_profiling:
         console.line()
         console.line("Batch Size Recommendations:")
-        for size, block in sorted(profile.batch_profiling.items(), key=lambda item: int(item[0])):
-            codes = [warning.code for warning in profile.warnings if warning.batch_size == int(size)]
-            console.line(f"  - Batch {size}: {_summary_line(block, codes)}")
+        for batch, block in sorted(profile.batch_profiling.items(), key=lambda item: int(item[0])):
+            codes = [warning.code for warning in profile.warnings if warning.batch_size == int(batch)]
+            console.line(f"  - Batch {batch}: {_summary_line(block, codes)}")
     if profile.recommendation is not None and profile.recommendation.inference is not None:
         advice = profile.recommendation.inference
         console.line(f"  For inference: batch {advice.batch_size}, {advice.reason}.")
@@ -55,7 +55,7 @@ def print_summary(console: Console, profile: Profile) -> None:
 
 def _reconstruction_line(block: Reconstruction) -> str:
     parts = [f"{block.denoiser_calls} calls"]
-    if block.gmacs is not None:
+    if block.gflops is not None:
         parts.append(f"{figure(block.gflops)} GFLOPs")
     if block.latency_ms is not None:
         parts.append(f"about {figure(block.latency_ms / 1000)} s (calls x time of one image)")

@@ -67,8 +67,10 @@ def wrapped(text: str, width: int = WIDTH) -> list[str]:
     if len(text) <= width:
         return [text]
     margin = " " * (len(text) - len(text.lstrip()))
-    hanging = dict(initial_indent=margin, subsequent_indent=margin + "  ")
-    return textwrap.wrap(text.strip(), width, break_long_words=False, break_on_hyphens=False, **hanging)
+    wrapper = textwrap.TextWrapper(
+        width, margin, margin + "  ", break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.wrap(text.strip())
 
 
 class Console:
@@ -240,7 +242,9 @@ def print_reconstruction(console: Console, architecture: Architecture) -> None:
         return
     guided = f" x 2 (guidance {block.guidance:g})" if block.calls_per_step == 2 else ""
     made_of = f"{block.sampling_steps} steps of {block.sampler}{guided}, {block.denoiser_calls} calls"
-    cost = "" if block.gmacs is None else f": {figure(block.gmacs)} GMACs, {figure(block.gflops)} GFLOPs"
+    cost = ""
+    if block.gmacs is not None and block.gflops is not None:
+        cost = f": {figure(block.gmacs)} GMACs, {figure(block.gflops)} GFLOPs"
     console.good(f"One reconstruction: {made_of}{cost}")
     if guided:
         console.note(GUIDED)
@@ -255,7 +259,7 @@ def print_counters(console: Console, checks: Sequence[CrossCheck], *, in_full: b
         if check.figure is None:
             console.bad(f"{name} gives no figure: {check.status}, {check.reason}")
             continue
-        shape = " x ".join(map(str, check.input_shapes[0]))
+        shape = " x ".join(map(str, check.input_shapes[0] if check.input_shapes else ()))
         exact = "" if not check.inexact else ", inexact"
         console.good(f"{name} at {shape}{exact}: {check.figure:,.0f}, ours {check.ours:,}")
         if not (console.verbose or in_full):
@@ -290,8 +294,9 @@ def print_batch(console: Console, block: Batch) -> None:
     console.good(f"Throughput: {figure(timing.images_per_second)} images/sec", indent=4)
     console.good(f"{memory_name(memory)}: {figure(memory.peak_mb)} MB (peak)", indent=4)
     # A resumed profile of an earlier version knows of no noise.
-    within = memory.activation_within_noise and memory.noise_bytes is not None
-    noise = f" (within the noise of {figure(memory.noise_bytes / MIB)} MB)" if within else ""
+    noise = ""
+    if memory.activation_within_noise and memory.noise_bytes is not None:
+        noise = f" (within the noise of {figure(memory.noise_bytes / MIB)} MB)"
     console.good(f"Activation memory: {figure(memory.activation_mb)} MB{noise}", indent=4)
     if memory.peak_reserved_mb is not None:
         console.good(f"Reserved by the allocator: {figure(memory.peak_reserved_mb)} MB (peak)", indent=4)

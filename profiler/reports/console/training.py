@@ -78,7 +78,7 @@ def print_entry(console: Console, entry: TrainingRecommendation, memory_model: M
             f"{entry.accumulate} accumulated x {entry.devices} device(s)"
         )
         needs = _gib(entry.needed_bytes)
-        if memory_model is not None and entry.source != "measured":
+        if memory_model is not None and entry.needed_bytes is not None and entry.source != "measured":
             low, high = interval_of(memory_model.config_setting, "process", entry.needed_bytes)
             needs += f" ({low / GIB:,.2f} to {high / GIB:,.2f})"
         console.line(f"      needs {needs}; largest batch: {entry.largest_batch}")
@@ -193,8 +193,8 @@ def short_name(name: str) -> str:
     return shortened(name, LONGEST_NAME)
 
 
-def _gib(number: int) -> str:
-    return f"{number / GIB:,.2f} GiB"
+def _gib(number: int | None) -> str:
+    return "unknown" if number is None else f"{number / GIB:,.2f} GiB"
 
 
 def _duration(seconds: float) -> str:

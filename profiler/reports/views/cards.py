@@ -89,7 +89,7 @@ def _latency_cards(view: ProfileView) -> list[Card]:
         )
     timed = [size for size in view.ran if size.images_per_second is not None]
     if timed:
-        best = max(timed, key=lambda size: size.images_per_second)
+        best = max(timed, key=lambda size: size.images_per_second or 0.0)
         found.append(
             Card(
                 "Best throughput",

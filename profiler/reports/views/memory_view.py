@@ -91,7 +91,7 @@ class TrainingMemory:
 
 def inference_memory(sizes: Sequence[SizeView], gpu: Gpu | None) -> InferenceMemory | None:
     """Bars of the sizes that ran; a GPU's memory is drawn where its allocator was measured."""
-    bars, kind = [], None
+    bars, kind = [], ""
     for size in sizes:
         if size.peak_bytes is None:
             continue
@@ -101,8 +101,7 @@ def inference_memory(sizes: Sequence[SizeView], gpu: Gpu | None) -> InferenceMem
         bars.append(MemoryBar(size.batch_size, parts, size.source))
     if not bars:
         return None
-    on_gpu = gpu is not None and "CUDA" in kind
-    lines = (MemoryLine(gpu.name, gpu.total_bytes, None),) if on_gpu else ()
+    lines = () if gpu is None or "CUDA" not in kind else (MemoryLine(gpu.name, gpu.total_bytes, None),)
     noisy = [str(size.batch_size) for size in sizes if size.activation_within_noise]
     if noisy:
         kind += f"; the activations of batch {', '.join(noisy)} are within its noise"
@@ -116,11 +115,12 @@ def training_memory(
 ) -> TrainingMemory | None:
     """What the training chart shows, or None where training was neither predicted nor measured."""
     measured = {
-        batch: block.process_bytes or block.peak_reserved_bytes or block.peak_bytes
+        batch: size
         for batch, block in training.items()
-        if block.source == "measured" and block.error is None
+        if block.source == "measured"
+        and block.error is None
+        and (size := block.process_bytes or block.peak_reserved_bytes or block.peak_bytes)
     }
-    measured = {batch: size for batch, size in measured.items() if size}
     lines = tuple(MemoryLine(one.name, one.total_bytes, one.usable_bytes) for one in recommendations)
     recommended = tuple((one.name, one.batch_size) for one in recommendations if one.batch_size is not None)
     if model is None:

@@ -1,4 +1,4 @@
-"""Writing a file: through links, with its permissions, and never in the place of what is no file."""
+"""Writing a file: through links, with its permissions, and never in the place of what is not a file."""
 
 import os
 import socket
@@ -95,7 +95,7 @@ def test_what_is_no_file_is_refused_before_and_while_writing(tmp_path, kind, thr
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(OutputError) as caught:
         check_writable(name, "--csv")
-    words = "is a folder; name a file in it" if kind == "folder" else "is no ordinary file"
+    words = "is a folder; name a file in it" if kind == "folder" else "is not an ordinary file"
     assert str(caught.value) == f"--csv {name}: {words}"
     with pytest.raises(OSError, match=words):
         write_text(name, "new")
@@ -148,7 +148,7 @@ def test_a_socket_that_listens_still_does(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("door")
         listening.listen()
-        with pytest.raises(OSError, match="no ordinary file"):
+        with pytest.raises(OSError, match="not an ordinary file"):
             write_text(tmp_path / "door", "new")
         with socket.socket(socket.AF_UNIX) as calling:
             calling.connect("door")

@@ -1,4 +1,4 @@
-"""What files and names hold reaches a terminal as text: nothing acts, nothing floods; cells are no formulas."""
+"""What files and names hold reaches a terminal as text: nothing acts, nothing floods; cells are not formulas."""
 
 import csv
 import io

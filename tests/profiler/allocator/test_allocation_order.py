@@ -1,4 +1,4 @@
-"""The order of allocations that a profile keeps: what it says of a batch, and what is no order of a run."""
+"""The order of allocations that a profile keeps: what it says of a batch, and what is not an order of a run."""
 
 import base64
 import zlib

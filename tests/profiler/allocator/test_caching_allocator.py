@@ -141,7 +141,7 @@ def test_an_expandable_segment_at_the_limit_gives_pages_back():
     first = allocator.allocate(35 * MIB)  # [0, 35) of 40
     allocator.allocate(20 * MIB)  # [35, 55) of 60
     allocator.free(first)
-    # 45 more: 5 are free at the end, 40 missing, 60 + 40 are too many. Pages [0, 20) go, [20, 35) is no page.
+    # 45 more: 5 are free at the end, 40 missing, 60 + 40 are too many. Pages [0, 20) go, [20, 35) is not a page.
     allocator.allocate(45 * MIB)
     assert (allocator.allocated_bytes, allocator.reserved_bytes, allocator.retries) == (65 * MIB, 80 * MIB, 1)
     with pytest.raises(SimulatedOutOfMemoryError):

@@ -102,8 +102,8 @@ def test_a_profile_made_with_accumulation_covers_a_run_without_but_not_the_other
     with pytest.raises(BatchSizeError, match="without accumulation, and the config has 4"):
         choose(tmp_path, config=accumulating)
     profile["memory_model"].update(memory_fingerprint=memory_fingerprint(accumulating), accumulate=4)
-    assert choose(tmp_path, profile, config=accumulating).accumulate == 4
-    assert choose(tmp_path, profile).accumulate == 1
+    assert choose(tmp_path, profile, config=accumulating).accumulation == 4
+    assert choose(tmp_path, profile).accumulation == 1
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_a_profile_made_with_accumulation_covers_a_run_without_but_not_the_other
     [
         (None, "there is no profile"),
         ("{", "is not valid JSON"),
-        ("[]", "is no profile"),
-        ("{}", "is no profile"),
+        ("[]", "is not a profile"),
+        ("{}", "is not a profile"),
         ('{"schema_version": 3, "config": {}}', "update the program"),
         ({"schema_version": 1, "config": {}}, "is damaged .*config"),
         (ORIGINAL, "says nothing about the memory of training"),

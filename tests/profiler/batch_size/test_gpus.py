@@ -92,7 +92,7 @@ def test_names_of_more_than_one_card_are_asked_about(text, choices):
     ],
 )
 def test_unknown_names_are_refused_with_the_nearest(text, near):
-    with pytest.raises(GpuNameError, match="is no card that is known here") as caught:
+    with pytest.raises(GpuNameError, match="is not a card that is known here") as caught:
         find_gpu(text)
     assert near in str(caught.value)
     assert len(str(caught.value)) < 300

@@ -88,5 +88,5 @@ def test_twenty_budgets_against_every_batch(name):
         if expected is not None:
             assert needed_bytes(setting, expected, budget) == reserved[expected] + OUTSIDE
             differ += expected + 1 != min(batch for batch in reserved if reserved[batch] > allowed)
-    # For some of them the first batch that does not fit is no answer; this U-Net's memory happens to grow with each.
+    # For some of them the first batch that does not fit is not an answer; this U-Net's memory grows with each.
     assert differ or name == "unet"

@@ -7,7 +7,7 @@ import pytest
 
 from swinmr_profiling.profiler.batch_size.search import LARGEST_BATCH, search_batch
 from swinmr_profiling.profiler.record.blocks.recommended import BudgetChange, Reduction
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind
+from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
     MemoryReadError,
@@ -17,12 +17,10 @@ from swinmr_profiling.profiler.record.search_record import (
 )
 
 MIB, GIB = 2**20, 2**30
-OOM = Failure(FailureKind.OOM, "OutOfMemoryError: CUDA out of memory", needs_new_process=True)
-POSSIBLY = Failure(FailureKind.EXCEPTION, "possibly out of memory: CUDNN_STATUS_ALLOC_FAILED", True, True)
-SHAPE = Failure(
-    FailureKind.EXCEPTION, "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"
-)
-CONFIGURATION = Failure(FailureKind.UNSUPPORTED, "RuntimeError: CUDA error: invalid configuration argument")
+OOM = Failure("OOM", "OutOfMemoryError: CUDA out of memory", needs_new_process=True)
+POSSIBLY = Failure("exception", "possibly out of memory: CUDNN_STATUS_ALLOC_FAILED", True, True)
+SHAPE = Failure("exception", "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")
+CONFIGURATION = Failure("unsupported", "RuntimeError: CUDA error: invalid configuration argument")
 
 
 @dataclass
@@ -174,10 +172,10 @@ def test_no_free_memory_at_all():
 
 def test_free_memory_that_cannot_be_read_ends_the_search_with_its_reason():
     def read():
-        raise MemoryReadError(Failure(FailureKind.KILLED, "the measuring process ended by SIGKILL"))
+        raise MemoryReadError(Failure("killed", "the measuring process ended by SIGKILL"))
 
     result = search_batch(Device().probe, None, read)
-    assert (result.outcome, result.failure.error) == (Outcome.FAILED, FailureKind.KILLED)
+    assert (result.outcome, result.failure.error) == (Outcome.FAILED, "killed")
     assert "SIGKILL" in result.reason
 
 
@@ -196,7 +194,7 @@ def test_a_library_failure_at_batch_1_stays_possibly():
 
 
 def test_a_size_beyond_the_prediction_is_not_tried():
-    """A prediction that ends (its bytes no longer fit 64 bits) is no invitation."""
+    """A prediction that ends (its bytes no longer fit 64 bits) is not an invitation."""
 
     def predict(batch):
         if batch > 40:

@@ -135,7 +135,7 @@ def test_impossible_targets(target, devices):
 
 
 def test_impossible_targets_name_the_possible():
-    with pytest.raises(TargetBatchError, match="64 is no multiple of 3 devices: 63 or 66 would be"):
+    with pytest.raises(TargetBatchError, match="64 is not a multiple of 3 devices: 63 or 66 would be"):
         share_per_device(64, 3)
     with pytest.raises(TargetBatchError, match=": 2 would be"):
         share_per_device(1, 2)
@@ -326,7 +326,7 @@ def test_a_step_that_did_not_run_is_no_measurement():
 def test_unsupported_is_not_taken_for_memory():
     entry = one(here(5000), {2: measured(2300), 4: failed("unsupported", "invalid configuration argument")})
     assert entry["batch_size"] == 2
-    assert "batch 4 is unsupported by a kernel, which is no question of memory" in entry["reason"]
+    assert "batch 4 is unsupported by a kernel, which is not a question of memory" in entry["reason"]
 
 
 def test_measured_steps_of_another_setting_do_not_count():

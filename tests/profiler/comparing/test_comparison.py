@@ -157,7 +157,7 @@ def test_training_memory_and_recommendations():
     rows = [row for row in found.rows if row.kind == "largest_training_batch"]
     assert [[cell.value for cell in row.cells] for row in rows] == [[4, 8], [9, None]]
     assert rows[0].cells[1].ratio == 2.0
-    # Measured against predicted is no comparison, nor is another patch.
+    # Measured against predicted is not a comparison, nor is another patch.
     other["batch_profiling"]["1"]["training"] = measured(1200, input_shape=[1, 1, 64, 64])
     [cell] = compared(first, other).row("training_memory", 1).cells[1:]
     assert cell.ratio is None

@@ -1,4 +1,4 @@
-"""Work that is no MAC, estimated apart: the rules, by hand."""
+"""Work that is not a MAC, estimated apart: the rules, by hand."""
 
 import pytest
 import torch

@@ -73,7 +73,7 @@ class VarNet(nn.Module):
 
 def test_e2e_varnet():
     report = count_forward(VarNet(3, 8), (torch.ones(2, 5, 16, 12, dtype=C64), torch.ones(16, 12)))
-    # Per image of 16 x 12: five coils through 2-4-2, and three cascades of 2-8-2. FFTs and coils are no products.
+    # Per image of 16 x 12: five coils through 2-4-2, and three cascades of 2-8-2. FFTs and coils are not products.
     places = 16 * 12
     assert report.macs == 2 * (5 * conv_macs(places, 2, 4, 2) + 3 * conv_macs(places, 2, 8, 2))
     assert report.by_kind["convolution"] == report.macs

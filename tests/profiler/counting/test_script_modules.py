@@ -21,7 +21,7 @@ def optimized() -> nn.Module:
 
 
 class InAList(nn.Module):
-    """A script that is no submodule."""
+    """A script that is not a submodule."""
 
     def __init__(self):
         super().__init__()

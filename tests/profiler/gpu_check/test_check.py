@@ -29,13 +29,13 @@ from swinmr_profiling.profiler.isolation.worker import Opened
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind
+from swinmr_profiling.profiler.record.failures import Failure
 from tests import made_profiles
 from tests.profiler.run.test_training_steps import GIB, measured
 
 MIB = 2**20
 GPU = {"name": "Some GPU", "compute_capability": "9.0", "uuid": "abc", "total_bytes": 24 * GIB}
-OOM = Failure(FailureKind.OOM, "OutOfMemoryError", True)
+OOM = Failure("OOM", "OutOfMemoryError", True)
 CONFIG = config_from_dict({"model": {"net_type": "swinir"}})
 
 
@@ -309,7 +309,7 @@ def test_the_combination_that_must_fail(checked):
     assert (row["status"], row["as_expected"], asked[0][0]) == ("OOM", True, 32)
     content, _ = checked(must_fail, cores=8)
     assert content["combinations"][0]["as_expected"] is False
-    crash = Failure(FailureKind.CRASHED, "SIGSEGV", True)
+    crash = Failure("crashed", "SIGSEGV", True)
     content, _ = checked(must_fail, answers={32: crash}, cores=8)
     assert content["combinations"][0]["as_expected"] is False
 
@@ -353,6 +353,6 @@ def test_the_question_of_cudnn_benchmark_by_hand():
 
     assert same_without_benchmark([row(10, benchmark=False), row(10, benchmark=True)])
     assert not same_without_benchmark([row(0, benchmark=False), row(10, benchmark=True)])
-    # fp32 and channels-last are no part of the question.
+    # fp32 and channels-last are not part of the question.
     others = [row(0, precision="float32"), row(1, precision="float32"), row(2, channels_last=True)]
     assert same_without_benchmark([*others, row(3, channels_last=True)])

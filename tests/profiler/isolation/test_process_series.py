@@ -6,12 +6,12 @@ from swinmr_profiling.profiler.isolation.process_series import combine, measure_
 from swinmr_profiling.profiler.isolation.worker_process import Progress, RequestRefusedError, WorkerError
 from swinmr_profiling.profiler.measure.latency import LatencyPolicy, LatencySamples
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind
+from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.run.interruption import Interrupted
 
 POLICY = LatencyPolicy(time_budget_s=2, processes=3)
-KILLED = WorkerError(Failure(FailureKind.KILLED, "the measuring process ended by SIGKILL", True))
-OOM = WorkerError(Failure(FailureKind.OOM, "DefaultCPUAllocator: can't allocate memory", True))
+KILLED = WorkerError(Failure("killed", "the measuring process ended by SIGKILL", True))
+OOM = WorkerError(Failure("OOM", "DefaultCPUAllocator: can't allocate memory", True))
 
 
 def part(samples_ms, further=0, stop_reason="precise", notes=(), before=100, peak=200, culprit=None):

@@ -16,7 +16,7 @@ from swinmr_profiling.models.unet_denoiser import UNetDenoiser
 from swinmr_profiling.profiler.measure.example_data import ExampleData, denoiser_preparation, validation_shape
 from swinmr_profiling.profiler.measure.training_probe import probe_training
 from swinmr_profiling.profiler.prediction.predict import predict_setting
-from swinmr_profiling.profiler.prediction.settings import Setting
+from swinmr_profiling.profiler.prediction.settings import TrainingSetting
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES
 from swinmr_profiling.profiler.prediction.trace_cache import TRACED_ROOMS
 from swinmr_profiling.profiler.prediction.traced_step import trace_training
@@ -275,7 +275,7 @@ def test_guidance_doubles_what_validation_takes(plain_operators):
 @pytest.mark.slow
 def test_the_profile_states_the_doubled_call():
     config = config_of()
-    setting = Setting("fp32", "none", (16, 16))
+    setting = TrainingSetting("fp32", "none", (16, 16))
     entry = predict_setting(build_model(config), config, setting, "mse of epsilon")
     assert entry.validation.input_shape == [8, 4, 64, 64]
     plain = config_of({"evaluation.sampling": {"guidance": 1.0, "validation_steps": 10}})

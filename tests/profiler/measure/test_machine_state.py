@@ -58,7 +58,7 @@ def test_time_that_the_host_gave_to_others_is_said(monkeypatch, stolen, share):
     assert (warning is None) is (share is None)
     if share:
         assert (warning.code, warning.batch_size) == ("time_stolen", 4)
-        assert f"gave {share} of the processor time" in warning.message
+        assert f"steal time is {share}" in warning.message
 
 
 def test_a_system_that_counts_no_stolen_time_says_nothing(monkeypatch):

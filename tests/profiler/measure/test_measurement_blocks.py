@@ -119,7 +119,7 @@ def resident(before, after, peak):
 @pytest.mark.parametrize(
     ("before", "after", "peak", "activation", "noise", "within"),
     [
-        # Code of libraries stayed: 23 of the 33 MiB over the start are no matter of the forward, and 10 less than 23.
+        # Code of libraries stayed: 23 of the 33 MiB over the start are not the forward's, and 10 less than 23.
         (695, 718, 728, 10, 23, True),
         # The next size starts where that one ended: nothing is left behind but half a MiB.
         (718, 718.5, 731.5, 13, 0.5, False),

@@ -288,7 +288,7 @@ def test_a_drift_needs_eighteen_runs(count, expected):
 
 @pytest.mark.parametrize(("slow", "expected"), [(9, []), (10, [OUTLIERS])])
 def test_outliers_are_one_run_in_twenty(slow, expected):
-    # 200 runs: 5 % are 10. Spread over the series, so that they are no drift.
+    # 200 runs: 5 % are 10. Spread over the series, so that they are not a drift.
     series = [100.0 + 0.1 * (run % 7) for run in range(200)]
     for run in range(slow):
         series[run * 20 + 5] = 300.0

@@ -91,7 +91,7 @@ def test_what_is_run_and_reported():
     found = probe({"training.accumulate": 2}, on_stage=stages.append)
     assert stages == ["setting up", "step 1 of 3", "step 2 of 3", "step 3 of 3", "validation"]
     assert (found.steps_run, found.step_ms) == (3, [10.0, 20.0, 30.0])
-    assert (found.batch_size, found.accumulate) == (2, 2)
+    assert (found.batch_size, found.accumulation) == (2, 2)
     # The patch of 16 is what is trained, the whole image of 32 what is validated.
     assert (found.input_shape, found.patch_size) == ([2, 1, 16, 16], [16, 16])
     assert found.validation_shape == [1, 1, 32, 32]
@@ -119,7 +119,7 @@ def test_the_step_is_the_step_of_training(monkeypatch):
     assert len(seen) == 3
     optimizer, averaged, settings = seen[0]
     assert (optimizer, averaged) == ("AdamW", True)
-    assert (settings.accumulate, settings.clip_norm, settings.autocast_dtype) == (3, 1.0, torch.bfloat16)
+    assert (settings.accumulation, settings.clip_norm, settings.autocast_dtype) == (3, 1.0, torch.bfloat16)
 
 
 def test_validation_is_of_the_averaged_weights_without_gradients(monkeypatch):
@@ -233,7 +233,7 @@ def test_no_batch_below_1(batch_size):
 
 
 def test_report_06_steps_are_counted_where_the_weights_change(monkeypatch):
-    """Lightning 13851: a trial without a step is no measurement."""
+    """Lightning 13851: a trial without a step is not a measurement."""
 
     class Never:
         scale = staticmethod(lambda loss: loss)

@@ -81,7 +81,7 @@ def test_report_02_memory_that_falls_as_the_batch_grows_is_a_failed_measurement(
         "nothing is derived from it: measure again, alone on the GPU"
     )
     assert not needs_exit_3([entry])
-    # Equal memory is no fall: a small batch can be bound by the optimizer step.
+    # Equal memory is not a fall: a small batch can be bound by the optimizer step.
     level = {1: measured(3000), 2: measured(3000)}
     assert recommended(memory_model(), budget(24000, is_this_machine=True), level).batch_size == 2
 

@@ -98,7 +98,7 @@ DAMAGES = {
     "an operator that is none": lambda file: rewritten(file, operators=np.array([0, 9], np.int32)),
     "a negative size": lambda file: rewritten(file, sizes=np.array([512, -8], np.int64)),
     "a step beyond the end": lambda file: rewritten(file, step_starts=[99]),
-    "a batch that is no number": lambda file: rewritten(file, batch_size="two"),
+    "a batch that is not a number": lambda file: rewritten(file, batch_size="two"),
 }
 
 

@@ -11,7 +11,6 @@ from swinmr_profiling.models import host_memory
 from swinmr_profiling.profiler.record import failures
 from swinmr_profiling.profiler.record.failures import (
     Failure,
-    FailureKind,
     cgroup_files,
     classify_death,
     classify_exception,
@@ -19,8 +18,8 @@ from swinmr_profiling.profiler.record.failures import (
     kernel_kills,
 )
 
-OOM, KILLED, CRASHED = FailureKind.OOM, FailureKind.KILLED, FailureKind.CRASHED
-EXCEPTION, UNSUPPORTED = FailureKind.EXCEPTION, FailureKind.UNSUPPORTED
+OOM, KILLED, CRASHED = "OOM", "killed", "crashed"
+EXCEPTION, UNSUPPORTED = "exception", "unsupported"
 
 
 def raised_by(run):

@@ -29,9 +29,9 @@ def test_made_profiles_follow_the_schema(profile_schema):
     [
         ("", ["is not valid JSON"]),
         ("hello", ["is not valid JSON"]),
-        ("[1, 2]", ["is no profile"]),
-        ("{}", ["is no profile", "profile_model.py writes one"]),
-        ('{"model": {"net_type": "swinir"}}', ["is no profile"]),
+        ("[1, 2]", ["is not a profile"]),
+        ("{}", ["is not a profile", "profile_model.py writes one"]),
+        ('{"model": {"net_type": "swinir"}}', ["is not a profile"]),
         ('{"schema_version": 1}', ["is damaged or of another version", "Field required"]),
         ('{"schema_version": "1", "config": {}}', ["schema_version"]),
         ('{"schema_version": true, "config": {}}', ["schema_version"]),
@@ -279,5 +279,5 @@ def test_the_original_script_s_deviation_stays_since_its_runs_are_not_known():
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "p.json")
-    with pytest.raises(ProfileFileError, match="is no ordinary file: copy the profile to one"):
+    with pytest.raises(ProfileFileError, match="is not an ordinary file: copy the profile to one"):
         load_profile(tmp_path / "p.json")

@@ -181,9 +181,9 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path, monkeypatch):
 
 def test_a_device_or_a_pipe_is_refused_and_left_alone(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    assert refusal(tmp_path / "pipe").endswith("is no ordinary file; - writes to standard output")
+    assert refusal(tmp_path / "pipe").endswith("is not an ordinary file; - writes to standard output")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
-    assert "no ordinary file" in refusal("/dev/null")
+    assert "not an ordinary file" in refusal("/dev/null")
 
 
 def test_a_dash_writes_the_final_state_to_standard_output_once(tmp_path, monkeypatch, capsys):

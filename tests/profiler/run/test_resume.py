@@ -8,7 +8,7 @@ import pytest
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
 from swinmr_profiling.profiler.measure.training_blocks import training_block
-from swinmr_profiling.profiler.prediction.settings import Setting
+from swinmr_profiling.profiler.prediction.settings import TrainingSetting
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingSearch
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.profile import Profile
@@ -313,7 +313,9 @@ def test_a_table_of_sizes_stays_where_it_has_those_asked_for(monkeypatch, sizes,
     earlier = earlier_profile()
     context = resumed_context(earlier, training=TrainingOptions())
     monkeypatch.setattr(prediction_steps, "config_of_training", lambda *_: CONFIG)
-    monkeypatch.setattr(prediction_steps, "_settings", lambda *_: [Setting("fp32", "none", (96, 96), True)])
+    monkeypatch.setattr(
+        prediction_steps, "_settings", lambda *_: [TrainingSetting("fp32", "none", (96, 96), True)]
+    )
     session = Predicting()
     predict_training(context, session, sizes)
     assert session.asked is asked
@@ -326,7 +328,9 @@ def test_the_record_of_a_search_outlives_the_prediction(monkeypatch):
     earlier.recommend(search=SEARCH)
     context = resumed_context(earlier, training=TrainingOptions())
     monkeypatch.setattr(prediction_steps, "config_of_training", lambda *_: CONFIG)
-    monkeypatch.setattr(prediction_steps, "_settings", lambda *_: [Setting("fp32", "none", (96, 96), True)])
+    monkeypatch.setattr(
+        prediction_steps, "_settings", lambda *_: [TrainingSetting("fp32", "none", (96, 96), True)]
+    )
     predict_training(context, Predicting(), [1, 2])
     assert context.profile.recommendation.search == SEARCH
     assert context.profile.recommendation.inference == earlier.recommendation.inference

@@ -15,7 +15,7 @@ from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
 from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, TrainingProbes
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory, StepPeaks
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind
+from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run.context import Card, RunContext, RunOptions, TrainingOptions
@@ -27,8 +27,8 @@ from tests.training_profiles import MIB, memory_model, replayed
 GIB = 2**30
 NAME = "NVIDIA GeForce RTX 3090"
 LIBRARIES = workspaces_for("2.14.1", "8.6")
-OOM = Failure(FailureKind.OOM, "OutOfMemoryError: CUDA out of memory", True)
-NO_ROOM = Failure(FailureKind.EXCEPTION, "possibly out of memory: CUDA error: out of memory", True, True)
+OOM = Failure("OOM", "OutOfMemoryError: CUDA out of memory", True)
+NO_ROOM = Failure("exception", "possibly out of memory: CUDA error: out of memory", True, True)
 
 
 @dataclass
@@ -232,7 +232,7 @@ def test_where_batch_1_fails_no_number_is_given():
     assert (search["outcome"], entry["batch_size"]) == ("nothing_fits", None)
     assert (entry["failure"], entry["verified"]) == ("nothing_fits", False)
     assert entry["reason"].startswith("nothing fits: batch 1 was out of memory (OutOfMemoryError")
-    broken = Failure(FailureKind.EXCEPTION, "RuntimeError: shape mismatch")
+    broken = Failure("exception", "RuntimeError: shape mismatch")
     (entry,), search, _ = choose(Gpu(failures={1: broken}))
     assert (search["outcome"], entry["batch_size"], entry["failure"]) == (
         "failed",
@@ -249,7 +249,7 @@ def test_a_gpu_without_room_for_a_process_is_held_by_others():
 
 
 def test_where_memory_cannot_be_read_only_what_is_reserved_is_taken_off():
-    crashed = Failure(FailureKind.CRASHED, "the measuring process ended by SIGSEGV", True)
+    crashed = Failure("crashed", "the measuring process ended by SIGSEGV", True)
     gpu = Gpu(failures={"device_memory": crashed})
     (entry,), search, _ = choose(gpu, swept={4: training_profiles.measured(9_500)}, reserved_bytes=GIB)
     assert (search["outcome"], entry["batch_size"]) == ("failed", 4)

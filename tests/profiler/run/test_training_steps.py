@@ -11,7 +11,7 @@ from swinmr_profiling.profiler.measure.measurement import StepPeaks
 from swinmr_profiling.profiler.measure.training_blocks import failed_training_block, training_block
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.training import TrainingRun
-from swinmr_profiling.profiler.record.failures import Failure, FailureKind
+from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run import training_steps
@@ -20,9 +20,9 @@ from tests.made_profiles import failed, predicted_training, profile, ran
 from tests.training_profiles import MEASURED
 
 MIB, GIB = 2**20, 2**30
-OOM = Failure(FailureKind.OOM, "OutOfMemoryError: CUDA out of memory (in training: step 2 of 3)", True)
-SHAPE = Failure(FailureKind.EXCEPTION, "RuntimeError: mat1 and mat2 shapes cannot be multiplied")
-POSSIBLY = Failure(FailureKind.EXCEPTION, "possibly out of memory: CUBLAS_STATUS_ALLOC_FAILED", True, True)
+OOM = Failure("OOM", "OutOfMemoryError: CUDA out of memory (in training: step 2 of 3)", True)
+SHAPE = Failure("exception", "RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+POSSIBLY = Failure("exception", "possibly out of memory: CUBLAS_STATUS_ALLOC_FAILED", True, True)
 
 
 def peaks(reserved):
@@ -33,7 +33,7 @@ def measured(batch_size, reserved=None, **changes):
     reserved = batch_size * GIB if reserved is None else reserved
     fields = {
         "batch_size": batch_size,
-        "accumulate": 2,
+        "accumulation": 2,
         "input_shape": [batch_size, 1, 96, 96],
         "precision": "bf16",
         "checkpointing": "light",
@@ -202,7 +202,7 @@ def test_report_12_a_spike_of_the_first_step_is_told(run):
 def test_a_resumed_profile_keeps_what_was_measured(run):
     context = Context((1, 2, 4))
     done = training_block(measured(1))
-    killed = failed_training_block(Failure(FailureKind.KILLED, "SIGKILL"), [2, 1, 96, 96])
+    killed = failed_training_block(Failure("killed", "SIGKILL"), [2, 1, 96, 96])
     predicted = TrainingRun.model_validate(predicted_training(4, 4000))
     for size, block in ((1, done), (2, killed), (4, predicted)):
         context.profile.set_training(size, block)

@@ -81,7 +81,7 @@ def test_named_files_that_cannot_be_used_are_errors(hub, tmp_path):
         choose_perceptual_metric(tmp_path / "none.pth")
     wrong = tmp_path / "wrong.pth"
     torch.save({"features.0.weight": torch.zeros(1)}, wrong)
-    with pytest.raises(PerceptualMetricError, match=f"is no {BACKBONE_NAME}"):
+    with pytest.raises(PerceptualMetricError, match=f"is not {BACKBONE_NAME}"):
         choose_perceptual_metric(wrong)
 
 

@@ -37,7 +37,7 @@ def first_weight(content):
 ABSURD = {
     # Of six steps; `step: 10**6` of 64 was taken, and the run was over.
     "a step beyond the end": with_value(10**6, "step"),
-    "a step that is no number": with_value("four", "step"),
+    "a step that is not a number": with_value("four", "step"),
     "a negative step": with_value(-1, "step"),
     "a step that is true": with_value(True, "step"),
     "another step than the schedule's": with_value(3, "step"),

@@ -272,7 +272,7 @@ def test_a_loader_process_that_is_gone_is_an_error_of_the_data(error):
     class Loader:
         batch_sampler = Sampler()
 
-    stream = BatchStream(Loader(), torch.device("cpu"), step=0, accumulate=1, prepare=None)
+    stream = BatchStream(Loader(), torch.device("cpu"), step=0, accumulation=1, prepare=None)
     with pytest.raises(DataError, match=r"^a loader process ended: .*; fewer data.num_workers"):
         stream.draw()
 

@@ -42,7 +42,7 @@ OPTION_FILE = {
         "G_charbonnier_eps": 1e-9,
         "alpha": 15,
         "beta": 0.1,
-        "gamma": 0,  # VGG19's weights are no part of this repository
+        "gamma": 0,  # VGG19's weights are not part of this repository
         "E_decay": 0.999,
         "G_optimizer_type": "adam",
         "G_optimizer_lr": 2e-4,

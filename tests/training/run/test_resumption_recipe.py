@@ -26,7 +26,7 @@ EDITS = {
 
 
 def test_the_checkpoints_recipe_is_gone_on_with_bit_for_bit(tiny_run, tmp_path):
-    """However much the config was edited; what is no recipe stays the config's."""
+    """However much the config was edited; what is not a recipe stays the config's."""
     straight = tiny_run(FOUR_STEPS, folder="straight").run()
     tiny_run(FOUR_STEPS, stop=StopBefore(5)).run()
     raw = merged(TINY_RUN, {**EDITS, "training.keep_checkpoints": 9, "logging.log_interval": 3})

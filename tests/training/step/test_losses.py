@@ -223,7 +223,7 @@ def test_named_weights_that_are_missing_or_something_else_are_an_error(tmp_path,
     with pytest.raises(LossError, match=r"vgg\.pth: no such file; put vgg19-dcbb9e9d\.pth there"):
         build_loss(config(missing))
     torch.save({"weight": torch.zeros(1)}, tmp_path / "vgg.pth")
-    with pytest.raises(LossError, match=r"vgg\.pth: is no vgg19-dcbb9e9d\.pth"):
+    with pytest.raises(LossError, match=r"vgg\.pth: is not vgg19-dcbb9e9d\.pth"):
         build_loss(config(missing))
     alone = {"spatial": {"weight": 0}, "frequency": {"weight": 0}}
     with pytest.raises(LossError, match=r"no loss is left: perceptual loss skipped"):

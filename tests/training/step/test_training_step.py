@@ -74,7 +74,7 @@ def test_parts_of_the_loss_are_means_over_the_micro_batches():
     module = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(module.weight)
     both = [MicroBatch((torch.ones(1, 1),), torch.tensor([[y]])) for y in (3.0, 5.0)]
-    outcome = training_step(state_of(module), StepSettings("cpu", accumulate=2), both)
+    outcome = training_step(state_of(module), StepSettings("cpu", accumulation=2), both)
     assert {name: part.item() for name, part in outcome.parts.items()} == {"squared": 17.0}
     assert outcome.loss.item() == 17.0
 
@@ -95,7 +95,7 @@ def test_accumulation_equals_one_large_batch(changes):
     large = MicroBatch(
         (torch.cat([b.inputs[0] for b in small]),), torch.cat([b.target for b in small]), ["all"]
     )
-    accumulated = training_step(state_of(one, changes), StepSettings("cpu", accumulate=4), small)
+    accumulated = training_step(state_of(one, changes), StepSettings("cpu", accumulation=4), small)
     at_once = training_step(state_of(two, changes), StepSettings("cpu"), [large])
     torch.testing.assert_close(accumulated.loss, at_once.loss)
     torch.testing.assert_close(one.weight, two.weight)
@@ -104,12 +104,12 @@ def test_accumulation_equals_one_large_batch(changes):
 def test_too_few_micro_batches_are_an_error():
     state = state_of(nn.Linear(3, 2))
     with pytest.raises(ValueError, match="3 micro-batches, not 2"):
-        training_step(state, StepSettings("cpu", accumulate=3), batches(2))
+        training_step(state, StepSettings("cpu", accumulation=3), batches(2))
 
 
 def test_only_as_many_micro_batches_are_taken_as_needed():
     endless = iter(batches(5))
-    training_step(state_of(nn.Linear(3, 2)), StepSettings("cpu", accumulate=2), endless)
+    training_step(state_of(nn.Linear(3, 2)), StepSettings("cpu", accumulation=2), endless)
     assert len(list(endless)) == 3
 
 
@@ -159,7 +159,7 @@ def test_devices_average_gradients_once_a_step(tmp_path):
         parallel = nn.parallel.DistributedDataParallel(module)
         parallel.register_comm_hook(None, hook)
         state = build_state(config, module, SquaredDifference(), total_steps=10, wrap=lambda _: parallel)
-        training_step(state, StepSettings("cpu", accumulate=3), batches(3))
+        training_step(state, StepSettings("cpu", accumulation=3), batches(3))
     finally:
         torch.distributed.destroy_process_group()
     assert len(averaged) == 1
@@ -175,7 +175,7 @@ def test_non_finite_loss_leaves_the_weights(bad):
     good, spoiled = batches(2)
     spoiled.target[0, 0] = bad
     with pytest.raises(NonFiniteLossError, match=r"step 1 is not finite.*samples: a, b"):
-        training_step(state, StepSettings("cpu", accumulate=2), [good, spoiled])
+        training_step(state, StepSettings("cpu", accumulation=2), [good, spoiled])
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
     assert state.step == 0
 

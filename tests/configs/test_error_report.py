@@ -15,6 +15,7 @@ NET_TYPES = ", ".join(
             "unet_denoiser",
             "dit_denoiser",
             "diffusers",
+            "restoration",
             "spandrel",
             "transformers",
             "timm",

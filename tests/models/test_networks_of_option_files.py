@@ -58,7 +58,7 @@ def test_every_entry_names_arguments_that_the_class_has():
     ("framework", "name"), [(framework, name) for framework, name, entry in ENTRIES if "parameters" in entry]
 )
 def test_a_network_is_as_large_as_its_frameworks_own_code_makes_it(framework, name):
-    required = {"num_in_ch": 3, "num_out_ch": 3} if framework == "BasicSR" else {}
+    required = {"num_in_ch": 3, "num_out_ch": 3} if framework == "BasicSR" and name != "BasicVSR" else {}
     assert built(framework, name, **required) == known_networks()[framework][name]["parameters"]
 
 

@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -227,6 +228,8 @@ class ForkServer:
 
     def __init__(self):
         self.connection, theirs = socket.socketpair()
+        # One request at a time, whoever asks: the answers have no name.
+        self._asked = threading.Lock()
         code = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
         code += "import socket; from tests.fork_server import serve\n"
         code += f"sys.path.pop(0); serve(socket.socket(fileno={theirs.fileno()}))"
@@ -235,7 +238,12 @@ class ForkServer:
 
     def run(self, arguments, cwd, environment, stdin, timeout):
         """Runs a Python file; returns CompletedProcess with text. Raises subprocess.TimeoutExpired."""
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
+        with (
+            self._asked,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+            open(os.devnull) as nothing,
+        ):
             source = nothing if stdin == subprocess.DEVNULL else stdin
             request = {"arguments": arguments, "cwd": str(cwd), "environment": environment}
             data = json.dumps(request).encode()

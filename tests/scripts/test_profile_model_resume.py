@@ -168,7 +168,7 @@ def test_a_network_that_cannot_be_built_leaves_the_earlier_profile(again, comple
 def test_a_signal_while_the_network_is_built_leaves_the_earlier_profile(again, complete, options):
     again.network_that("hang()")
     process = again.start(*options, sizes="1,2")
-    wait_for(process, "[1/5]")
+    wait_for(process, "creating the model", "stderr")
     process.send_signal(signal.SIGTERM)
     assert ends(process)[0] == 4
     assert again.output.read_bytes() == complete[1]

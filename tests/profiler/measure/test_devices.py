@@ -88,7 +88,7 @@ def test_bf16_is_refused_where_the_gpu_has_none(gpus):
     gpu = torch.device("cuda", 0)
     with pytest.raises(DeviceError) as caught:
         check_precision(gpu, "bf16")
-    assert str(caught.value) == "--precision bf16: GeForce GTX 1080 has no bf16; use fp16 or fp32"
+    assert str(caught.value) == "bf16: GeForce GTX 1080 has no bf16; use fp16 or fp32"
     assert check_precision(gpu, "fp16") is torch.float16
     # A CPU emulates it.
     assert check_precision(CPU, "bf16") is torch.bfloat16
@@ -97,7 +97,13 @@ def test_bf16_is_refused_where_the_gpu_has_none(gpus):
 def test_bf16_is_given_where_the_gpu_has_it(gpus):
     gpus(1, bf16=True)
     got = {name: check_precision(torch.device("cuda", 0), name) for name in PRECISIONS}
-    assert got == {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    # Of autocast: with weights in bf16 there is none.
+    assert got == {
+        "fp32": torch.float32,
+        "bf16": torch.bfloat16,
+        "fp16": torch.float16,
+        "pure_bf16": torch.float32,
+    }
 
 
 def test_each_device_is_measured_by_its_own_side(monkeypatch):

@@ -27,7 +27,7 @@ from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.answer import print_answer
 from swinmr_profiling.profiler.reports.console.summary import print_summary
-from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole, print_configuration
+from swinmr_profiling.profiler.reports.console.terminal import Console, print_configuration
 from swinmr_profiling.profiler.run.architecture_steps import (
     analyse_architecture,
     ask_other_counters,
@@ -99,7 +99,7 @@ def run_profile(
                         prediction.start(MAX_PROCESSES)
                     _open(context, earlier, taken_over, load)
                     _answer(context, prediction, sizes)
-                with context.status.shown(silent=_is_quiet(context)):
+                with context.status.shown():
                     ask_other_counters(context)
                 if not options.training.predict_only:
                     measure_batches(context, sizes)
@@ -122,15 +122,11 @@ def run_profile(
         return _finish(context, reason), profile
 
 
-def _is_quiet(context: RunContext) -> bool:
-    return isinstance(context.console, QuietConsole)
-
-
 def _answer(context: RunContext, prediction: PredictionSession, sizes: list[int]) -> None:
     """Builds, counts and predicts; what the steps print follows the answer that they give."""
     training = context.options.training
     answer = partial(print_answer, context.console, context.profile, latency_comes=not training.predict_only)
-    with context.console.after(answer), context.status.shown(silent=_is_quiet(context)):
+    with context.console.after(answer), context.status.shown():
         analyse_architecture(context)
         if training.enabled:
             predict_training(context, prediction, sizes)

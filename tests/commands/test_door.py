@@ -82,6 +82,7 @@ def test_init_beside_a_file_of_that_name(tmp_path):
     assert len(run.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_version_is_that_of_the_distribution(tmp_path):
     text = (REPOSITORY / "pyproject.toml").read_text()
     assert f'version = "{program.version()}"' in text

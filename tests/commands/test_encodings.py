@@ -70,6 +70,7 @@ def test_a_comparison_and_its_files(tmp_path, environment):
     assert "Latency" in (tmp_path / "c.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_whole_profile_and_its_files(tmp_path, read_profile):
     """The measuring process too: the network prints what the terminal lacks."""
     (tmp_path / "own.py").write_text(

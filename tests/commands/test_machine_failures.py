@@ -136,6 +136,7 @@ def test_a_loader_process_that_is_told_of_at_exit_is_told_of_no_more(tmp_path):
     assert (done.returncode, done.stderr) == (2, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="loader processes are forks there")
 def test_a_loader_process_that_can_open_no_file_ends_quietly(tmp_path):
     """It hands tensors over by files of a folder that it removes when it ends."""

@@ -293,6 +293,7 @@ def test_a_step_that_does_not_fit_is_not_begun(write_config, validate, monkeypat
     assert "patch_size" in found["training step"][0]["advice"]
 
 
+@pytest.mark.slow
 def test_a_step_that_hangs_is_ended(write_config, validate, tmp_path):
     """The user's own network that never returns in training: the process of the step is given up."""
     (tmp_path / "own_hanging.py").write_text(

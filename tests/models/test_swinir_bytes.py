@@ -61,6 +61,7 @@ def test_on_a_cpu(rows):
     assert rows["peak full", 60, "cpu"] <= 0.25
 
 
+@pytest.mark.slow
 def test_unknown_rows_are_refused():
     run = subprocess.run(
         [sys.executable, str(SCRIPT), "--rows", "speed"], capture_output=True, text=True, timeout=120

@@ -88,6 +88,7 @@ def test_output_equals_reference(name):
         assert (expected - image).abs().max() > 1e-3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["denoise, batch 3, odd size", "nearest+conv x4", "pixelshuffledirect x2"])
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
 def test_gradients_equal_reference(name, checkpointing):

@@ -2,11 +2,14 @@
 
 from itertools import islice
 
+import pytest
+
 from tests.properties.built_configs import accepted_configs, build_and_run
 
 SAMPLE = 40
 
 
+@pytest.mark.slow
 def test_accepted_configs_are_networks():
     sample = list(islice(accepted_configs(seed=18), SAMPLE))
     ended = [(config.model.net_type, build_and_run(config)) for _, config in sample]

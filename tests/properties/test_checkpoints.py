@@ -136,6 +136,7 @@ def test_damaged_bytes(file, network, content):
     read_by_all(file, network)
 
 
+@pytest.mark.slow
 @given(content=contents())
 @example(content={**OURS, "format": torch.zeros(0)})
 @example(content={key: value for key, value in OURS.items() if key != "version"})

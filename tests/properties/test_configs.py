@@ -42,6 +42,7 @@ def test_native_configs(load, document):
     load(as_text(document))
 
 
+@pytest.mark.slow
 @given(document=nearly(OPTIONS))
 def test_option_files(load, document):
     load(as_text(document))

@@ -74,6 +74,7 @@ def define(file, text):
         assert isinstance(definition, PipelineDefinition)
 
 
+@pytest.mark.slow
 @given(document=nearly([FOLDER]))
 def test_folders(place, document):
     read_folder(place, document)

@@ -73,12 +73,14 @@ def answers_or_refuses(main, arguments):
         is_one_line(line)
 
 
+@pytest.mark.slow
 @given(document=nearly([WITH_MODEL]))
 def test_recommending(file, document):
     put(file, document)
     answers_or_refuses(recommend_batch_size.main, [file, "--gpu-memory", "24GiB"])
 
 
+@pytest.mark.slow
 @given(document=nearly([made_profiles.profile(), GOLDEN[0], GOLDEN[3]]))
 def test_comparing(file, document):
     good = file.with_name("good.json")

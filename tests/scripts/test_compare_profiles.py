@@ -105,6 +105,7 @@ def test_files_that_are_no_profile(compare_profiles, content, words):
     refused(run, "bad.json", *words)
 
 
+@pytest.mark.slow
 def test_bad_arguments(compare_profiles, tmp_path):
     files = {"a.json": profile()}
     refused(compare_profiles(profiles=files), "PROFILE.json")
@@ -121,6 +122,7 @@ def test_bad_arguments(compare_profiles, tmp_path):
     assert json.loads((tmp_path / "a.json").read_text()) == profile()
 
 
+@pytest.mark.slow
 def test_without_jinja_the_html_is_refused_before_anything_is_read(compare_profiles):
     faults = {"FAULTS": json.dumps({"missing_packages": ["jinja2"]}), "PYTHONPATH": str(FAULTS)}
     environment = {**os.environ, **faults}

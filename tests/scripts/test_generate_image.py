@@ -50,6 +50,7 @@ def test_a_random_seed_is_reported(functions, tiny_pipeline_folders, tmp_path):
     assert file.endswith(f"_seed{seed}.png")
 
 
+@pytest.mark.slow
 def test_a_failing_model_does_not_stop_the_rest(functions, tiny_pipeline_folders, tmp_path, capsys):
     broken = tmp_path / "broken"
     broken.mkdir()

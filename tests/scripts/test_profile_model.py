@@ -47,6 +47,7 @@ PUBLISHED_OPTION_FILE = """
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_of_the_three_configs(name):
     parameters, macs = FIGURES[name]
@@ -191,6 +192,7 @@ class Network(torch.nn.Module):
     assert "a network that talks" in run.stderr
 
 
+@pytest.mark.slow
 def test_timm_network(profile_model, tmp_path, read_profile):
     config = tmp_path / "timm.json"
     config.write_text(json.dumps({"model": {"net_type": "timm", "name": "resnet18", "img_size": 64}}))
@@ -204,6 +206,7 @@ def test_timm_network(profile_model, tmp_path, read_profile):
     assert profile["architecture"]["macs"] == (1_814_073_344 - 512_000) * 64**2 // 224**2 + 512_000
 
 
+@pytest.mark.slow
 def test_image_size_precision_and_layout(profile_model, tiny_config, tmp_path, read_profile):
     run = profile_model(
         *("--config", tiny_config(), "--image-size", "24x40", "--precision", "bf16", "--channels-last"),

@@ -32,7 +32,7 @@ FAULTS_AT_BATCH_4 = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", FAULTS_AT_BATCH_4)
 def test_a_fault_costs_its_batch_size(command, fault, read_profile):
     error, words, error_of_8, code = FAULTS_AT_BATCH_4[fault]
@@ -56,6 +56,7 @@ def test_a_fault_costs_its_batch_size(command, fault, read_profile):
         assert "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
 def test_kernel_kill_is_out_of_memory(command, tmp_path, read_profile):
     vmstat = tmp_path / "vmstat"
     vmstat.write_text("oom_kill 7\n")
@@ -70,7 +71,7 @@ def test_kernel_kill_is_out_of_memory(command, tmp_path, read_profile):
     assert blocks["8"]["error"] == "skipped"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["hang", "hang_with_a_child"])
 def test_a_hang_ends_at_the_timeout(command, fault, read_profile):
     run = command.run("--timeout", "5", fault=fault)
@@ -81,6 +82,7 @@ def test_a_hang_ends_at_the_timeout(command, fault, read_profile):
     assert "--timeout" in profile["batch_profiling"]["4"]["detail"]
 
 
+@pytest.mark.slow
 def test_nan_output_names_its_module(command, read_profile):
     run = command.run(fault="not_a_number")
     assert run.returncode == 0, run.stderr
@@ -94,6 +96,7 @@ def test_nan_output_names_its_module(command, read_profile):
     assert printed.count("holds NaN") == 1
 
 
+@pytest.mark.slow
 def test_library_allocation_without_a_smaller_size_is_no_proof(command, read_profile):
     run = command.run(fault="cublas_allocation", batch=1, sizes="1,8")
     assert run.returncode == 4, run.stderr
@@ -111,7 +114,7 @@ def test_nothing_fits(command, read_profile):
     assert blocks["4"]["error"] == "skipped"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["kill", "segmentation_fault", "leave"])
 def test_death_while_building(command, fault, read_profile):
     run = command.run(fault=fault, moment="build")
@@ -122,13 +125,14 @@ def test_death_while_building(command, fault, read_profile):
     assert profile["architecture"] is None
 
 
+@pytest.mark.slow
 def test_exception_while_building(command):
     run = command.run(fault="own_error", moment="build")
     assert run.returncode == 2
     assert "faulty_network:Faulty raised KeyError: 'scale'" in run.stderr
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["kill", "segmentation_fault"])
 def test_death_while_counting(command, fault, read_profile):
     """The count is lost, the measurements are not."""
@@ -141,6 +145,7 @@ def test_death_while_counting(command, fault, read_profile):
     assert_measured(profile, "1", "4", "8")
 
 
+@pytest.mark.slow
 def test_exception_on_meta_falls_back_to_a_real_forward(command, read_profile):
     run = command.run(fault="own_error", moment="count")
     assert run.returncode == 0, run.stderr
@@ -165,6 +170,7 @@ def test_signals_keep_what_was_measured(command, number, read_profile):
     assert "4" not in profile["batch_profiling"]
 
 
+@pytest.mark.slow
 def test_an_interrupt_before_the_batches(command, read_profile):
     process = command.start()
     wait_for(process, "[4/5]")
@@ -175,6 +181,7 @@ def test_an_interrupt_before_the_batches(command, read_profile):
     assert (process.returncode, profile["status"]) in ((4, "partial"), (0, "complete"))
 
 
+@pytest.mark.slow
 def test_second_interrupt_ends_at_once(command, read_profile):
     process = command.start(fault="hang")
     wait_for(process, "Testing batch size: 4")
@@ -187,6 +194,7 @@ def test_second_interrupt_ends_at_once(command, read_profile):
     assert_measured(read_profile(command.output), "1")
 
 
+@pytest.mark.slow
 def test_killed_command_leaves_a_valid_file_and_no_worker(command, read_profile):
     process = command.start(fault="hang")
     wait_for(process, "Testing batch size: 4")
@@ -198,7 +206,7 @@ def test_killed_command_leaves_a_valid_file_and_no_worker(command, read_profile)
         time.sleep(0.1)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("first_full", [0, 3, 5])
 def test_full_disk(command, first_full, tmp_path, read_profile):
     """The result goes to standard error when even the temporary folder is full; the last good file stays."""
@@ -216,6 +224,7 @@ def test_full_disk(command, first_full, tmp_path, read_profile):
     assert not list(tmp_path.glob(".profile.json.*"))
 
 
+@pytest.mark.slow
 def test_closed_output(command, read_profile):
     """`| head -1` closes the pipe: the measurements go on, and the file is whole."""
     process = command.start(stderr=subprocess.DEVNULL)

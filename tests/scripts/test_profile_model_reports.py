@@ -97,6 +97,7 @@ def test_several_configs_end_in_their_comparison_and_a_bad_one_loses_none(
     assert (tmp_path / "charts/profile_deep/latency.svg").is_file()
 
 
+@pytest.mark.slow
 def test_a_network_that_raises_loses_no_other(
     profile_model, custom_config, tiny_config, tmp_path, read_profile
 ):
@@ -116,6 +117,7 @@ def test_two_configs_of_one_name_keep_two_profiles(tmp_path):
     assert [file.name for _, file in files] == ["profile_x.json", "profile_x_2.json", "profile_x_2_2.json"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -140,6 +142,7 @@ def test_several_configs_need_a_folder(profile_model, tiny_config):
     refused(profile_model("--configs", tiny_config(), "--output", "-"), "--output", "folder")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("package", "option"), [("jinja2", "--report"), ("matplotlib", "--report"), ("matplotlib", "--plot")]
 )
@@ -149,6 +152,7 @@ def test_missing_packages_are_one_line_before_measuring(profile_model, tiny_conf
     refused(run, ".[report]", option, "Jinja2" if package == "jinja2" else "matplotlib")
 
 
+@pytest.mark.slow
 def test_report_of_a_partial_run(profile_model, tiny_config, tmp_path, custom_config):
     config = custom_config(FAILS_AT_BATCH_2)
     run = profile_model(

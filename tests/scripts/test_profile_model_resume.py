@@ -121,6 +121,7 @@ def ends(process):
 RESUMED = pytest.mark.parametrize("options", [["--resume"], []], ids=["resumed", "anew"])
 
 
+@pytest.mark.sampled(1)
 @RESUMED
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_torch_is_imported_leaves_the_earlier_profile(again, complete, options, number):
@@ -136,6 +137,7 @@ def test_a_signal_while_torch_is_imported_leaves_the_earlier_profile(again, comp
     assert not (again.folder / "report.html").exists()
 
 
+@pytest.mark.sampled(1)
 @RESUMED
 def test_a_kill_of_the_worker_while_it_opens_leaves_the_earlier_profile(again, complete, options):
     again.hold_torch()
@@ -147,6 +149,7 @@ def test_a_kill_of_the_worker_while_it_opens_leaves_the_earlier_profile(again, c
     assert again.output.read_bytes() == complete[1]
 
 
+@pytest.mark.sampled(1)
 @RESUMED
 def test_a_device_that_is_not_there_leaves_the_earlier_profile(again, complete, options):
     code, _, err = ends(again.start(*options, "--device", "cuda:99", sizes="1,2"))
@@ -155,7 +158,7 @@ def test_a_device_that_is_not_there_leaves_the_earlier_profile(again, complete, 
     assert again.output.read_bytes() == complete[1]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @RESUMED
 @pytest.mark.parametrize(("line", "code"), [('raise KeyError("scale")', 2), ("kill()", 4)])
 def test_a_network_that_cannot_be_built_leaves_the_earlier_profile(again, complete, options, line, code):
@@ -169,6 +172,7 @@ BUILT = ("self.scale = torch.nn.Identity()", 'open("reached", "w").close(); hang
 COUNTED = ("def forward(self, x):", 'x.is_meta and (open("reached", "w").close(), hang())')
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("options", "place"),
     [((), BUILT), (("--resume",), BUILT), ((), COUNTED)],
@@ -196,6 +200,7 @@ def hang_at(batch):
     }
 
 
+@pytest.mark.slow
 def test_counts_alone_replace_no_measurements(again, complete):
     """Without --resume: the network is counted, and the run interrupted within its first batch."""
     again.network_that(**hang_at(1))
@@ -215,6 +220,7 @@ def test_crashes_alone_replace_no_measurements(again, complete):
     assert again.output.read_bytes() == complete[1]
 
 
+@pytest.mark.slow
 def test_a_measurement_anew_replaces_the_earlier_ones(again, complete, read_profile):
     """Without --resume the file is the new run's as soon as that has something."""
     again.network_that(**hang_at(2))
@@ -228,6 +234,7 @@ def test_a_measurement_anew_replaces_the_earlier_ones(again, complete, read_prof
     assert profile["batch_profiling"]["1"]["timing"]["samples_ms"] != earlier
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("sizes", "found"), [("1,2,4", ["1", "2"]), ("4,3", ["1", "2", "3"])])
 def test_a_resumed_run_adds_to_the_earlier_one(again, complete, read_profile, sizes, found):
     again.network_that(**hang_at(4))

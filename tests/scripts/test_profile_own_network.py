@@ -131,6 +131,7 @@ def test_consent_is_asked_for_and_nothing_is_imported_without_it(profile_model, 
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_a_prediction_imports_the_users_packages_too(profile_model, own_repository, tmp_path, read_profile):
     run = module(
         profile_model, "path/to/file.py:Class", "--kwargs", '{"dim": 4}', "--inputs", "1x3x8x8", "--trust-config",
@@ -189,6 +190,7 @@ def test_options_that_contradict_each_other(profile_model, arguments, told):
     assert told in run.stderr
 
 
+@pytest.mark.slow
 def test_several_networks_each_have_a_file_of_their_own(profile_model, tmp_path, read_profile):
     run = profile_model("--models", "resnet18,spandrel:Compact,resnet81", "--image-size", "32", *QUICK)
     assert run.returncode == 4  # one of them is none

@@ -72,6 +72,7 @@ def test_one_pipeline_with_all_files(profile_pipeline, tmp_path):
     assert (tmp_path / "out.png").read_bytes().startswith(PNG_SIGNATURE)
 
 
+@pytest.mark.slow
 def test_comparison_goes_on_when_one_fails(profile_pipeline):
     run = profile_pipeline(
         *("--pipelines", "sd15", "flux1-schnell", "--height", "64", "--scheduler", "DDIM", "--steps", "4"),
@@ -128,6 +129,7 @@ def test_bad_input(profile_pipeline, arguments, words):
     refused(profile_pipeline(*arguments), *words)
 
 
+@pytest.mark.slow
 def test_missing_libraries_name_the_extra(tmp_path):
     (tmp_path / "diffusers").mkdir()
     (tmp_path / "diffusers" / "__init__.py").write_text("raise ImportError('not here')")
@@ -136,6 +138,7 @@ def test_missing_libraries_name_the_extra(tmp_path):
     refused(run, "diffusers", 'pip install ".[diffusion]"')
 
 
+@pytest.mark.slow
 def test_folder(profile_pipeline, tiny_pipeline_folders, tmp_path):
     folder = tiny_pipeline_folders["unet"]
     copied = tmp_path / "no_weights"

@@ -119,6 +119,7 @@ def test_headroom(recommend):
     assert "50 % headroom: 12.00 GiB usable" in half.stdout
 
 
+@pytest.mark.slow
 def test_nothing_fits_exits_3_and_names_the_lever(recommend):
     model = memory_model(
         settings=[
@@ -158,6 +159,7 @@ def test_the_gpu_of_the_profile_and_what_ran_on_it(recommend, read_profile):
         assert "✓ batch 20 per device (predicted, not verified)" in other.stdout
 
 
+@pytest.mark.slow
 def test_what_others_held_when_the_profile_was_made(recommend, read_profile):
     """The search recommended what fits beside them; read from the file, so does this command."""
     blocks = {1: measured(1200), 6: measured(13_200), 7: measured(15_200)}

@@ -82,6 +82,7 @@ def test_it_trains_and_validates(config):
     assert values.loss > 0
 
 
+@pytest.mark.slow
 def test_it_is_evaluated_and_traced(config):
     built = build_model(config, trust_config=True)
     assert output_shape(built, 3, "inference") == (3, 1, 32, 32)

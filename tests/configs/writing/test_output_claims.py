@@ -120,6 +120,7 @@ def test_a_folder_of_another_run_is_left_to_it(tmp_path):
         held.release()
 
 
+@pytest.mark.slow
 def test_a_second_training_into_one_folder_is_refused(tmp_path):
     """It would go on from the first one's checkpoints and remove them as old ones."""
     from tests.training.conftest import TINY_RUN, merged

@@ -76,6 +76,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_three_counters_agree(name):
     module, inputs = NETWORKS[name]()

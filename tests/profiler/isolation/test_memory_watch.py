@@ -42,6 +42,7 @@ def allowed():
     allow(None)
 
 
+@pytest.mark.slow
 def test_what_a_process_and_its_children_hold_is_seen(allowed):
     process = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:

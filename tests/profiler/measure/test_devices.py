@@ -237,6 +237,7 @@ def test_free_heap_is_given_back_before_memory_is_read(monkeypatch):
     CpuDevice().release_cached()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="no glibc")
 def test_what_python_freed_is_not_in_use_any_more():
     """Pieces of 64 KiB are of the heap, which the C library keeps as long as one at its end is in use."""

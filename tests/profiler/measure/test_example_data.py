@@ -78,6 +78,7 @@ def inputs_bytes(trace):
     return [int(trace.sizes[n]) for n in made if CATEGORIES[trace.categories[n]] == "inputs"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("batch_size", [2, 5])
 def test_cross_entropy_has_one_class_number_a_sample(batch_size):
     """64 numbers of 4 bytes and one of 8 a sample; logits in their place would be 1000 numbers of 4 bytes."""
@@ -112,6 +113,7 @@ def test_cross_entropy_is_probed_with_the_same_target(monkeypatch):
     assert losses[0] == pytest.approx(math.log(10))
 
 
+@pytest.mark.slow
 def test_a_loss_without_a_target_finds_the_image_that_the_loop_moves():
     """train.py moves an input and a target of its shape, and so many bytes are there, whatever the output is."""
     built, config = classifier(type="auto")
@@ -131,6 +133,7 @@ def test_a_denoisers_micro_batch_is_the_loops():
     assert {x.device.type for x in tensors} == {"meta"}
 
 
+@pytest.mark.slow
 def test_further_inputs_go_beside_the_image():
     specs = (InputSpec((3, 8, 8)), InputSpec((), "int64"))
     _, config = classifier(type="auto")
@@ -149,6 +152,7 @@ def test_further_inputs_go_beside_the_image():
     assert trace_training(built, config, 2).batch_size == 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("only_profiled", [{"num_classes": 3}, {"out_chans": 2}])
 def test_a_denoiser_that_can_only_be_profiled_is_still_traced(only_profiled):
     model = {
@@ -187,7 +191,7 @@ def loop_run(config, tmp_path):
     return TrainingRun(config.model_copy(update={"paths": paths}), World(0, 1, CPU), StopRequest())
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "loop"),
     [
@@ -244,7 +248,7 @@ def measured_rise(config, tmp_path):
     return mode.peak_bytes
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling",
     [

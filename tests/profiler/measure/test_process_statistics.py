@@ -114,6 +114,7 @@ def test_the_interval_covers_the_median_where_they_do_not(runs):
     assert coverage(runs, process_sd=0.0, run_sd=0.03) >= (0.95 if runs > 1 else 0.934)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("runs", [2, 3, 4, 17])
 @pytest.mark.parametrize("run_sd", [0.01, 0.05, 0.20])
 def test_processes_that_are_alike_are_almost_never_called_different(runs, run_sd):

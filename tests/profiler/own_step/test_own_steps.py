@@ -192,6 +192,7 @@ def test_live_bytes_by_hand():
     assert memory.config_setting.sizes["4"].reserved_bytes == 2 * 2**20
 
 
+@pytest.mark.slow
 def test_a_network_of_yours_is_left_as_it_is():
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout())
     model.eval()
@@ -210,6 +211,7 @@ def test_a_network_of_yours_is_left_as_it_is():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_a_method_of_a_trainer():
     class Trainer:
         def __init__(self):
@@ -233,6 +235,7 @@ def test_a_method_of_a_trainer():
     assert not trainer.optimizer.state
 
 
+@pytest.mark.slow
 def test_a_function_that_closes_over_its_network():
     net = nn.Linear(64, 64)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -275,6 +278,7 @@ def line_of(function, text):
     return f"test_own_steps.py:{first + next(n for n, line in enumerate(lines) if text in line)}"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_traced_is_one_line_with_its_place():
     with pytest.raises(OwnStepError, match="uses the global NETWORK") as e:
         predict_training(of_a_global, torch.zeros(2, 4))
@@ -299,6 +303,7 @@ def test_a_copy_to_the_host_is_refused_by_its_line():
     assert "copies a tensor to the CPU" in str(e.value)
 
 
+@pytest.mark.slow
 def test_an_assumed_value_decides_and_is_told():
     place = line_of(AsksForAValue.step, "item()")
     low, high = (predict_training(AsksForAValue(), assume={place: value}) for value in (0.0, 1.0))
@@ -318,6 +323,7 @@ def test_a_step_is_told_from_a_network_s_options():
         predict_training(nn.Linear(4, 4), torch.zeros(()))
 
 
+@pytest.mark.slow
 def test_autocast_and_a_loss_with_targets():
     model, target = mlp(64, 64, 10), torch.zeros(2, dtype=torch.int64)
     options = {"targets": (target,), "loss": nn.functional.cross_entropy, "batch_sizes": (256,)}

@@ -38,7 +38,7 @@ TIMM = ("resnet10t", "vit_tiny_patch16_224", "convnext_atto", "swin_tiny_patch4_
         "efficientnet_b0", "regnetx_002", "mobilenetv3_small_050", "xcit_nano_12_p16_224", "ghostnet_050")  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", TIMM)
 def test_a_timm_network_has_the_command_s_figures(name, profile_model, tmp_path):
     timm = pytest.importorskip("timm")
@@ -114,6 +114,7 @@ def test_a_notebook_shows_the_blocks_and_escapes_what_is_in_them():
     assert "&lt;b&gt;" in html
 
 
+@pytest.mark.slow
 def test_what_the_package_offers(capsys):
     for name in swinmr_profiling.__all__:
         assert getattr(swinmr_profiling, name).__doc__
@@ -123,6 +124,7 @@ def test_what_the_package_offers(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_the_notebook_of_the_docs_runs(capsys):
     notebook = json.loads((REPOSITORY / "docs/from_python.ipynb").read_text())
     names = {}
@@ -133,6 +135,7 @@ def test_the_notebook_of_the_docs_runs(capsys):
     assert "fits 21.16 GiB" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_example_of_the_docs_runs():
     text = (REPOSITORY / "docs/python.md").read_text()
     names = {}

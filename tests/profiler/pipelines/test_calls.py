@@ -79,6 +79,7 @@ def text_calls(cost):
     return [component.calls for component in cost.of_role("text_encoder")]
 
 
+@pytest.mark.slow
 def test_doubled_batch(counts):
     definition = load_pipeline("sd15")
     guided = cost_pipeline(definition, PipelineRequest(**SMALL, batch=2), counts)
@@ -89,6 +90,7 @@ def test_doubled_batch(counts):
     assert guided.macs_per_step == 2 * plain.macs_per_step == plain.macs_per_step_with_guidance
 
 
+@pytest.mark.slow
 def test_two_calls(counts):
     cost = cost_pipeline(load_pipeline("lumina-image-2.0"), PipelineRequest(**SMALL, steps=4), counts)
     (denoiser,) = cost.of_role("denoiser")
@@ -96,6 +98,7 @@ def test_two_calls(counts):
     assert cost.macs_per_step == 2 * denoiser.macs_per_call
 
 
+@pytest.mark.slow
 def test_distilled_guidance_is_no_second_pass(counts):
     definition = load_pipeline("flux1-schnell")
     request = PipelineRequest(**SMALL, steps=4, guidance_scale=3.5)
@@ -106,6 +109,7 @@ def test_distilled_guidance_is_no_second_pass(counts):
     assert (true.of_role("denoiser")[0].calls, text_calls(true)) == (8, [2, 2])
 
 
+@pytest.mark.slow
 def test_empty_prompts_that_are_zeros_are_not_encoded(counts):
     definition = load_pipeline("sdxl-base")
     assert text_calls(cost_pipeline(definition, PipelineRequest(**SMALL), counts)) == [1, 1]
@@ -113,6 +117,7 @@ def test_empty_prompts_that_are_zeros_are_not_encoded(counts):
     assert text_calls(cost_pipeline(definition, negative, counts)) == [2, 2]
 
 
+@pytest.mark.slow
 def test_kandinsky_2_2_runs_a_prior_and_encodes_an_empty_image(counts):
     cost = cost_pipeline(
         load_pipeline("kandinsky-2.2"), PipelineRequest(height=100, width=100, steps=5), counts
@@ -125,6 +130,7 @@ def test_kandinsky_2_2_runs_a_prior_and_encodes_an_empty_image(counts):
     assert "128 x 128" in cost.notes[0]
 
 
+@pytest.mark.slow
 def test_binned_resolutions(counts):
     definition = load_pipeline("sana-600m-1024")
     cost = cost_pipeline(
@@ -151,6 +157,7 @@ def test_requests_that_are_refused(counts, name, change, words):
         cost_pipeline(load_pipeline(name), PipelineRequest(**{**SMALL, **change}), counts)
 
 
+@pytest.mark.slow
 def test_a_second_negative_step_costs_what_the_first_does(counts):
     """Totals are a straight line in the denoiser's calls, above what runs once."""
     definition = load_pipeline("sd15")

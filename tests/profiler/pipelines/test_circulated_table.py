@@ -117,6 +117,7 @@ def test_their_totals_are_macs_labelled_flops():
     assert pytest.approx(36.5, abs=0.06) == (30 * 1172.3 + 1257.3 + 22.6) / 1000
 
 
+@pytest.mark.slow
 def test_the_other_set_for_stable_diffusion_2_1(counts):
     """UNet 339.2, VAE 49.4: the first has no attention products, the second is 25 times too small."""
     cost = cost_pipeline(load_pipeline("sd21-base"), PipelineRequest(512, 512, 30, 1.0), counts)
@@ -125,6 +126,7 @@ def test_the_other_set_for_stable_diffusion_2_1(counts):
     assert cost.of_role("vae_decode")[0].macs_per_call / 49.432e9 == pytest.approx(25.4, abs=0.1)
 
 
+@pytest.mark.slow
 def test_resolution_is_not_quadratic():
     """Twice the side: four times the convolutions, sixteen times the self-attention."""
     definition, counts = load_pipeline("sd15"), ComponentCounts()

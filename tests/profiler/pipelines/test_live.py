@@ -51,6 +51,7 @@ def same(before, after):
 
 
 # Calls of 4 steps: PNDM one more, Heun two a step but one for the last.
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("scheduler", "times"), [("PNDM", 5), ("DDIM", 4), ("Heun", 7)])
 @pytest.mark.parametrize(("scale", "passes"), [(7.5, 2), (1.0, 1)])
 def test_total_is_components_times_calls_to_the_unit(load_tiny_pipeline, scheduler, times, scale, passes):
@@ -113,6 +114,7 @@ def test_a_transformer_pipeline(load_tiny_pipeline):
     assert profile["total_macs"] == 3 * step + profile["text_encoder_macs"] + profile["vae_macs"]
 
 
+@pytest.mark.slow
 def test_the_interface(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
     profiler = create_profiler(enabled=True)

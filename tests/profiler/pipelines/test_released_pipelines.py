@@ -42,6 +42,7 @@ def components(definition):
     ]
 
 
+@pytest.mark.slow
 def test_every_component_builds_with_its_recorded_parameters():
     built = {}
     for name in list_pipelines():
@@ -54,7 +55,7 @@ def test_every_component_builds_with_its_recorded_parameters():
             assert built[key] == component.parameters, (name, component.class_name)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [name for name, (small, _) in DENOISER_GMACS.items() if small])
 def test_macs_at_512_px(counts, name):
     cost = cost_pipeline(
@@ -75,6 +76,7 @@ def test_macs_at_1024_px(counts, name):
     assert round(cost.macs_per_step_without_guidance / 1e9, 1) == DENOISER_GMACS[name][1]
 
 
+@pytest.mark.slow
 def test_exact_macs_of_stable_diffusion_2_1(counts):
     cost = cost_pipeline(load_pipeline("sd21-base"), PipelineRequest(512, 512, 30, 7.5), counts)
     (text,) = cost.of_role("text_encoder")
@@ -89,6 +91,7 @@ def test_exact_macs_of_stable_diffusion_2_1(counts):
     assert cost.weight_bytes == 2 * (865_910_724 + 340_387_840 + 83_653_863)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "role", "gmacs"),
     [

@@ -29,6 +29,7 @@ def state_of(trace):
 
 
 # Counters of steps are on the CPU, beside a GPU's memory: 4 bytes of each parameter that has one.
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "counters"), [("adam", 6), ("sgd", 0), ("adafactor", 6), ("muon", 4)])
 def test_every_byte_of_the_update_is_that_of_a_real_run(kind, counters):
     built, config = built_and_config(kind)

@@ -80,6 +80,7 @@ def test_adam_holds_five_times_the_weights(config_of):
     assert 5 * W <= bytes_ <= 5 * W + 16 * KIB
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "copies"), [("sgd", 1), ("adam", 0), ("adamw", 0)])
 def test_weight_decay_is_in_a_copy_of_the_gradients(config_of, kind, copies):
     # g + decay x w is a list of tensors of its own. Adam lets it go before it makes its temporary, which takes the
@@ -99,6 +100,7 @@ def test_a_moving_average_is_one_more_copy(config_of):
     assert with_average - without == W
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("momentum", "buffers"), [(0.0, 0), (0.9, 1)])
 def test_sgd_holds_no_moments_and_needs_no_temporary(config_of, momentum, buffers):
     # Adam's two moments and its temporary against a momentum buffer or nothing. With nothing, the last moments of the
@@ -161,6 +163,7 @@ def test_a_second_micro_batch_finds_the_gradients_of_the_first(config_of):
     assert twice - once == NARROW_WEIGHTS + 512
 
 
+@pytest.mark.slow
 def test_accumulation_changes_nothing_where_the_optimizer_is_the_peak(config_of):
     once, _, _ = peak(built(WIDE), config_of())
     twice, phase, _ = peak(built(WIDE), config_of(accumulate=2))
@@ -230,6 +233,7 @@ def saved_bytes(tmp_path):
     return measure
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("batch_size", [2, 4])
 def test_checkpointing_drops_what_it_says(saved_bytes, batch_size):
     # In numbers per token, C channels, h heads, windows of N tokens, 2 C hidden channels. A block saves its input in

@@ -102,6 +102,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("network", "batch_size"), CASES)
 def test_live_bytes_are_those_of_a_real_run(built_of, network, batch_size):
     built, config = built_of(network)
@@ -115,6 +116,7 @@ def test_live_bytes_are_those_of_a_real_run(built_of, network, batch_size):
         assert ends[0] == pytest.approx(ends[1], rel=0.002)
 
 
+@pytest.mark.slow
 def test_one_sample_of_a_unet_is_predicted_slightly_high(built_of):
     # With a batch of 1 a convolution's result counts as channels-last on the meta device and not on the CPU, so that
     # one activation more is made contiguous: 32 x 32 x 32 numbers, 131,072 bytes.

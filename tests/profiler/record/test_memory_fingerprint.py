@@ -122,6 +122,7 @@ def denoisers_trace():
     return trace_training(build_model(config), config, 2)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "change",
     [

@@ -159,12 +159,14 @@ def run(code):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_while_loaders_live_still_ends():
     """The iterator is held by the traceback: at exit its processes are told to end, and waited for."""
     ended = run("raise SystemExit('failed')")
     assert (ended.returncode, ended.stderr) == (1, "failed\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="this system does not say who sent a signal")
 def test_stop_signals_to_everyone_leave_the_loaders_at_work():
     """As torchrun and batch systems send them: from another process, to each process of the run."""
@@ -179,6 +181,7 @@ print(sum(1 for batch in batches), all(worker.is_alive() for worker in batches._
     assert run(code).stdout == "48 True\n"
 
 
+@pytest.mark.slow
 def test_mixed_sizes_are_refused_only_where_they_would_be_stacked(tmp_path):
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((16, 16)))
     np.save(tmp_path / "b.npy", np.random.default_rng(0).random((16, 24)))

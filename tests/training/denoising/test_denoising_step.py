@@ -141,6 +141,7 @@ def test_time_steps_are_uniform_and_conditions_dropped_as_often_as_asked():
     assert float((made.inputs[0][:, 1] == 0).float().mean()) == pytest.approx(0.2, abs=0.025)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_resumption_is_bit_for_bit(tiny_run, accumulate):
     common = {**TINY_UNET, "training.accumulate": accumulate}

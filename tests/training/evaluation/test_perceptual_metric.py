@@ -91,6 +91,7 @@ def test_without_the_lpips_package(hub, backbone, monkeypatch):
         choose_perceptual_metric(backbone)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning:torchvision")
 def test_equals_the_packages_own_loading(hub, backbone):
     """lpips reads the backbone from the hub cache when it is there: the value must be the same."""

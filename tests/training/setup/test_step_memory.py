@@ -1,5 +1,6 @@
 """The estimate of a step's memory: counted by hand where that is possible, and moving the right way elsewhere."""
 
+import pytest
 import torch
 
 from swinmr_profiling.configs import config_from_dict
@@ -49,6 +50,7 @@ def test_parts_of_the_estimate():
     assert estimate({"training.optimizer.type": "sgd", "training.ema_decay": 0}).state_bytes == parameters
 
 
+@pytest.mark.slow
 def test_larger_patches_need_more_and_checkpointing_less():
     small, large = estimate({"data.patch_size": 16}), estimate({"data.patch_size": 32})
     assert 3 < large.step_bytes / small.step_bytes < 4.5

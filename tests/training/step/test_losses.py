@@ -180,6 +180,7 @@ def vgg_file(tmp_path_factory):
     return file
 
 
+@pytest.mark.slow
 def test_the_perceptual_loss_equals_vgg19_run_by_hand(vgg_file):
     """Layers 2 (a convolution, before its ReLU) and 7, grey repeated, ImageNet's normalisation."""
     loss = PerceptualLoss(vgg_file, [2, 7], [0.1, 1.0])

@@ -78,6 +78,7 @@ def test_two_bytes_a_number_by_hand():
     assert 2 * 256 * 2 in sizes
 
 
+@pytest.mark.slow
 def test_the_trace_is_that_of_a_real_run():
     built, config = three_layers()
     traces = [

@@ -95,6 +95,7 @@ def assert_inert(page):
     return policy
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["complete", "training", "partial", "original", "cuda"])
 def test_pages_are_whole_and_fetch_nothing(kind):
     content = {
@@ -183,6 +184,7 @@ def test_damaged_allocations_are_refused_in_one_line(damaged):
         view(content)
 
 
+@pytest.mark.slow
 def test_a_recommendation_beyond_the_table_is_extrapolated():
     content = with_training()
     # The table ends at 32 (32,800 MiB reserved); an H100 takes 70, and its bar is split by the same terms.
@@ -194,6 +196,7 @@ def test_a_recommendation_beyond_the_table_is_extrapolated():
     assert "extrapolated and predicted" in page
 
 
+@pytest.mark.slow
 def test_cpu_run_with_predicted_gpu_memory_is_a_complete_page():
     page = Page(html_text(view(with_training()))).text
     for words in (
@@ -266,6 +269,7 @@ def test_hostile_texts_are_inert():
         ElementTree.fromstring(chart.svg(MARKED))  # well-formed, whatever the names hold
 
 
+@pytest.mark.slow
 def test_charts_are_named_and_described():
     text = html_text(view(with_training()))
     page = Page(text)
@@ -304,6 +308,7 @@ def test_a_tree_of_many_modules_is_cut_and_says_so():
     assert "modules inside it are not shown here" in text
 
 
+@pytest.mark.slow
 def test_charts_as_files(tmp_path):
     from swinmr_profiling.profiler.reports.charts.plot_files import write_plots
 

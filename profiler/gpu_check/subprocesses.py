@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import TypeVar
 
 from pydantic import BaseModel
 
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
-from swinmr_profiling.process import python_command
+from swinmr_profiling.process import ask_once
 
 ERROR_CHARACTERS = 300
 Request = TypeVar("Request", bound=BaseModel)
@@ -40,34 +36,15 @@ def ask_module(
 
     Raises PartFailedError.
     """
-    variables = {**os.environ, **(environment or {})}
-    process = subprocess.Popen(
-        python_command(module),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        env={name: value for name, value in variables.items() if value is not None},
-        start_new_session=True,
-    )
     try:
-        out, err = process.communicate(request.model_dump_json(), timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        raise PartFailedError(f"no answer within {timeout_s:.0f} s") from None
-    finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    try:
-        last = out.splitlines()[-1]
-        failed = json.loads(last).get("failed")
-    except (IndexError, ValueError):
-        said = (err.strip().splitlines() or ["no output"])[-1][:ERROR_CHARACTERS]
-        raise PartFailedError(f"the process ended with status {process.returncode}: {said}") from None
-    if failed is not None:
-        raise PartFailedError(failed)
-    return answer.model_validate_json(last)
+        ended = ask_once(module, request.model_dump_json(), timeout_s, environment)
+    except TimeoutError as error:
+        raise PartFailedError(str(error)) from None
+    if ended.answer is None:
+        raise PartFailedError(f"the process ended by {ended.how[:ERROR_CHARACTERS]}")
+    if ended.answer.get("failed") is not None:
+        raise PartFailedError(ended.answer["failed"])
+    return answer.model_validate_json(json.dumps(ended.answer))
 
 
 def serve(request: type[Request], answer: Callable[[Request], BaseModel]) -> None:

@@ -6,7 +6,6 @@ Reads a JSON request from standard input, writes a JSON answer as the last line 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
-from swinmr_profiling.process import python_command
+from swinmr_profiling.process import ask_once
 
 # The kernel, when memory runs out, takes this process and not the user's others (of -1000 to 1000).
 OOM_SCORE_ADJUSTMENT = 1000
@@ -51,27 +50,16 @@ def run_single_step(
         "trust_config": trust_config,
         "real_sample": real_sample,
     }
+    module = "swinmr_profiling.training.setup.single_step_process"
     try:
-        done = subprocess.run(
-            python_command("swinmr_profiling.training.setup.single_step_process"),
-            input=json.dumps(request),
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-        )
-    except subprocess.TimeoutExpired:
+        ended = ask_once(module, json.dumps(request), timeout_s)
+    except TimeoutError:
         raise StepFailedError(f"no step within {timeout_s:g} s (--timeout)") from None
-    answer = None
-    with suppress(IndexError, ValueError):
-        answer = json.loads(done.stdout.strip().splitlines()[-1])
-    if not isinstance(answer, dict):
-        last = done.stderr.strip().splitlines()[-1:] or ["nothing was said"]
-        how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
-        raise StepFailedError(f"the process of the step ended by {how}: {last[0]}")
-    if "error" in answer:
-        raise StepFailedError(answer["error"])
-    return StepReport(**answer)
+    if ended.answer is None:
+        raise StepFailedError(f"the process of the step ended by {ended.how}")
+    if "error" in ended.answer:
+        raise StepFailedError(ended.answer["error"])
+    return StepReport(**ended.answer)
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ def write_config(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.slow
 def test_train_then_sample(write_config, tmp_path, capsys):
     config = write_config({"evaluation.sampling.sampler": "ancestral"})
     assert command_of("train").main(["--config", str(config), "--device", "cpu"]) == 0

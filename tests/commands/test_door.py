@@ -36,6 +36,7 @@ def test_help_names_every_subcommand_and_a_slip_is_one_line(tmp_path):
     assert door(cwd=tmp_path).returncode == 2
 
 
+@pytest.mark.slow
 def test_a_subcommand_speaks_of_subcommands(tmp_path):
     """What a message tells the user to type exists where he is: there is no scripts/ folder around."""
     run = door("recommend", "none.json", "--gpu", "RTX 3090", cwd=tmp_path)
@@ -91,6 +92,7 @@ def test_the_version_is_that_of_the_distribution(tmp_path):
     assert (run.returncode, run.stdout) == (0, f"train.py {program.version()}\n")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_mistyped_option_is_one_line_that_says_what_was_meant(command, tmp_path):
     option, typed = {
@@ -104,6 +106,7 @@ def test_a_mistyped_option_is_one_line_that_says_what_was_meant(command, tmp_pat
     assert run.stderr == f"error: no option {typed}: did you mean {option}? (--help lists the options)\n"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", [*COMMANDS, "scripts/check_on_gpu.py", "scripts/export_checkpoint.py"])
 def test_help_fits_two_screens(command, tmp_path):
     run = run_command(command, "--help", cwd=tmp_path, env={**os.environ, "COLUMNS": "80"})
@@ -119,6 +122,7 @@ def test_options_of_the_main_command_stand_in_groups(tmp_path):
         assert f"\n{group}\n" in text
 
 
+@pytest.mark.slow
 def test_batch_sizes_apart_by_spaces(profile_model, tiny_config, tmp_path):
     run = profile_model(
         "--config", tiny_config(), "--batch-sizes", "1", "2", "--device", "cpu", "--num-runs", 2

@@ -58,6 +58,7 @@ def test_the_recommendation_is_printed_whole(tmp_path, environment):
     assert "?" in done.stdout
 
 
+@pytest.mark.sampled(1)
 def test_a_comparison_and_its_files(tmp_path, environment):
     """The terminal gets what it can show, the files are UTF-8 whatever the terminal is."""
     (tmp_path / "a.json").write_text(json.dumps(made_profile(config_file="configs/Schädel.json")))
@@ -156,6 +157,7 @@ def test_what_is_no_matter_of_reading_is_not_swallowed():
     console.line("nobody reads it any more")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 @pytest.mark.parametrize("command", ["recommend_batch_size", "compare_profiles"])
 def test_an_answer_that_a_full_disk_takes_is_an_error(tmp_path, command):
@@ -174,6 +176,7 @@ def test_an_answer_that_a_full_disk_takes_is_an_error(tmp_path, command):
     assert done.stderr == "error: the report cannot be written: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_nobody_reading_is_no_error(tmp_path):
     """`| head` takes what it wants and goes."""
     (tmp_path / "t.json").write_text(json.dumps(training_profile(model=memory_model())))
@@ -191,6 +194,7 @@ def test_nobody_reading_is_no_error(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_volume_whose_name_is_no_text_loses_no_figure(folder, monkeypatch, capsys):  # noqa: F811
     """A file's name may be any bytes; its figures are written, the name as it can be."""
     import numpy as np

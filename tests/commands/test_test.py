@@ -143,6 +143,7 @@ def fastmri(folder, **more):
         write_fastmri(folder / f"{number}.h5", kspace.astype(np.complex64), **kept)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("write", [npy, nifti, png, dicom, fastmri])
 def test_every_format_with_data_consistency(write_config, run_test, tmp_path, write):
     (tmp_path / "data").mkdir()
@@ -165,6 +166,7 @@ def test_every_format_with_data_consistency(write_config, run_test, tmp_path, wr
         assert low <= summary["metrics"]["volume"]["psnr_db"]["reconstruction"]["mean"] <= high
 
 
+@pytest.mark.slow
 def test_data_consistency_of_coils_without_sensitivities_is_refused(write_config, run_test, tmp_path):
     """Guessed from the zero-filled image, the coils' shares make a perfect image worse (38.8 dB)."""
     (tmp_path / "data").mkdir()
@@ -178,6 +180,7 @@ def test_data_consistency_of_coils_without_sensitivities_is_refused(write_config
     assert status == 0, err
 
 
+@pytest.mark.slow
 def test_drawn_masks_are_not_swinmrs(write_config, run_test, tmp_path):
     note = "mask gaussian1d is drawn, not SwinMR's mask file: figures are not comparable"
     status, out, err = run_test("--config", write_config(), "--limit", 1)
@@ -282,6 +285,7 @@ def offline(tmp_path, *missing):
     }
 
 
+@pytest.mark.slow
 def test_offline_without_any_weights_lpips_is_null_and_says_why(write_config, tmp_path):
     """And without matplotlib there are no pictures, but every figure."""
     environment = offline(tmp_path, "stlpips_pytorch", "matplotlib")
@@ -303,6 +307,7 @@ def test_offline_without_any_weights_lpips_is_null_and_says_why(write_config, tm
     assert not (tmp_path / "torch_home").exists()
 
 
+@pytest.mark.slow
 def test_st_lpips_where_it_is_installed(write_config, run_test, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch_home"))
     from swinmr_profiling.training.evaluation.shift_tolerant_lpips import weights_file
@@ -319,6 +324,7 @@ def test_st_lpips_where_it_is_installed(write_config, run_test, tmp_path, monkey
     assert "st_lpips" in (tmp_path / "runs/tiny/evaluation/slices.csv").read_text()
 
 
+@pytest.mark.slow
 def test_images_too_small_for_lpips_are_no_failure(write_config, run_test, tmp_path):
     (tmp_path / "data").mkdir()
     np.save(tmp_path / "data/a.npy", np.random.default_rng(0).random((1, 8, 8), np.float32))

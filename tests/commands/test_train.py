@@ -134,6 +134,7 @@ def test_missing_config(tmp_path):
     refused(train("--config", "none.json", cwd=tmp_path), "none.json")
 
 
+@pytest.mark.slow
 def test_empty_and_missing_folders(write_config, tmp_path):
     folder = tmp_path / "data"
     config = write_config({"data.source": "auto", "data.train_dir": "data"})
@@ -161,6 +162,7 @@ def test_nan_slice_names_its_file(write_config, tmp_path, workers):
     refused(train("--config", config, cwd=tmp_path), "spoiled.npy", "slice 1")
 
 
+@pytest.mark.slow
 def test_checkpoint_of_another_architecture(write_config, tmp_path):
     assert train("--config", write_config({"training.total_steps": 1}), cwd=tmp_path).returncode == 0
     refused(
@@ -203,6 +205,7 @@ def test_gpu_that_is_not_there(write_config, tmp_path):
     refused(run, "--device cuda")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("command", "others"),
     [

@@ -75,6 +75,7 @@ def test_two_processes_agree_on_a_bad_sample(write, tmp_path, value, status, wor
     assert len(read_checkpoint(tmp_path / CHECKPOINTS / "last.pth")["random_states"]) == 2
 
 
+@pytest.mark.slow
 def test_two_processes_agree_on_what_is_skipped(write, tmp_path):
     config = write([2, 6], **{"data.batch_size": 1, "data.on_error": "skip"})
     run = train(config, cwd=tmp_path, script="tests/commands/two_processes.py")
@@ -100,6 +101,7 @@ def test_a_restart_begins_its_log_anew(write, tmp_path):
     assert len(list(logs.glob("before_restart_1/events.out.tfevents.*"))) == 1
 
 
+@pytest.mark.slow
 def test_a_pipe_named_like_a_checkpoint_is_passed_over(write, tmp_path):
     config = write(**{"training.total_steps": 2})
     assert train(config, cwd=tmp_path).returncode == 0

@@ -238,6 +238,7 @@ def test_a_batch_size_is_written_through_a_link(folder, monkeypatch, capsys):
     assert stat.S_IMODE((folder / "real.json").stat().st_mode) == 0o640
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_pipeline_is_written_through_links(folder, monkeypatch, capsys):
     pytest.importorskip("diffusers")
     linked = Linked(folder, "p.json", "p.csv", "p.png")

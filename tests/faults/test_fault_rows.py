@@ -39,6 +39,7 @@ def judge(outcome):
         pytest.skip(f"not run: {outcome.reason}")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("row", QUICK, ids=str)
 def test_quick_rows(workshop, row):
     judge(workshop.run(row))

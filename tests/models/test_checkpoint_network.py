@@ -245,6 +245,7 @@ def test_a_denoiser_takes_a_noise_map_for_each_image_of_a_batch():
     assert built.module(x).shape == (3, 3, 16, 16)
 
 
+@pytest.mark.slow
 def test_the_command_profiles_a_checkpoint_and_its_config(tmp_path, profile_model, read_profile):
     file = saved(tmp_path, {"params": compact().state_dict()})
     run = profile_model(
@@ -279,6 +280,7 @@ def test_the_command_profiles_a_checkpoint_and_its_config(tmp_path, profile_mode
     assert again["architecture"]["macs"] == profile["architecture"]["macs"]
 
 
+@pytest.mark.slow
 def test_the_command_tells_bad_checkpoints_in_one_line(tmp_path, profile_model):
     file = saved(tmp_path, {"conv.weight": torch.ones(3)})
     run = profile_model("--checkpoint", file)

@@ -132,6 +132,7 @@ def test_the_published_dit_xl_2():
     assert parameters_of(built.module) == pytest.approx(675e6, rel=5e-3)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scale_shift", [True, False])
 def test_the_unet_is_as_large_as_diffusers_own(scale_shift):
     """UNet2DModel of the same shape has the same parameters and multiply-adds, to the unit.
@@ -242,6 +243,7 @@ def test_a_new_network_predicts_nothing(net_type):
         assert not built.module(*built.example_inputs(2)).any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("net_type", TINY)
 @pytest.mark.parametrize("checkpointing", ["none", "light", "full"])
 def test_forward_and_backward_on_meta(net_type, checkpointing):

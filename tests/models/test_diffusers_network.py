@@ -161,6 +161,7 @@ def test_without_the_package(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_an_image_that_is_too_small_for_one_of_a_batch_is_one_line():
     """Groups of one channel: a group norm has a single value of one image of a pixel, and refuses it."""
     config = {**CROSS_ATTENTION, "norm_num_groups": 8}

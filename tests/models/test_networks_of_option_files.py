@@ -54,6 +54,7 @@ def test_every_entry_names_arguments_that_the_class_has():
         assert names <= known, (framework, name, names - known)
 
 
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(
     ("framework", "name"), [(framework, name) for framework, name, entry in ENTRIES if "parameters" in entry]
 )
@@ -62,6 +63,7 @@ def test_a_network_is_as_large_as_its_frameworks_own_code_makes_it(framework, na
     assert built(framework, name, **required) == known_networks()[framework][name]["parameters"]
 
 
+@pytest.mark.slow
 def test_rrdbnet_at_scale_2_takes_pixels_as_channels():
     # BasicSR's own code: the first convolution has 12 channels, 3 x 3 x 9 x 64 weights more than x4's.
     x4 = built("BasicSR", "RRDBNet", 4, num_in_ch=3, num_out_ch=3)

@@ -35,6 +35,7 @@ def build(**model):
     return build_model(config_from_dict({"model": model}), trust_config=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "model",
     [

@@ -74,6 +74,7 @@ def assert_gradients_equal(reference, ours, image, ours_called=None):
         assert (named[key].grad - parameter.grad).abs().max() / scale < 1e-4, key
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_equals_the_reference(way, shape):
@@ -93,6 +94,7 @@ def test_every_way_equals_the_reference(way, shape):
         assert_gradients_equal(reference.train(), ours, image)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options", [{"qkv_bias": False}, {"window_size": 7, "img_size": 28}, {"img_size": 8}]
 )
@@ -128,6 +130,7 @@ def test_compiled_without_graph_breaks(checkpointing):
         assert (compiled(image) - reference(image)).abs().max() < 1e-5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("drop_path", [0.0, 0.3])
 def test_two_training_steps_from_equal_seeds_lose_the_same(drop_path):
     reference, ours = pair(drop_path_rate=drop_path)
@@ -267,6 +270,7 @@ def test_cache_is_shared_bounded_and_in_no_copy():
             assert torch.equal(copied(image), network(image))
 
 
+@pytest.mark.slow
 def test_cache_keeps_nothing_fake_and_nothing_of_inference_mode():
     network = SwinIR(**OPTIONS)
     windows._cache.clear()
@@ -314,6 +318,7 @@ def test_shifted_order_sorts_windows_by_class():
     assert torch.equal(masks, expected)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("way", WAYS)
 def test_half_precision_keeps_the_stream_in_fp32(half, way):

@@ -257,6 +257,7 @@ for folder in (sys.argv[1], {str(REPOSITORY)!r}):
 """
 
 
+@pytest.mark.slow
 def test_a_network_kept_in_the_checkout_is_found_once(tmp_path):
     """`models.x` is ours only in the checkout itself, and then the module that is loaded already."""
     # Isolated: the working directory is on the path only as far as build_model puts it there.

@@ -24,6 +24,7 @@ COMMAND_FILES = (
 )
 
 
+@pytest.mark.slow
 def test_no_module_of_ours_is_imported_by_its_short_name():
     """`from models.x` would find a user's `models`, or ours a second time."""
     found = []

@@ -48,6 +48,7 @@ def test_option_files(load, document):
     load(as_text(document))
 
 
+@pytest.mark.slow
 @given(text=damaged([*NATIVE_FILES, OPTION_FILE]))
 def test_damaged_text(load, text):
     load(text)

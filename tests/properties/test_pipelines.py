@@ -51,6 +51,7 @@ def place(tmp_path_factory):
     return tmp_path_factory.mktemp("pipelines")
 
 
+@pytest.mark.slow
 @given(document=nearly(DEFINITIONS))
 @example(document={**DEFINITIONS[0], "pipeline": ["a"]})
 @example(document={**DEFINITIONS[0], "text_encoders": ["encoder"]})

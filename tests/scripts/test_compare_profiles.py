@@ -70,6 +70,7 @@ def test_every_format(compare_profiles, tmp_path):
     assert not list((tmp_path / "out").glob(".*"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("factor", "share", "code"),
     [(1.5, "5%", 5), (1.5, "0.05", 5), (1.5, "60%", 0), (1.03, "0%", 0), (0.5, "5%", 0)],
@@ -89,6 +90,7 @@ def refused_with_output(run, code):
     return line
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -140,6 +142,7 @@ def test_hostile_and_strange_texts_end_no_terminal(compare_profiles, tmp_path):
     assert "<script>alert" not in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_command_needs_no_torch(compare_profiles, tmp_path):
     """It starts in a blink, on a machine that only looks at results."""
     code = (

@@ -149,6 +149,7 @@ def test_a_side_that_the_pipeline_refuses(functions, tiny_pipeline_folders, tmp_
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("index", "files", "named"),
     [

@@ -59,6 +59,7 @@ def test_figures_of_the_three_configs(name):
     assert counter.get_total_flops() == 2 * macs
 
 
+@pytest.mark.slow
 def test_published_option_file_gives_the_large_figures(tmp_path):
     file = tmp_path / "train_swinmr_npi.json"
     file.write_text(PUBLISHED_OPTION_FILE)

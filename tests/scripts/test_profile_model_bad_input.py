@@ -19,6 +19,7 @@ def refused(run, *words, code=2):
     return errors[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -62,6 +63,7 @@ def test_config_of_50_megabytes_is_not_read(profile_model, tmp_path):
     refused(profile_model("--config", file), "huge.json", "MiB")
 
 
+@pytest.mark.slow
 def test_missing_config(profile_model, tmp_path):
     refused(profile_model("--config", tmp_path / "none.json"), "none.json")
     refused(profile_model("--config", tmp_path), str(tmp_path))
@@ -73,6 +75,7 @@ def test_unreadable_config(profile_model):
     refused(profile_model("--config", "/proc/self/mem"), "/proc/self/mem", "Input/output error")
 
 
+@pytest.mark.slow
 def test_unknown_keys_allowed_on_request(profile_model, tiny_config, tmp_path, read_profile):
     config = tiny_config(model={"embed_dims": 60})
     arguments = (
@@ -94,6 +97,7 @@ def test_unknown_keys_allowed_on_request(profile_model, tiny_config, tmp_path, r
     assert read_profile(tmp_path / "p.json")["status"] == "complete"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
@@ -112,6 +116,7 @@ def test_batch_sizes(profile_model, tiny_config, sizes, words):
     refused(profile_model("--config", tiny_config(), f"--batch-sizes={sizes}"), "--batch-sizes", words)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -146,6 +151,7 @@ def test_only_auto_falls_back(profile_model, tiny_config, device):
     )
 
 
+@pytest.mark.slow
 @NEEDS_NO_CUDA
 def test_auto_falls_back_to_the_cpu(profile_model, tiny_config, tmp_path, read_profile):
     run = profile_model(
@@ -176,6 +182,7 @@ def test_custom_network_is_not_imported_without_trust(profile_model, custom_conf
     assert not (tmp_path / "it_ran").exists()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("source", "words"),
     [

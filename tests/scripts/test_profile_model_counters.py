@@ -64,6 +64,7 @@ def Network():
 """
 
 
+@pytest.mark.slow
 def test_differences_are_explained_to_the_unit(profile_model, tiny_config, tmp_path, read_profile):
     run = profile_model("--config", tiny_config(model={"img_size": 128}), *QUICK, other_counters=True)
     assert run.returncode == 0, run.stderr
@@ -89,6 +90,7 @@ def test_differences_are_explained_to_the_unit(profile_model, tiny_config, tmp_p
     assert not [w for w in read_profile(tmp_path / "p.json")["warnings"] if w["code"] == "counters_disagree"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("missing", [["fvcore"], ["thop"], ["fvcore", "thop"]])
 def test_counters_that_are_not_installed(tiny_config, tmp_path, read_profile, missing):
     command = command_without(tmp_path, "scripts/profile_model.py", *missing)
@@ -125,6 +127,7 @@ def test_a_counter_to_quote(profile_model, tiny_config, tmp_path, read_profile):
     assert f"{quoted['figure']:,.0f}" in run.stdout
 
 
+@pytest.mark.slow
 def test_unknown_operator_warns_and_fails_the_gate(profile_model, custom_config, tmp_path, read_profile):
     config = custom_config(UNKNOWN_OPERATOR, input_shapes=((4, 8),))
     arguments = ("--config", config, "--trust-config", *QUICK, "--cross-check", "off")
@@ -221,6 +224,7 @@ def test_lpips_of_too_small_an_image_is_a_warning(profile_model, tiny_config, tm
     assert "lpips_not_measured" in [w["code"] for w in profile["warnings"]]
 
 
+@pytest.mark.slow
 def test_precision_of_the_config(profile_model, tiny_config, tmp_path, read_profile):
     config = tiny_config(system={"mixed_precision": "bf16", "seed": 5, "threads": 1})
     run = profile_model("--config", config, *QUICK, "--cross-check", "off")

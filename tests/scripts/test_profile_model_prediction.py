@@ -129,6 +129,7 @@ def test_a_network_that_cannot_be_traced_is_said_and_measured_all_the_same(
     assert read_profile(tmp_path / "alone.json")["status"] == "partial"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("options", "words"),
     [

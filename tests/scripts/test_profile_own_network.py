@@ -144,6 +144,7 @@ def test_a_prediction_imports_the_users_packages_too(profile_model, own_reposito
     assert (model["target"], Path(model["target_folder"])) == ("file.py:Class", own_repository.parent)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -170,6 +171,7 @@ def test_a_wrong_class_is_told_in_one_line(profile_model, own_repository, argume
     assert run.stderr.count("\n") == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -156,6 +156,7 @@ def test_folder(profile_pipeline, tiny_pipeline_folders, tmp_path):
     assert live["measured"]["inference_time_seconds"] > 0
 
 
+@pytest.mark.slow
 def test_folder_of_a_transformer(profile_pipeline, tiny_pipeline_folders):
     run = profile_pipeline(
         *(

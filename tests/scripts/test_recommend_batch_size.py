@@ -195,6 +195,7 @@ def test_resident_memory_of_a_cpu_run_is_no_gpu_memory(recommend):
     refused(recommend(profile(blocks=blocks), "--gpu-memory", "24GiB"), "holds no training memory")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -225,6 +226,7 @@ def damaged(**changes):
     return profile(model=memory_model(settings=[{**replayed(80, 1024, is_config=True), **changes}]))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -279,6 +281,7 @@ def test_files_that_are_no_profile(recommend, content, words):
     refused(recommend(content, "--gpu", "T4"), "profile.json", *words)
 
 
+@pytest.mark.slow
 def test_missing_files(tmp_path):
     run = run_command("scripts/recommend_batch_size.py", "none.json", "--gpu", "T4", cwd=tmp_path)
     refused(run, "none.json: no such file", "scripts/profile_model.py")
@@ -295,6 +298,7 @@ def test_list_of_gpus_and_help(tmp_path):
     assert "default 10%" in " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_it_starts_without_torch(tmp_path):
     code = (
         "import sys; import swinmr_profiling.scripts.recommend_batch_size; sys.exit('torch' in sys.modules)"
@@ -357,6 +361,7 @@ def test_write_writes_nothing_where_nothing_fits(recommend, own_config):
     assert file.read_text() == before
 
 
+@pytest.mark.slow
 def test_write_refuses_what_it_cannot_edit(recommend, own_config, tmp_path):
     file, model = own_config
     broken = tmp_path / "broken.json"

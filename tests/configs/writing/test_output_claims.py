@@ -140,6 +140,7 @@ def test_a_second_training_into_one_folder_is_refused(tmp_path):
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("option", ["--csv", "--chart"])
 def test_one_file_for_two_outputs_of_a_pipeline_is_refused(tmp_path, option):
     (tmp_path / "link.json").symlink_to("a.json")

@@ -235,6 +235,7 @@ def test_emptying_the_cache_now_and_then_keeps_the_books(expandable):
     assert state(allocator) == (0, 0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("expandable", [False, True])
 def test_a_traced_training_run_is_replayed_alike(tiny_config, expandable):
     config = load_config(tiny_config()).config

@@ -51,6 +51,7 @@ def test_any_run_is_replayed_as_by_an_allocator_without_tricks(seed):
         assert memory.live_bytes(batch) <= plain.peak_allocated
 
 
+@pytest.mark.slow
 def test_a_traced_step_is_replayed_as_by_the_whole_replay(tiny_config):
     config = load_config(tiny_config()).config
     built = build_model(config)

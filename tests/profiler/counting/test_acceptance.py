@@ -108,6 +108,7 @@ def test_convnext_tiny():
     assert report.macs == 4_455_531_264
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(
     ("name", "macs"),
@@ -124,6 +125,7 @@ def test_timm_attention_fused_or_not(name, macs, fused):
     assert report.softmax_macs > 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("embed_dim", "groups", "side", "macs", "parameters"),
     [
@@ -138,6 +140,7 @@ def test_swinmr_of_an_independent_implementation(embed_dim, groups, side, macs, 
     assert (report.macs, report.parameters) == (macs, parameters)
 
 
+@pytest.mark.slow
 def test_swinmr_without_its_attention_products():
     report = count_exactly(swinmr(), (torch.zeros(1, 1, 256, 256),))
     assert report.by_kind["attention"] == SWINMR_ATTENTION_MACS
@@ -194,6 +197,7 @@ def test_stable_diffusion_21_vae_decoder():
     assert by_name == {**by_name, "decoder": report.macs - 65_536, "post_quant_conv": 65_536}
 
 
+@pytest.mark.slow
 def test_flux_transformer():
     with torch.device("meta"):
         transformer = FluxTransformer2DModel.from_config(FLUX_TRANSFORMER)

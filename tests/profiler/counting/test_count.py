@@ -168,6 +168,7 @@ def test_precision_does_not_matter(dtype):
     assert (report.macs, report.counted_on) == (36 * 4 * 3 * 9, "meta")
 
 
+@pytest.mark.slow
 def test_functions_compiled_inside_the_model_run_eagerly():
     compiled = torch.compile(lambda x, w: F.gelu(F.linear(x, w)))
 

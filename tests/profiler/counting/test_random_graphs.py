@@ -159,6 +159,7 @@ def test_every_kind_alone(kind):
         assert count_forward(module, inputs).macs == operator.macs(), operator
 
 
+@pytest.mark.slow
 def test_random_graphs():
     assert compare(range(200)) == []
 

@@ -27,6 +27,7 @@ def test_there_are_as_many_models_as_there_should_be():
     assert len(NAMES) >= 80
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("name", NAMES)
 def test_classification_model(name):
     weights = models.get_model_weights(name).DEFAULT

@@ -351,6 +351,7 @@ def test_no_peak_is_below_what_was_seen(before, cold, warm, after, expected):
     assert (got.cold_peak_bytes, got.warm_peak_bytes, got.peak_bytes) == expected
 
 
+@pytest.mark.slow
 def test_activations_of_a_real_network_grow_with_the_batch_and_stand_out_from_the_noise():
     """Sixteen channels of 256 x 256 are 4 MiB an image."""
     module, device = nn.Conv2d(1, 16, 3, padding=1), CpuDevice()

@@ -121,6 +121,7 @@ def test_processes_that_are_alike_are_almost_never_called_different(runs, run_sd
     assert alarms(runs, process_sd=0.0, run_sd=run_sd) < 0.01
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("runs", [3, 17])
 def test_processes_far_apart_are_called_different(runs):
     # The range of three effects of 20 % is over 13 % in nine of ten triples, and over 16 % in 85 of a hundred.

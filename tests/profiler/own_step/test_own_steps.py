@@ -168,6 +168,7 @@ def real_peak_bytes(step, batch_size):
     return most
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", [GanStep, Distillation, Unrolled, LowRank, HuggingFace])
 @pytest.mark.parametrize("batch_size", [3, 64])
 def test_live_bytes_are_those_of_a_real_run(make, batch_size):
@@ -177,6 +178,7 @@ def test_live_bytes_are_those_of_a_real_run(make, batch_size):
     assert int(trace.live_bytes().max()) == pytest.approx(real_peak_bytes(make(), batch_size), rel=0.002)
 
 
+@pytest.mark.slow
 def test_live_bytes_by_hand():
     """256 -> 128 without a bias, plain SGD, the mean of the output as loss, batch 4, fp32.
 
@@ -297,6 +299,7 @@ class Reports(Distillation):
         return self.student(batch).mean().detach().cpu()
 
 
+@pytest.mark.slow
 def test_a_copy_to_the_host_is_refused_by_its_line():
     with pytest.raises(OwnStepError, match=line_of(Reports.step, "cpu()")) as e:
         predict_training(Reports())

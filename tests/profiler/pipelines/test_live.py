@@ -157,6 +157,7 @@ KEYS = [
 ]
 
 
+@pytest.mark.slow
 def test_without_a_run_it_is_a_prediction(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
     profile = create_profiler().profile_pipeline(pipe, (1, 3, SIDE, SIDE), 10, "tiny", 7.5)
@@ -211,6 +212,7 @@ def test_a_run_that_raises_leaves_nothing_behind(load_tiny_pipeline):
     same(before, state_of(pipe))
 
 
+@pytest.mark.slow
 def test_a_network_that_cannot_be_counted_is_named(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
     original = type(pipe.text_encoder).forward
@@ -235,6 +237,7 @@ def test_a_network_that_cannot_be_counted_is_named(load_tiny_pipeline):
     assert profile["total_macs"] == parts["unet"]["macs"] + parts["vae"]["macs"]
 
 
+@pytest.mark.slow
 def test_watching_never_stops_a_generation(load_tiny_pipeline, monkeypatch):
     def fail(arguments):
         raise RuntimeError("no shape")

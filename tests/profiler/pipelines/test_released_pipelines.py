@@ -108,6 +108,7 @@ def test_macs_beside_the_denoiser(counts, name, role, gmacs):
     assert round(cost.of_role(role)[0].macs_per_call / 1e9, 1) == gmacs
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "index", "tokens", "gmacs"),
     [

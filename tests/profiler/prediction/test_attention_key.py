@@ -46,6 +46,7 @@ def kernels(trace):
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("attention", "precision", "expected"),
     [

@@ -159,6 +159,7 @@ def test_workspaces_are_a_category_of_their_own():
     assert (trace.categories == CATEGORIES.index("workspaces")).sum() == 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_channels_last_has_a_trace_of_its_own(channels_last):
     # x, y: 2 x 8 x 16 x 16 numbers of 2 bytes; w: 8 x 8 x 9.

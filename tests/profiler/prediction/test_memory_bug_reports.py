@@ -111,6 +111,7 @@ def test_report_04_reserved_memory_is_counted_once():
     assert needed_bytes(typed_setting(setting(FP32)), 2, budget(9000)) == 2140 * MIB
 
 
+@pytest.mark.slow
 def test_report_09_a_reduction_is_said_and_never_reaches_zero():
     """Accelerate (1934, 4226) halved the batch in silence, down to zero."""
     entry = recommended(memory_model(), budget(6300), target_batch=64)

@@ -47,6 +47,7 @@ def test_every_byte_of_the_update_is_that_of_a_real_run(kind, counters):
     assert without_data.live_bytes()[-1] == real.live_bytes()[-1] - 4 * counters
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "by_hand"),
     [
@@ -67,6 +68,7 @@ def test_states_by_hand(kind, by_hand):
     assert state_of(trace) == by_hand
 
 
+@pytest.mark.slow
 def test_muon_orthogonalises_in_bf16():
     # Newton-Schulz of the 64 x 128 weight: the update in bf16, its product with itself (64 x 64), and the sum of it.
     built, config = built_and_config("muon")
@@ -76,6 +78,7 @@ def test_muon_orthogonalises_in_bf16():
     assert {2 * 64 * 128, 2 * 64 * 64} <= sizes
 
 
+@pytest.mark.slow
 def test_a_step_with_frozen_matrices_has_no_state_of_them():
     built, config = built_and_config("adam")
     built.module[2].requires_grad_(False)

@@ -70,6 +70,7 @@ def peak(network, config, batch_size=1):
     return bytes_, PHASES[trace.event_phases[event]], live_by_category(trace, event)
 
 
+@pytest.mark.slow
 def test_adam_holds_five_times_the_weights(config_of):
     # Weights, gradients, two moments, and the square root of the second moment as the foreach form's one temporary.
     bytes_, phase, parts = peak(built(WIDE), config_of())
@@ -93,6 +94,7 @@ def test_weight_decay_is_in_a_copy_of_the_gradients(config_of, kind, copies):
     assert with_decay - without == pytest.approx(copies * W, abs=32 * KIB)
 
 
+@pytest.mark.slow
 def test_a_moving_average_is_one_more_copy(config_of):
     without, _, _ = peak(built(WIDE), config_of())
     with_average, _, parts = peak(built(WIDE), config_of(ema_decay=0.999))
@@ -111,6 +113,7 @@ def test_sgd_holds_no_moments_and_needs_no_temporary(config_of, momentum, buffer
     assert adam - sgd == pytest.approx((3 - buffers) * W, abs=32 * KIB)
 
 
+@pytest.mark.slow
 def test_a_frozen_layer_has_neither_gradient_nor_moments(config_of):
     network = built(WIDE)
     network.module.first.weight.requires_grad_(False)
@@ -121,6 +124,7 @@ def test_a_frozen_layer_has_neither_gradient_nor_moments(config_of):
     assert peak(built(WIDE), config_of())[0] - frozen == 4 * HALF
 
 
+@pytest.mark.slow
 def test_tied_weights_are_held_once(config_of):
     tied, phase, parts = peak(built(WIDE, tied=True), config_of(ema_decay=0.999))
     assert (parts["parameters"], parts["ema"], parts["optimizer_state"]) == (HALF, HALF, 2 * HALF)
@@ -143,6 +147,7 @@ class LossWithNetwork(nn.Module):
         return LossValue(total, {"perceptual": total.detach()})
 
 
+@pytest.mark.slow
 def test_a_loss_network_is_held_from_the_start(config_of, monkeypatch):
     without, _, _ = peak(built(WIDE), config_of())
     monkeypatch.setattr(traced_step, "build_loss", lambda config, **options: LossWithNetwork())
@@ -152,6 +157,7 @@ def test_a_loss_network_is_held_from_the_start(config_of, monkeypatch):
     assert with_network - without == HALF
 
 
+@pytest.mark.slow
 def test_a_second_micro_batch_finds_the_gradients_of_the_first(config_of):
     once, phase, parts = peak(built(NARROW), config_of(), NARROW_BATCH)
     assert phase == "backward"
@@ -251,6 +257,7 @@ def test_checkpointing_drops_what_it_says(saved_bytes, batch_size):
     assert none - full == tokens * (12 * CHANNELS + 4 + HEADS * TOKENS) * 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("when", "set_to_none", "gradients"),
     [
@@ -273,6 +280,7 @@ def test_where_gradients_are_let_go(config_of, when, set_to_none, gradients):
     assert live_by_category(trace, forward[-1])["gradients"] == gradients
 
 
+@pytest.mark.slow
 def test_trainable_patterns_freeze_the_rest(config_of):
     network = built(WIDE)
     freeze(network.module, ["second.*"])

@@ -109,6 +109,7 @@ def answer(command, text, folder):
     return code, errors.getvalue().splitlines()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_mutant_is_answered_or_refused_in_one_line(command, tmp_path):
     rng = random.Random(SEED)

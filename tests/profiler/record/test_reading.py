@@ -97,6 +97,7 @@ def refusal(content):
     return ""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("wrong", ["text", -1, 1.5, True, [], {}, [{}], {"a": {}}, None])
 def test_a_value_of_the_wrong_kind_anywhere_is_named_or_harmless(wrong):
     """Each value of a profile is replaced in turn: the view is made, or one line says what is wrong; never a crash."""

@@ -47,6 +47,7 @@ def test_csv_holds_the_figures_to_the_last_digit():
     assert (four["error"], four["detail"], four["median_ms"]) == ("OOM", 'out, of "memory"\nhere', "")
 
 
+@pytest.mark.slow
 def test_what_lies_within_the_noise_of_resident_memory_is_said_to_in_every_report():
     """10 MiB of activations at batch 1 beside 23 MiB that the process kept; 20 MiB at batch 2 beside nothing."""
     content = profile()
@@ -77,6 +78,7 @@ def test_an_earlier_profile_knows_of_no_noise(profile_schema):
     assert "within" not in markdown_text(view(content))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("runs", [1, 3, 9, 19, 99, 100])
 def test_what_too_few_runs_do_not_tell_is_no_number_in_any_report(runs):
     """Not nan, not None, not 0: an empty cell, a dash on the terminal, words in the reports."""

@@ -13,6 +13,7 @@ from swinmr_profiling.training.data.packaged import HEAD_POSITIONS, open_package
 from swinmr_profiling.training.errors import DataError
 
 
+@pytest.mark.slow
 def test_packaged_data_is_split_by_position_with_guards():
     head = nibabel.load(f"{nibabel.__path__[0]}/tests/data/example4d.nii.gz").get_fdata()
     seen = {}

@@ -19,6 +19,7 @@ def draws(kind, shape_hw, fraction, count, seed=0, **options):
     return (draw_mask(kind, shape_hw, fraction, rng, **options) for _ in range(count))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("shape_hw", "fraction"), [((64, 64), 0.25), ((40, 56), 0.1)])
 def test_the_sampled_share_over_a_thousand_draws_is_the_nominal_one(kind, shape_hw, fraction):
@@ -108,6 +109,7 @@ OFFICIAL = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "fraction"), OFFICIAL)
 def test_gaussian_masks_are_distributed_as_swinmrs_files(kind, fraction):
     """Every ring within 0.03 over 200 seeds. A single Gaussian has 0.014 in the corners at 30 %, the file 0.227."""

@@ -219,6 +219,7 @@ def test_what_can_only_be_profiled_is_not_trained(model, said):
         build_preparation(config_from_dict(raw))
 
 
+@pytest.mark.slow
 def test_a_step_is_estimated_without_running_it():
     from swinmr_profiling.models.registry import build_model
 

@@ -61,6 +61,7 @@ def test_nothing_at_hand_is_null_with_the_file_to_put_in_place(hub, monkeypatch)
     assert "\n" not in choice.reason
 
 
+@pytest.mark.slow
 def test_a_named_file_comes_before_the_cache_and_the_cache_before_st_lpips(hub, backbone):
     choice = choose_perceptual_metric(backbone)
     assert (choice.metric.name, choice.metric.weights) == ("lpips", backbone)

@@ -98,6 +98,7 @@ def test_log_and_checkpoint_tell_what_was_run(tiny_run, tmp_path):
     assert content["config"]["experiment_name"] == "tiny"
 
 
+@pytest.mark.slow
 def test_tensorboard_can_be_read_back(tiny_run, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

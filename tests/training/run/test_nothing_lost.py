@@ -62,6 +62,7 @@ def ended(run):
     return read_checkpoint(result.checkpoint)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize(
     ("value", "error", "words"),
@@ -148,6 +149,7 @@ def test_memory_that_runs_out_in_a_step_loses_no_other(tiny_run, tmp_path):
     assert_same_bits(straight, ended(second))
 
 
+@pytest.mark.slow
 def test_a_validation_that_fails_is_made_up_for(tiny_run, slices):
     """The state is saved, and the run that goes on validates before its first step."""
     changes = slices(part="val") | slices()

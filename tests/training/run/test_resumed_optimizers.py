@@ -13,6 +13,7 @@ KINDS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_ends_as_if_it_had_not_stopped(tiny_run, stopped, go_on, kind):
     whole = tiny_run({**FOUR_STEPS, **KINDS[kind]}, folder="whole")

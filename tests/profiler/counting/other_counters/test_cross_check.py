@@ -83,6 +83,7 @@ def test_thop_on_published_swinmr_is_explained():
     assert check.agrees
 
 
+@pytest.mark.slow
 def test_fvcore_on_resnet50_is_norms_and_pooling():
     # 4.11 G as fvcore prints it, against 4.09.
     check = cross_check_module(torchvision.models.resnet50(), (torch.zeros(1, 3, 64, 64),), "fvcore")
@@ -122,6 +123,7 @@ FVCORE_CANNOT = {
 }
 
 
+@pytest.mark.sampled(42)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_parts_sum_to_the_difference_in_every_case(case):
     module, inputs = case.build()
@@ -191,6 +193,7 @@ def test_absent_counters_are_records(absent_packages, absent):
     assert (shown.counter if shown else None) == {("fvcore",): "thop", ("thop",): "fvcore"}.get(absent)
 
 
+@pytest.mark.slow
 def test_a_failed_process_is_a_record():
     (check,) = cross_check({"model": {"net_type": "no such network"}}, counters=("fvcore",), timeout_s=120)
     assert check.status == "crashed"

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+from unittest import mock
 
+import torch
+
+# torch.is_autocast_enabled, torch.get_autocast_dtype, ...: each takes the type of a device first.
+_AUTOCAST_STATE = (("is", "enabled"), ("get", "dtype"), ("set", "enabled"), ("set", "dtype"))
 _meta_stands_for = "meta"
 
 
@@ -22,3 +29,32 @@ def meta_stands_for(device_type: str) -> Iterator[None]:
         yield
     finally:
         _meta_stands_for = before
+
+
+@contextmanager
+def autocast_on_meta(device_type: str) -> Iterator[None]:
+    """While it lasts, `torch.autocast("meta", ...)`, and what is asked of it, is that of another device.
+
+    PyTorch knows no autocast of the meta device, and many a network takes that of its input's device
+    (`torch.autocast(x.device.type, enabled=False)` around what has to stay in fp32): it would not run without data.
+    With "cpu" it changes nothing, as the CPU's autocast leaves tensors of the meta device alone.
+    """
+
+    def of_stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            known = {name: device_type if value == "meta" else value for name, value in kwargs.items()}
+            return function(*(device_type if arg == "meta" else arg for arg in args), **known)
+
+        return asked
+
+    asked_of = [
+        (torch.amp.autocast_mode.autocast, "__init__"),
+        (torch.amp.autocast_mode, "is_autocast_available"),
+        (torch.amp, "is_autocast_available"),
+        *((torch, f"{verb}_autocast_{what}") for verb, what in _AUTOCAST_STATE),
+    ]
+    with ExitStack() as stack:
+        for owner, name in asked_of:
+            stack.enter_context(mock.patch.object(owner, name, of_stand_in(getattr(owner, name))))
+        yield

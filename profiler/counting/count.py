@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from swinmr_profiling.models.stand_in import autocast_on_meta
 from swinmr_profiling.profiler.counting.complex_numbers import complex_as_one
 from swinmr_profiling.profiler.counting.engine import CountingMode
 from swinmr_profiling.profiler.counting.extensions import watch
@@ -88,7 +89,8 @@ def count_call(
     with random_state_kept(), compiled_functions_run_eagerly():
         try:
             copied, (args, keywords) = copy_to(module, (inputs, kwargs))
-            mode = _run(copied, args, keywords, call, mode_options)
+            with autocast_on_meta("cpu"):
+                mode = _run(copied, args, keywords, call, mode_options)
             # What failed in another thread may have failed without data, too, and may have been heard by nobody.
             mode.raise_from_threads()
             return mode, "meta", None

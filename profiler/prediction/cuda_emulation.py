@@ -21,7 +21,7 @@ from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 from torch.utils._pytree import tree_map
 
-from swinmr_profiling.models.stand_in import meta_stands_for
+from swinmr_profiling.models.stand_in import autocast_on_meta, meta_stands_for
 from swinmr_profiling.profiler.prediction.autocast_lists import FP32, FP32_RESULT, LOWER_PRECISION, PROMOTE
 
 # Flash attention's largest head dim (torch's sdp_utils.cpp, sm80 and newer), and its rows' granularity.
@@ -301,6 +301,7 @@ def cuda_on_meta() -> Iterator[None]:
         for patch in _patches(cache):
             stack.enter_context(patch)
         stack.enter_context(meta_stands_for("cuda"))
+        stack.enter_context(autocast_on_meta("cuda"))
         # A meta tensor does not carry these keys by itself. The first is excluded again while autocast is off.
         for key in (DispatchKey.AutocastCUDA, DispatchKey.AutocastXPU):
             stack.enter_context(torch._C._IncludeDispatchKeyGuard(key))

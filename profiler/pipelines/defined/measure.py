@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from swinmr_profiling.models.stand_in import autocast_on_meta
 from swinmr_profiling.profiler.counting import CountReport
 from swinmr_profiling.profiler.counting.count import report_fields
 from swinmr_profiling.profiler.counting.engine import CountingMode
@@ -45,6 +46,7 @@ def measure_call(
         with (
             torch.no_grad(),
             FusedAttention(),
+            autocast_on_meta("cpu"),
             FastElementwise(),
             live if memory else nullcontext(),
             mode.tracker,

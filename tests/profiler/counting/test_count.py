@@ -194,3 +194,19 @@ def test_distances_are_products_from_26_rows_on(rows, macs):
 
     assert count_forward(Distances(), (torch.randn(rows, 4), torch.randn(3, 4))).macs == macs
     assert count_forward(Distances(), (torch.randn(3, 4), torch.randn(rows, 4))).macs == macs
+
+
+def test_a_network_that_asks_for_the_autocast_of_its_inputs_device_is_counted_without_data():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rotation, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+
+        def forward(self, x):
+            with torch.autocast(device_type=x.device.type, enabled=False):
+                rotated = self.rotation(x.float())
+            with torch.autocast(x.device.type, dtype=torch.bfloat16):
+                return self.last(rotated)
+
+    report = count_forward(Network(), (torch.randn(3, 8),))
+    assert (report.macs, report.counted_on, report.note) == (3 * 8 * 8 + 3 * 8 * 4, "meta", None)

@@ -165,3 +165,19 @@ def test_kernels_that_are_switched_off_are_not_taken():
     # Flash takes no fp32: CUDA refuses, too.
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION), pytest.raises(RuntimeError, match="No available kernel"):
         attention_kernel(*full, None)
+
+
+def test_the_autocast_of_an_inputs_device_is_that_of_cuda():
+    """Networks ask for that of `x.device.type`; without a GPU it names no device that has autocast."""
+    x = meta(4, 4)
+    with cuda_on_meta(), torch.autocast("cuda", torch.bfloat16):
+        assert torch.is_autocast_enabled(x.device.type)
+        assert torch.get_autocast_dtype(x.device.type) == torch.bfloat16
+        with torch.autocast(device_type=x.device.type, enabled=False):
+            assert not torch.is_autocast_enabled("cuda")
+            assert F.linear(x, meta(4, 4)).dtype == torch.float32
+        assert F.linear(x, meta(4, 4)).dtype == torch.bfloat16
+    with cuda_on_meta(), torch.autocast(x.device.type, dtype=torch.float16):
+        assert F.linear(x, meta(4, 4)).dtype == torch.float16
+    with pytest.raises(RuntimeError):
+        torch.autocast("meta")

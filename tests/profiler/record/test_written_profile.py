@@ -2,6 +2,7 @@
 
 import json
 
+import pydantic
 import pytest
 from pydantic import ValidationError
 
@@ -19,6 +20,10 @@ def typed(content):
         raise ValueError(first_fault(error)) from None
 
 
+@pytest.mark.skipif(
+    tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 10),
+    reason="pydantic before 2.10 writes the same schema in other words (enum beside const, no propertyNames)",
+)
 def test_the_schema_in_the_repository_is_the_generated_one():
     kept = json.loads((REPOSITORY / "profiler/record/profile.schema.json").read_text())
     assert kept == json_schema(), "run python -m swinmr_profiling.profiler.record.written_profile"

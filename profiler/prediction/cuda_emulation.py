@@ -10,6 +10,7 @@ a process of its own.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -310,6 +311,13 @@ def cuda_on_meta() -> Iterator[None]:
         yield
 
 
+def _is_cuda(tensor: torch.Tensor) -> bool:
+    """`Tensor.is_cuda` as a network sees it, that may choose its way by it; what PyTorch asks itself is patched below."""
+    found: bool = torch._C.TensorBase.is_cuda.__get__(tensor)  # type: ignore[attr-defined]
+    asks_torch = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] == "torch"
+    return found or (tensor.device.type == "meta" and not asks_torch)
+
+
 def _register(library: torch.library.Library, name: str, kernel: Callable[..., Any], key: str) -> None:
     with warnings.catch_warnings():
         # PyTorch before 2.11 warns of it all the same.
@@ -342,6 +350,7 @@ def _patches(cache: AutocastCache) -> list[Any]:
     return [
         *patches,
         mock.patch.object(torch, "clear_autocast_cache", clear_both),
+        mock.patch.object(torch.Tensor, "is_cuda", property(_is_cuda)),
         mock.patch.object(checkpoint, "_infer_device_type", infer_device_type),
         # autocast("cuda") switches itself off where there is no GPU.
         mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", return_value=False),

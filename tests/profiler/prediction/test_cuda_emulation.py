@@ -181,3 +181,13 @@ def test_the_autocast_of_an_inputs_device_is_that_of_cuda():
         assert F.linear(x, meta(4, 4)).dtype == torch.float16
     with pytest.raises(RuntimeError):
         torch.autocast("meta")
+
+
+def test_a_network_that_asks_whether_it_is_on_cuda_goes_that_way():
+    x = meta(4, 4)
+    with cuda_on_meta():
+        assert x.is_cuda
+        assert nn.Parameter(x).is_cuda
+        assert not torch.empty(1).is_cuda  # what stays on the host does
+    assert not x.is_cuda
+    assert "is_cuda" not in vars(torch.Tensor)

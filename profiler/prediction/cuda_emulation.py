@@ -312,7 +312,7 @@ def cuda_on_meta() -> Iterator[None]:
 
 
 def _is_cuda(tensor: torch.Tensor) -> bool:
-    """`Tensor.is_cuda` as a network sees it, that may choose its way by it; what PyTorch asks itself is patched below."""
+    """`Tensor.is_cuda` as a network sees it, which may choose its way by it; what PyTorch asks is patched below."""
     found: bool = torch._C.TensorBase.is_cuda.__get__(tensor)  # type: ignore[attr-defined]
     asks_torch = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] == "torch"
     return found or (tensor.device.type == "meta" and not asks_torch)

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
@@ -144,6 +145,11 @@ def architecture_names() -> list[str]:
     return sorted(_classes(), key=str.lower)
 
 
+def architecture_of(name: str) -> str:
+    """spandrel's architecture of a name: several networks may be of one. Raises ModelError without the package."""
+    return str(_classes()[name][0].id)
+
+
 def described(state_dict: dict[str, Tensor], file: Path) -> Description:
     """The network that these weights belong to, with the weights in it.
 
@@ -201,8 +207,12 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "SAFMN": {"dim": 36},
     "SAFMNBCIE": {"dim": 48},
     "MMRealSR": {"num_in_ch": 3, "num_out_ch": 3},
-    "AuraSR": {"dim": 64, "image_size": 256, "input_image_size": 64},
-}
+    "AuraSR": {
+        "dim": 64, "image_size": 256, "input_image_size": 64,
+        "style_network": {"dim_in": 128, "dim_out": 512, "depth": 4},
+    },
+    "LaMa": {"in_nc": 4},  # an image of three channels and its mask
+}  # fmt: skip
 
 
 NOISE_MAP_OF_ONE = ("DRUNet", "DnCNN")
@@ -212,10 +222,31 @@ def _plain_call(model: nn.Module, image: Tensor) -> Tensor:
     return model(image)
 
 
+def _by_patches(
+    whole: Callable[[nn.Module, Tensor], Tensor],
+) -> Callable[[nn.Module, Tensor], Tensor]:
+    """IPT's calls: in training patches of its one size, as its authors train it; else each image, in patches."""
+
+    def call(model: nn.Module, image: Tensor) -> Tensor:
+        if not model.training:
+            return torch.cat([whole(model, one) for one in image.split(1)])
+        side, hw = int(model.patch_size), tuple(image.shape[-2:])  # type: ignore[arg-type]
+        if hw != (side, side):
+            raise ModelError(
+                f"data.patch_size: IPT is trained on patches of {side} x {side}, not {hw[0]} x {hw[1]}"
+            )
+        return cast(Tensor, model(image))
+
+    return call
+
+
 def _description(descriptor: Any) -> Description:
     from spandrel import MaskedImageModelDescriptor
 
     name, call, in_chans = descriptor.architecture.id, descriptor._call_fn, descriptor.input_channels
+    if name == "IPT":
+        # spandrel cuts one image into patches, whatever the mode.
+        call = _by_patches(call)
     if name in NOISE_MAP_OF_ONE:
         # spandrel joins a noise map of one image to the batch; training gives a map for each, as channels.
         call, in_chans = _plain_call, descriptor.model.hyperparameters["in_nc"]

@@ -29,6 +29,8 @@ def described(config: ExperimentConfig) -> str:
     """One line: what would be trained."""
     model, training = config.model, config.training
     network = getattr(model, "architecture", None) or getattr(model, "name", None) or model.net_type
+    if model.net_type == "custom":
+        network = f"{model.target} {'x'.join(map(str, (model.input_shapes or [[]])[0]))}"
     scale = getattr(model, "upscale", None) or network_scale(getattr(model, "kwargs", {}))
     frames = getattr(model, "frames", None) if network in VIDEO_NETWORKS else None
     patch = config.training_patch_hw

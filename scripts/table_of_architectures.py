@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """Writes docs/architectures.md: every network of spandrel with random weights, saved and found as `--checkpoint` does.
 
-    python scripts/table_of_architectures.py [--only NAME,NAME] [--rows FILE.jsonl]
+    python scripts/table_of_architectures.py [--only NAME,NAME]
 
 Each is built at its class's own defaults (or those of TINY, where these take minutes), its state dict is saved, and the
 network is found again from the file alone. A row compares its parameters with those of the module that was saved, its
 MACs with torch's FlopCounterMode / 2, and says whether the memory of its training step could be predicted. Rows that
-`--rows` holds already are not made again.
+the page holds already, of the same spandrel and torch, are not made again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -29,7 +29,7 @@ from swinmr_profiling.configs.writing.standard_streams import replace_unknown_ch
 from swinmr_profiling.models.checkpoint_network import found_network  # noqa: E402
 from swinmr_profiling.models.inputs import BuiltModel  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
-from swinmr_profiling.models.spandrel_network import architecture_names, made  # noqa: E402
+from swinmr_profiling.models.spandrel_network import architecture_names, architecture_of, made  # noqa: E402
 from swinmr_profiling.profiler.counting import count_forward  # noqa: E402
 from swinmr_profiling.profiler.prediction.traced_step import trace_training  # noqa: E402
 
@@ -49,6 +49,7 @@ CHOSEN: dict[str, dict] = {
     "SwinIR": {"upscale": 2, "upsampler": "pixelshuffle", "window_size": 8},
     "NAFNet": {"width": 32, "middle_blk_num": 2, "enc_blk_nums": [1, 1], "dec_blk_nums": [1, 1]},
     "AuraSR": {"dim": 16, "image_size": 64, "input_image_size": 16},
+    "IPT": {"num_layers": 2},
 }  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def row_of(name: str, file: Path) -> dict:
     section = {**found.section}
     config = _at_small_size(section)
     built = build_model(config)
-    ours = count_forward(built.module.eval(), built.example_inputs(1, "meta"))
+    ours = count_forward(built.module.eval(), built.example_inputs(1))
     theirs, by_operator = _flop_counter(built)
     gap = {
         key: count
@@ -74,7 +75,7 @@ def row_of(name: str, file: Path) -> dict:
         trace_training(built, config, BATCH, validation=False)
         prediction = "made"
     except Exception as error:  # a network may raise anything
-        prediction = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:90]}"
+        prediction = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:90].replace('|', '/')}"
     return {
         "name": name,
         "found": found.section["net_type"]
@@ -86,7 +87,6 @@ def row_of(name: str, file: Path) -> dict:
         "macs": ours.macs,
         "flop_counter": theirs,
         "gap": gap,
-        "counted_on": ours.counted_on,
         "prediction": prediction,
     }
 
@@ -119,24 +119,35 @@ def _flop_counter(built: BuiltModel) -> tuple[int | None, dict[str, int]]:
     }
 
 
-def table(rows: list[dict]) -> str:
-    """The page."""
+def _versions() -> str:
     import spandrel
 
+    return f"spandrel {spandrel.__version__}, torch {torch.__version__.partition('+')[0]}: "
+
+
+HEADER = "| network | found as | input | parameters | MACs | FlopCounterMode / 2 | difference by operator | training |"
+
+
+def table(rows: list[dict]) -> str:
+    """The page."""
     equal = sum(row["macs"] == row["flop_counter"] for row in rows)
     predicted = sum(row["prediction"] == "made" for row in rows)
+    architectures = {architecture_of(name) for name in architecture_names()}
+    made_of = {architecture_of(row["name"]) for row in rows}
+    missing = sorted(architectures - made_of, key=str.lower)
     lines = [
         "# Restoration networks that are found from their weights",
         "",
-        f"spandrel {spandrel.__version__}, torch {torch.__version__.partition('+')[0]}: {len(rows)} networks, random "
-        "weights, each saved and found again from the file (`profile_model.py --checkpoint`). "
+        f"{_versions()}{len(rows)} networks, of {len(made_of)} of spandrel's {len(architectures)} architectures"
+        + (f" (not of {', '.join(missing)})" if missing else "")
+        + ", random weights, each saved and found again from the file (`profile_model.py --checkpoint`). "
         f"{equal} of them have the MACs of torch's FlopCounterMode / 2 to the unit; the memory of training is "
         f"predicted for {predicted}. Made by `scripts/table_of_architectures.py`.",
         "",
         "A difference is what torch's counter leaves out, by operator: it has no formula for the fused attention of "
-        "CPUs, which is counted here as the two products that it is.",
+        "CPUs, which is counted here as the two products that it is. The other way round it is two names of one product.",
         "",
-        "| network | found as | input | parameters | MACs | FlopCounterMode / 2 | difference by operator | training |",
+        HEADER,
         "| --- | --- | --- | ---: | ---: | ---: | --- | --- |",
     ]
     for row in rows:
@@ -151,16 +162,39 @@ def table(rows: list[dict]) -> str:
     return "\n".join([*lines, ""])
 
 
+def rows_of(page: str) -> dict[str, dict]:
+    """The rows of a page by network, as `table` has them; none of a page of other versions."""
+    if _versions() not in page:
+        return {}
+    rows = {}
+    for line in page.partition(HEADER)[2].splitlines()[2:]:
+        name, found, size, parameters, macs, theirs, gap, prediction = line.strip("| ").split(" | ")
+        counts = [_number(text) for text in re.findall(r"[\d,]+", parameters)]
+        rows[name] = {
+            "name": name,
+            "found": found,
+            "input": [int(side) for side in size.split(" x ")],
+            "parameters": counts[0],
+            "saved_parameters": counts[-1],
+            "macs": _number(macs),
+            "flop_counter": _number(theirs),
+            "gap": {key: _number(count) for key, count in re.findall(r"(\S+) ([+-][\d,]*\d)", gap)},
+            "prediction": prediction,
+        }
+    return rows
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
 def main() -> int:
     """Makes the rows that are missing, then the page."""
     replace_unknown_characters()
     parser = argparse.ArgumentParser(description="Write docs/architectures.md.")
     parser.add_argument("--only", default="")
-    parser.add_argument("--rows", type=Path, default=Path(tempfile.gettempdir()) / "architectures.jsonl")
     parsed = parser.parse_args()
-    rows = {}
-    if parsed.rows.is_file():
-        rows = {row["name"]: row for row in map(json.loads, parsed.rows.read_text().splitlines())}
+    rows = rows_of(TABLE.read_text(encoding="utf-8")) if TABLE.is_file() else {}
     names = [name for name in parsed.only.split(",") if name] or architecture_names()
     for name in names:
         if name in rows:
@@ -173,11 +207,14 @@ def main() -> int:
             except Exception as error:  # told, and the others are made
                 print(f"  {name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
                 continue
-        with parsed.rows.open("a") as stream:
-            stream.write(json.dumps(rows[name]) + "\n")
         # After each row: whatever ends the command, the page has what was made.
-        TABLE.write_text(table([rows[name] for name in sorted(rows, key=str.lower)]))
+        _write(rows)
+    _write(rows)
     return 0
+
+
+def _write(rows: dict[str, dict]) -> None:
+    TABLE.write_text(table([rows[name] for name in sorted(rows, key=str.lower)]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
+from swinmr_profiling.configs.option_files.code_beside import FRAMES, class_beside
 from swinmr_profiling.configs.option_files.given_class import GivenClass, with_patch
 from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number
 from swinmr_profiling.configs.option_files.losses import map_losses
@@ -21,6 +22,7 @@ TRAINNER_KEYS = ("use_amp", "amp_bf16", "use_channels_last", "high_order_degrada
 # Networks whose samples are several frames.
 VIDEO_NETWORKS = ("BasicVSR",)
 SEPTUPLET = 7
+_NETWORK_FRAMES = tuple(f"network_g.{name}" for name in FRAMES)
 _OPTIMIZERS = {"adam": "adam", "adamw": "adamw", "sgd": "sgd"}
 # Theirs -> ours, whole numbers; none of them changes what a step costs.
 _COUNTS = {
@@ -83,9 +85,12 @@ def import_basicsr(
     options = _flat(raw)
     scale = _count(options.pop("scale", 1)) or 1
     options.pop("network_g.type", None)
+    if network is None:
+        network = class_beside(framework, raw["network_g"]["type"], file)
     if network is not None:
         # traiNNer-redux hands its scale down to the class; neosr's classes read it from the option file themselves.
-        section = network.section(raw["network_g"], scale if framework == TRAINNER else None)
+        frames = _frames(options, result, network.frames)
+        section = network.section(raw["network_g"], scale if framework == TRAINNER else None, frames)
         notes = [network.note("network_g", raw["network_g"]["type"])]
     else:
         section, notes = network_section(framework, raw["network_g"], scale, file)
@@ -112,15 +117,31 @@ def import_basicsr(
 
 
 def _map_frames(options: dict[str, Any], result: ImportedOptions) -> None:
-    """Frames of a sample. -1 is all of Vimeo-90K's seven; `flip_sequence` adds them once more, backwards."""
+    """Frames of a sample of this project's own video networks."""
+    frames = _frames(options, result) if "datasets.train.num_frame" in options else None
+    if frames is not None:
+        result.put("model.frames", frames, "datasets.train.num_frame")
+
+
+def _frames(options: dict[str, Any], result: ImportedOptions, default: int | None = None) -> Any:
+    """Frames of a sample, None where it is an image. default: the network's own, where the file does not say it.
+
+    -1 is all of Vimeo-90K's seven; `flip_sequence` adds them once more, backwards.
+    """
     origin = "datasets.train.num_frame"
-    frames = _count(options.pop(origin, None))
-    if frames is None:
-        return
+    frames = _count(options.pop(origin, options.pop("datasets.train.clip_size", None)))
     if frames == -1:
         frames = SEPTUPLET * (2 if options.get("datasets.train.flip_sequence") else 1)
-        result.messages.append(f"{origin} -1 is all frames of Vimeo-90K's samples: model.frames is {frames}")
-    result.put("model.frames", frames, origin)
+        result.messages.append(f"{origin} -1 is all frames of Vimeo-90K's samples: {frames}")
+    if frames is None:  # a file for testing alone, which may not say it
+        frames = next((_count(options[key]) for key in _NETWORK_FRAMES if key in options), None)
+    if frames is None and default is not None:
+        return default
+    kinds = [str(value).lower() for key, value in options.items() if key.endswith(".type")]
+    if frames is None and any(word in kind for kind in kinds for word in ("video", "vimeo", "reds", "vid4")):
+        frames = SEPTUPLET
+        result.messages.append(f"the file does not say how many frames a sample has: {frames} are assumed")
+    return frames
 
 
 def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:

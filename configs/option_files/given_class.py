@@ -25,16 +25,24 @@ class GivenClass:
     """A class in place of the network that an option file names.
 
     target, target_folder: as in a `custom` model. kwargs: its arguments; None: those of the option file.
-    input_shapes: without the batch; None: an image of the option file's channels, and its patch in training.
+    input_shapes: without the batch; None: an image of the option file's channels (a clip of its frames), and its patch
+    in training. frames: of a clip that it takes where the option file does not say; None: not known. found: in the framework's own code beside the file, rather than given by the user.
     """
 
     target: str
     target_folder: str
     kwargs: dict[str, Any] | None = None
     input_shapes: list[list[int]] | None = None
+    frames: int | None = None
+    found: bool = False
 
-    def section(self, network: dict[str, Any], scale: int | None) -> dict[str, Any]:
-        """The `model` section. scale: an argument that the framework adds; None where it does not."""
+    def section(
+        self, network: dict[str, Any], scale: int | None, frames: int | None = None
+    ) -> dict[str, Any]:
+        """The `model` section.
+
+        scale: an argument that the framework adds; None where it does not. frames: of a sample; None: it is an image.
+        """
         kwargs = self.kwargs
         if kwargs is None:
             kwargs = {key: value for key, value in network.items() if key not in NOT_ARGUMENTS}
@@ -42,7 +50,11 @@ class GivenClass:
                 kwargs.setdefault("scale", scale)
         shapes = self.input_shapes
         if shapes is None:
-            shapes = [[_channels(kwargs), DEFAULT_SIDE, DEFAULT_SIDE]]
+            clip = [] if frames is None else [frames]
+            shapes = [[*clip, _channels(kwargs), DEFAULT_SIDE, DEFAULT_SIDE]]
+        if self.found:
+            # Weights of a part, which some classes fetch: they change no cost.
+            kwargs = {key: None if key.endswith("_path") else value for key, value in kwargs.items()}
         return {
             "net_type": "custom",
             "target": self.target,
@@ -53,16 +65,23 @@ class GivenClass:
 
     def note(self, place: str, name: Any) -> str:
         """What was done, in a line."""
+        if self.found:
+            return (
+                f"{place} {name}: {self.target} of the code around this file ({self.target_folder}) builds it, with the "
+                "arguments of the file, on an image or clip of its channels; --trust-config lets that code run"
+            )
         arguments = "the arguments of --kwargs" if self.kwargs is not None else f"the arguments of {place}"
         return f"{place} {name}: the class {self.target} stands for it, with {arguments}"
 
 
 def with_patch(section: dict[str, Any], patch: Any) -> None:
-    """Adds the training patch to a section whose one input is an image."""
+    """Adds the training patch to a section whose one input is an image or a clip."""
     shapes = section["input_shapes"]
-    if len(shapes) == 1 and len(shapes[0]) == 3 and type(patch) is int:
-        section["training_input_shapes"] = [[shapes[0][0], patch, patch]]
+    if len(shapes) == 1 and len(shapes[0]) in (3, 4) and type(patch) is int:
+        section["training_input_shapes"] = [[*shapes[0][:-2], patch, patch]]
 
 
 def _channels(kwargs: dict[str, Any]) -> int:
-    return next((kwargs[key] for key in CHANNELS if type(kwargs.get(key)) is int and kwargs[key] > 0), 3)
+    channels = next((kwargs[key] for key in CHANNELS if type(kwargs.get(key)) is int and kwargs[key] > 0), 3)
+    # VRT and RVRT take the level of the noise as a map.
+    return channels + 1 if kwargs.get("nonblind_denoising") is True else channels

@@ -12,6 +12,7 @@ from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.field_types import MAX_COUNT
+from swinmr_profiling.configs.option_files.code_beside import kair_class_beside
 from swinmr_profiling.configs.option_files.given_class import GivenClass, with_patch
 from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number
 from swinmr_profiling.configs.option_files.kair_losses import (
@@ -67,6 +68,8 @@ def import_options(
         ConfigError: `netG` is missing or no object, or names another network than SwinIR or SwinMR.
     """
     _refuse_other_shapes(raw, file)
+    if network is None and raw["netG"]["net_type"] not in OWN_NETWORKS:
+        network = kair_class_beside(raw, file)
     options = _flat(raw)
     result = ImportedOptions()
     result.messages.append("recognised as a SwinMR/KAIR option file: mapped to this project's sections")
@@ -151,7 +154,9 @@ def _map_network(
     """Puts the network; returns how often its output is larger than its input."""
     network = dict(raw["netG"])
     if given_class is not None:
-        result.sections["model"] = given_class.section(network, None)
+        frames = options.pop("datasets.train.num_frame", None)
+        options.pop("datasets.test.num_frame", None)
+        result.sections["model"] = given_class.section(network, None, frames)
         result.messages.append(given_class.note("netG", network["net_type"]))
         options.pop("n_channels", None)
         return options.pop("scale", 1) or network_scale(network)
@@ -200,7 +205,7 @@ def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:
 
 
 def _map_patch(options: dict[str, Any], scale: Any, result: ImportedOptions) -> None:
-    origin = "datasets.train.H_size"
+    origin = "datasets.train.gt_size" if "datasets.train.gt_size" in options else "datasets.train.H_size"
     size = options.pop(origin, None)
     # The blind degradations of BSRGAN crop once more, to a size of their own.
     blind = options.pop("datasets.train.lq_patchsize", None)

@@ -187,6 +187,10 @@ class CustomModelConfig(Section):
         description="Where its module is looked for, before the working directory. `.`: the config's folder.",
     )
     kwargs: Kwargs = Field({}, description="Arguments the class is called with.")
+    command_line: Annotated[list[str], Expected("list of texts")] = Field(
+        [],
+        description="What its code finds in `sys.argv` while it is imported and called, after the program's name.",
+    )
     input_shapes: Annotated[Shapes | None, Expected(f"{ShapesText}, or null")] = Field(
         None,
         description="Shape of each input of `forward`, without the batch: `[[channels, height, width]]`. The short "

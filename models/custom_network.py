@@ -8,6 +8,8 @@ import importlib.util
 import json
 import operator
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -49,8 +51,9 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
         folders, module_name = _package_of(file)
     _look_in(folders, module_name)
     try:
-        imported = _import_file(file, module_name) if file else importlib.import_module(module_name)
-    except Exception as error:  # a module may raise anything while it is imported
+        with _command_line(options):
+            imported = _import_file(file, module_name) if file else importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         _refuse_hidden(folders, module_name)
         raise ModelError(f"model.target: cannot import {options.target}: {_one_line(error)}") from error
     if file is None:
@@ -69,8 +72,9 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
         hint = f": did you mean {' or '.join(near)}?" if near else ""
         raise ModelError(f"model.target: cannot import {options.target}: {_one_line(error)}{hint}") from error
     try:
-        module = network_class(**options.kwargs)
-    except Exception as error:
+        with _command_line(options):
+            module = network_class(**options.kwargs)
+    except (Exception, SystemExit) as error:
         raise ModelError(f"model.target: {options.target} raised {_one_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise ModelError(f"model.target: {options.target} made a {type(module).__name__}, no torch.nn.Module")
@@ -94,6 +98,17 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
             "cross_check": specs(cross_check) if cross_check else inference,
         },
     )
+
+
+@contextmanager
+def _command_line(options: CustomModelConfig) -> Iterator[None]:
+    """The user's code sees its own command line, if any, and never that of ours, whose options it would not know."""
+    ours = sys.argv
+    sys.argv = [options.target.rpartition(":")[0], *options.command_line]
+    try:
+        yield
+    finally:
+        sys.argv = ours
 
 
 def _package_of(file: Path) -> tuple[list[Path], str]:
@@ -125,7 +140,7 @@ def _import_file(file: Path, module_name: str) -> ModuleType:
     return module
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 

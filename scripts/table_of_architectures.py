@@ -145,7 +145,7 @@ def table(rows: list[dict]) -> str:
         f"predicted for {predicted}. Made by `scripts/table_of_architectures.py`.",
         "",
         "A difference is what torch's counter leaves out, by operator: it has no formula for the fused attention of "
-        "CPUs, which is counted here as the two products that it is. The other way round it is two names of one product.",
+        "CPUs, counted here as the two products that it is. One more and one less is a product by two names.",
         "",
         HEADER,
         "| --- | --- | --- | ---: | ---: | ---: | --- | --- |",

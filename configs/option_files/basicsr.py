@@ -7,14 +7,16 @@ names of networks, losses and a few keys. What comes out is the generator's trai
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.option_files.code_beside import FRAMES, class_beside
 from swinmr_profiling.configs.option_files.given_class import GivenClass, with_patch
-from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number
+from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number, number
 from swinmr_profiling.configs.option_files.losses import map_losses
 from swinmr_profiling.configs.option_files.networks import network_section
+from swinmr_profiling.configs.option_files.optimizers import map_optimizer
 
 BASICSR, TRAINNER, NEOSR = "BasicSR", "traiNNer-redux", "neosr"
 # Keys that only one of them has.
@@ -23,7 +25,6 @@ TRAINNER_KEYS = ("use_amp", "amp_bf16", "use_channels_last", "high_order_degrada
 VIDEO_NETWORKS = ("BasicVSR",)
 SEPTUPLET = 7
 _NETWORK_FRAMES = tuple(f"network_g.{name}" for name in FRAMES)
-_OPTIMIZERS = {"adam": "adam", "adamw": "adamw", "sgd": "sgd"}
 # Theirs -> ours, whole numbers; none of them changes what a step costs.
 _COUNTS = {
     "datasets.train.num_worker_per_gpu": "data.num_workers",
@@ -88,9 +89,11 @@ def import_basicsr(
     if network is None:
         network = class_beside(framework, raw["network_g"]["type"], file)
     if network is not None:
-        # traiNNer-redux hands its scale down to the class; neosr's classes read it from the option file themselves.
+        # traiNNer-redux hands its scale down to the class; neosr's modules read the option file themselves.
         frames = _frames(options, result, network.frames)
         section = network.section(raw["network_g"], scale if framework == TRAINNER else None, frames)
+        if framework == NEOSR and file is not None:
+            section["command_line"] = ["-opt", str(Path(file).absolute())]
         notes = [network.note("network_g", raw["network_g"]["type"])]
     else:
         section, notes = network_section(framework, raw["network_g"], scale, file)
@@ -210,14 +213,14 @@ def _map_training(
             "has no `train` section: it does not say how the network is trained; training is predicted with L1 and Adam"
         )
         return
-    decay = _number(options.pop("train.ema_decay", options.pop("train.ema", 0)))
+    decay = number(options.pop("train.ema_decay", options.pop("train.ema", 0)))
     result.put(
         "training.ema_decay", max(decay or 0.0, 0.0), "train.ema" if "ema" in train else "train.ema_decay"
     )
-    _map_optimizer(train.get("optim_g"), result)
+    map_optimizer(train.get("optim_g"), result)
     _map_schedule(train.get("scheduler"), result)
     clip = options.pop("train.grad_clip", framework == NEOSR)
-    norm = _number(options.pop("train.grad_clip_max_norm", 1.0 if framework == NEOSR else 100.0))
+    norm = number(options.pop("train.grad_clip_max_norm", 1.0 if framework == NEOSR else 100.0))
     if clip and norm:
         result.put("training.gradient.clip_norm", norm, "train.grad_clip_max_norm")
     map_losses(train, result)
@@ -226,31 +229,6 @@ def _map_training(
         parts = key.split(".")
         if parts[0] == "train" and len(parts) > 1 and (parts[1] in named or parts[1].endswith("_opt")):
             options.pop(key)
-
-
-def _map_optimizer(section: Any, result: ImportedOptions) -> None:
-    if not isinstance(section, dict):
-        return
-    given = section.get("type")
-    kind = _OPTIMIZERS.get(str(given).lower())
-    origin = "train.optim_g"
-    if kind is None and given is not None:
-        result.messages.append(
-            f"{origin}.type {given} has no counterpart: AdamW stands in, whose state is 2 numbers a parameter; "
-            f"{given}'s own state is not in the prediction"
-        )
-    result.put("training.optimizer.type", kind or "adamw", f"{origin}.type")
-    lr = _number(section.get("lr"))
-    if lr is not None:
-        result.put("training.optimizer.lr", lr, f"{origin}.lr")
-    decay = _number(section.get("weight_decay"))
-    if decay is not None:
-        result.put("training.optimizer.weight_decay", decay, f"{origin}.weight_decay")
-    betas = section.get("betas")
-    if isinstance(betas, list) and len(betas) == 2:
-        result.put("training.optimizer.betas", [_number(beta) for beta in betas], f"{origin}.betas")
-    if kind == "sgd" and is_number(section.get("momentum")):
-        result.put("training.optimizer.momentum", float(section["momentum"]), f"{origin}.momentum")
 
 
 def _map_schedule(section: Any, result: ImportedOptions) -> None:
@@ -301,17 +279,7 @@ def _flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def _number(value: Any) -> float | None:
-    """A number, also where YAML took "1e-4" for a text; None for anything else."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return None
-    return float(value) if is_number(value) else None
-
-
 def _count(value: Any) -> Any:
     """5e3 as 5000; anything else as it is, for the schema to check."""
-    number = _number(value)
-    return int(number) if number is not None and number.is_integer() else value
+    found = number(value)
+    return int(found) if found is not None and found.is_integer() else value

@@ -1,7 +1,7 @@
-"""The class of an option file's network in the repository that the file lies in, where this project knows no such network.
+"""The class of an option file's network that this project does not know, in the repository that the file lies in.
 
-The code is read, never run: what registers a name in BasicSR, traiNNer-redux and neosr, and what KAIR's `define_G` calls.
-It runs when the network is built, as any class of a user's, with --trust-config.
+The code is read, never run: what registers a name in BasicSR, traiNNer-redux and neosr, and what KAIR's `define_G`
+calls. It runs when the network is built, as any class of a user's, with --trust-config.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from swinmr_profiling.configs.option_files.networks import known_networks
 
 # How far above an option file the repository may begin: options/train/EDVR/file.yml lies four below its root.
 HIGHEST = 6
-_ARCHS = {"BasicSR": "basicsr/archs", "traiNNer-redux": "traiNNer/archs"}
+_ARCHS = {"BasicSR": "basicsr/archs", "traiNNer-redux": "traiNNer/archs", "neosr": "neosr/archs"}
 # Networks whose trainers give them more than an image or a clip.
 _OTHER_INPUTS = ("StyleGAN2Generator", "StyleGAN2GeneratorBilinear", "HiFaceGAN")
 # What networks of clips call the number of their frames.
@@ -98,7 +98,7 @@ def _registers(node: ast.ClassDef | ast.FunctionDef) -> bool:
 
 
 def _default_frames(node: ast.ClassDef | ast.FunctionDef) -> int | None:
-    """The frames that a function, or a class's constructor, takes where it is not told; None without such an argument."""
+    """The frames that a function, or a class's constructor, takes where it is not told, or None."""
     functions = [node] if isinstance(node, ast.FunctionDef) else node.body
     for function in functions:
         if not isinstance(function, ast.FunctionDef) or function.name not in (node.name, "__init__"):

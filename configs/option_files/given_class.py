@@ -26,7 +26,8 @@ class GivenClass:
 
     target, target_folder: as in a `custom` model. kwargs: its arguments; None: those of the option file.
     input_shapes: without the batch; None: an image of the option file's channels (a clip of its frames), and its patch
-    in training. frames: of a clip that it takes where the option file does not say; None: not known. found: in the framework's own code beside the file, rather than given by the user.
+    in training. frames: of a clip that it takes where the option file does not say; None: not known. found: in the
+    framework's own code beside the file, rather than given by the user.
     """
 
     target: str
@@ -67,8 +68,8 @@ class GivenClass:
         """What was done, in a line."""
         if self.found:
             return (
-                f"{place} {name}: {self.target} of the code around this file ({self.target_folder}) builds it, with the "
-                "arguments of the file, on an image or clip of its channels; --trust-config lets that code run"
+                f"{place} {name}: {self.target} of the code around this file ({self.target_folder}) builds it, with "
+                "the arguments of the file, on an image or clip of its channels; --trust-config lets that code run"
             )
         arguments = "the arguments of --kwargs" if self.kwargs is not None else f"the arguments of {place}"
         return f"{place} {name}: the class {self.target} stands for it, with {arguments}"

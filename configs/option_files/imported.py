@@ -40,3 +40,13 @@ def folder_name(text: str) -> str:
 def is_number(value: Any) -> bool:
     """Whether a value is a number, and no truth value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def number(value: Any) -> float | None:
+    """A number, also where YAML took "1e-4" for a text; None for anything else."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return float(value) if is_number(value) else None

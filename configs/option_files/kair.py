@@ -22,6 +22,7 @@ from swinmr_profiling.configs.option_files.kair_losses import (
     map_losses,
 )
 from swinmr_profiling.configs.option_files.networks import known_networks, network_scale, network_section
+from swinmr_profiling.configs.option_files.optimizers import STAND_IN, known_optimizer, stand_in_note
 
 OPTION_FILE_SECTIONS = ("netG", "datasets", "train")
 
@@ -48,7 +49,6 @@ _SAME_MEANING = {
 }
 # Keys whose null, or empty text, means "the default": they are then left out.
 _NULL_IS_DEFAULT = ("path.", "datasets.", "manual_seed", "train.manual_seed", "train.G_scheduler_")
-_OPTIMIZERS = {"adam": "adam", "adamw": "adamw", "sgd": "sgd"}
 _MASKS = {"G1D": "gaussian1d", "G2D": "gaussian2d", "P2D": "poisson2d", "R": "radial", "S": "spiral"}
 
 
@@ -243,10 +243,13 @@ def _map_mask(options: dict[str, Any], result: ImportedOptions) -> None:
 
 def _map_optimizer(options: dict[str, Any], result: ImportedOptions) -> None:
     kind = options.pop("train.G_optimizer_type", None)
-    if isinstance(kind, str) and kind in _OPTIMIZERS:
-        result.put("training.optimizer.type", _OPTIMIZERS[kind], "train.G_optimizer_type")
+    known = known_optimizer(kind)
+    if known is not None:
+        result.put("training.optimizer.type", known, "train.G_optimizer_type")
     elif kind is not None:
-        result.messages.append(f"train.G_optimizer_type {json.dumps(kind)} has no counterpart: adam is used")
+        result.put("training.optimizer.type", STAND_IN, "train.G_optimizer_type")
+        name = kind if isinstance(kind, str) else json.dumps(kind)
+        result.messages.append(stand_in_note("train.G_optimizer_type", name))
     schedule = options.pop("train.G_scheduler_type", None)
     if schedule not in (None, "MultiStepLR"):
         text = f"train.G_scheduler_type {json.dumps(schedule)} has no counterpart: the rate stays constant"

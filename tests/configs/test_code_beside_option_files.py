@@ -1,8 +1,10 @@
 """Option files whose network this project does not know, in a repository that holds its code."""
 
+import sys
+
 import pytest
 
-from swinmr_profiling.configs import ConfigError, load_config
+from swinmr_profiling.configs import ConfigError, config_from_dict, load_config
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.registry import build_model
 
@@ -40,7 +42,10 @@ class TinyClip(nn.Module):
 def tinyclip_s(scale=4, **kwargs):
     return TinyClip(2, 3, scale, **kwargs)
 """
-TRAIN = "datasets:\n  train: {{type: {kind}, {frames}gt_size: 64, batch_size_per_gpu: 2}}\ntrain:\n  pixel_opt: {{type: L1Loss}}\n"
+TRAIN = """
+datasets: {{train: {{type: {kind}, {frames}gt_size: 64, batch_size_per_gpu: 2}}}}
+train: {{pixel_opt: {{type: L1Loss}}}}
+"""
 
 
 def repository(tmp_path, package):
@@ -82,7 +87,9 @@ def test_the_class_that_basicsr_registers_is_found_and_runs_only_with_consent(tm
 def test_traiNNer_registers_in_lower_case_hands_its_scale_down_and_a_class_knows_its_frames(tmp_path):  # noqa: N802
     options, _ = repository(tmp_path, "traiNNer")
     file = options / "a.yml"
-    file.write_text("scale: 2\nuse_amp: true\nnetwork_g: {type: tinyclip}\n" + TRAIN.format(kind="x", frames=""))
+    file.write_text(
+        "scale: 2\nuse_amp: true\nnetwork_g: {type: tinyclip}\n" + TRAIN.format(kind="x", frames="")
+    )
     model = load_config(file).config.model
     assert (model.target, model.kwargs) == ("tiny_arch.py:TinyClip", {"scale": 2})
     assert model.training_input_shapes == [[5, 3, 32, 32]]
@@ -99,10 +106,15 @@ def test_traiNNer_registers_in_lower_case_hands_its_scale_down_and_a_class_knows
 def test_frames_that_no_one_says_are_assumed_aloud(tmp_path):
     options, _ = repository(tmp_path, "traiNNer")
     file = options / "a.yml"
-    file.write_text("scale: 2\nuse_amp: true\nnetwork_g: {type: tinyclip_s}\ndatasets: {val: {type: VideoDataset}}\n")
+    file.write_text(
+        "scale: 2\nuse_amp: true\nnetwork_g: {type: tinyclip_s}\ndatasets: {val: {type: VideoDataset}}\n"
+    )
     loaded = load_config(file)
     assert loaded.config.model.input_shapes == [[7, 3, 256, 256]]
-    assert any("does not say how many frames" in message and "7 are assumed" in message for message in loaded.messages)
+    assert any(
+        "does not say how many frames" in message and "7 are assumed" in message
+        for message in loaded.messages
+    )
 
 
 def test_a_name_that_no_code_registers_is_refused_as_before(tmp_path):
@@ -134,9 +146,11 @@ def test_what_kairs_define_g_calls_is_found(tmp_path, nonblind, channels):
     (tmp_path / "models" / "select_network.py").write_text(KAIR)
     (tmp_path / "models" / "network_tiny.py").write_text("")
     text = (
-        '{"model": "vrt", "scale": 4, "gpu_ids": [0, 1], "netG": {"net_type": "tinyvrt", "upscale": 4, "spynet_path": "a", '
+        '{"model": "vrt", "scale": 4, "gpu_ids": [0, 1], '
+        '"netG": {"net_type": "tinyvrt", "upscale": 4, "spynet_path": "a", '
         f'"nonblind_denoising": {nonblind}}}, "datasets": {{"train": {{"num_frame": 6, "gt_size": 256, '
-        '"dataset_type": "VideoRecurrentTrainDataset", "dataloader_batch_size": 8}}, "train": {"G_lossfn_type": "charbonnier"}}'
+        '"dataset_type": "VideoRecurrentTrainDataset", '
+        '"dataloader_batch_size": 8}}, "train": {"G_lossfn_type": "charbonnier"}}'
     )
     file = tmp_path / "a.json"
     file.write_text(text)
@@ -153,3 +167,49 @@ def test_what_kairs_define_g_calls_is_found(tmp_path, nonblind, channels):
         file.write_text(other)
         with pytest.raises(ConfigError, match=r"netG\.net_type"):
             load_config(file)
+
+
+NEOSR = """
+import argparse, tomllib
+from torch import nn
+from neosr.registry import ARCH_REGISTRY
+
+parser = argparse.ArgumentParser()
+parser.add_argument("-opt")
+upscale = tomllib.loads(open(parser.parse_args().opt).read())["scale"]
+
+@ARCH_REGISTRY.register()
+class tinynet(nn.Module):
+    def __init__(self, dim=2, upscale=upscale):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3 * upscale**2, 1, bias=False)
+
+    def forward(self, x):
+        return self.conv(x)
+"""
+
+
+def test_neosrs_modules_read_the_option_file_from_their_own_command_line(tmp_path, monkeypatch):
+    repository(tmp_path, "neosr")
+    (tmp_path / "neosr" / "archs" / "tinynet_arch.py").write_text(NEOSR)
+    file = tmp_path / "a.toml"
+    file.write_text('scale = 3\n[network_g]\ntype = "tinynet"\ndim = 2\n')
+    config = load_config(file).config
+    assert config.model.command_line == ["-opt", str(file)]
+    monkeypatch.setattr("sys.argv", ["profile_model.py", "--config", "a.toml"])
+    # A scale of 3: 3 channels into 3 x 9.
+    assert sum(p.numel() for p in build_model(config, trust_config=True).module.parameters()) == 3 * 27
+    assert sys.argv == ["profile_model.py", "--config", "a.toml"]
+
+
+def test_a_module_that_leaves_python_is_one_line(tmp_path):
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
+    model = {
+        "net_type": "custom",
+        "target": "leaves.py:Net",
+        "target_folder": str(tmp_path),
+        "input_shapes": [[3]],
+    }
+    config = config_from_dict({"model": model, "data": {"use_patches": False}})
+    with pytest.raises(ModelError, match=r"model\.target: cannot import leaves\.py:Net: SystemExit: 3"):
+        build_model(config, trust_config=True)

@@ -245,7 +245,7 @@ def test_values_without_a_counterpart_are_said(tmp_path):
         'train.G_scheduler_type "CosineAnnealingWarmRestarts" has no counterpart: the rate stays constant'
         in said
     )
-    assert 'train.G_optimizer_type "lion" has no counterpart: adam is used' in said
+    assert "train.G_optimizer_type lion has no counterpart: AdamW stands in" in said
     assert 'train.G_lossfn_type "l2sum" has no counterpart: charbonnier is used' in said
     assert loaded.config.training.scheduler.type == "none"
     assert loaded.config.training.gradient.clip_norm == 0.5

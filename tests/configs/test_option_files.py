@@ -443,3 +443,34 @@ def test_the_command_tells_of_every_file_and_never_fails(tmp_path):
     assert lines[-1] == "3 files: 1 loaded, 2 not loaded (33.3% understood)"
     assert "Traceback" not in run.stdout + run.stderr
     assert run_command("scripts/check_option_files.py", tmp_path / "no", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "said"),
+    [
+        ("Adafactor", "adafactor", None),
+        ("Muon", "muon", None),
+        ("Adam8bit", "adam_8bit", None),
+        ("adamw_8bit", "adamw_8bit", None),
+        ("SGD", "sgd", None),
+        # Two moments, as AdamW; moments, differences, z and the last gradient: 5 - 2 numbers of four bytes.
+        ("NAdam", "adamw", "2 numbers a parameter, as is that of NAdam"),
+        ("adan_sf", "adamw", "adan_sf keeps 5: 12 bytes a parameter more than is predicted"),
+        ("SOAP", "adamw", "SOAP's own state is not in the prediction"),
+    ],
+)
+def test_optimizers_go_by_each_frameworks_name(tmp_path, given, kind, said):
+    text = (FOLDER / "basicsr_rrdbnet_psnr_x4.yml").read_text()
+    assert text.count("type: Adam\n") == 1
+    yaml = tmp_path / "o.yml"
+    yaml.write_text(text.replace("type: Adam\n", f"type: {given}\n"))
+    kair = tmp_path / "o.json"
+    text = (FOLDER / "kair_ffdnet.json").read_text()
+    assert text.count('"G_optimizer_type": "adam"') == 1
+    kair.write_text(text.replace('"G_optimizer_type": "adam"', f'"G_optimizer_type": "{given}"'))
+    for file, key in ((yaml, "train.optim_g.type"), (kair, "train.G_optimizer_type")):
+        loaded = load_config(file)
+        assert loaded.config.training.optimizer.type == kind
+        lines = [message for message in loaded.messages if message.startswith(f"{key} ")]
+        assert len(lines) == (said is not None)
+        assert said is None or lines[0].endswith(said)

@@ -65,8 +65,8 @@ def kair_class_beside(raw: dict[str, Any], file: str | None) -> GivenClass | Non
                 if found is not None:
                     module, class_name, kwargs = found
                     code = folder.parent.joinpath(*module.split(".")).with_suffix(".py")
-                    if code.is_file():
-                        return GivenClass(f"{code.name}:{class_name}", str(code.parent), kwargs, found=True)
+                    if code.is_file():  # its modules name each other from the repository's root
+                        return GivenClass(f"{module}:{class_name}", str(folder.parent), kwargs, found=True)
     return None
 
 

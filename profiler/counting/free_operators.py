@@ -344,6 +344,28 @@ FREE_GROUPS = (
         synchronize_stream wait_event wait_stream""",
         namespace="streams",
     ),
+    # What PyTorch writes derivatives of derivatives with, on tensors without data.
+    FreeGroup(
+        "output",
+        1,
+        """abs acos acosh add asin asinh atan atan2 atanh bessel_i0 bessel_i0e bessel_i1 bessel_i1e bessel_j0
+        bessel_j1 bitwise_and bitwise_not bitwise_or bitwise_xor cbrt ceil conj_physical cos cosh digamma div eq
+        erf erf_inv erfc erfcx exp exp2 expm1 floor fmax fmin fmod frexp gcd ge gt hypot igamma igammac isfinite
+        le lgamma log log10 log1p log2 lt maximum minimum mul ndtri ne neg nextafter pow reciprocal remainder
+        round rsqrt shift_left shift_right_arithmetic shift_right_logical sign signbit sin sinh
+        spherical_bessel_j0 sqrt sub tan tanh trunc zeta""",
+        namespace="prims",
+    ),
+    FreeGroup("input", 1, "amax amin prod sum var xor_sum", namespace="prims"),
+    FreeGroup(
+        "none",
+        0,
+        """as_strided as_strided_scatter broadcast_in_dim cat clone collapse collapse_view conj
+        convert_element_type copy_strided copy_to device_put empty_permuted empty_strided expand_dims fill imag
+        iota item maximum_value minimum_value normal real reshape resize rev scalar_tensor slice split_dim
+        squeeze transpose view_element_type view_of where""",
+        namespace="prims",
+    ),
     FreeGroup(
         "none",
         0,

@@ -160,7 +160,7 @@ def test_what_kairs_define_g_calls_is_found(tmp_path, nonblind, channels):
     assert model.kwargs == {
         "upscale": 4, "img_size": None, "depth": 2, "nonblind_denoising": nonblind == "true", "spynet_path": None,
     }  # fmt: skip
-    assert (model.target, loaded.config.data.batch_size) == ("network_tiny.py:TinyVRT", 4)
+    assert (model.target, loaded.config.data.batch_size) == ("models.network_tiny:TinyVRT", 4)
     assert model.training_input_shapes == [[6, channels, 64, 64]]
     # plain4 gives kernels and noise levels beside the image; interpolation takes some of the frames alone.
     for other in (text.replace('"vrt"', '"plain4"'), text.replace("TrainDataset", "TrainVimeoVFIDataset")):

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
@@ -210,3 +211,23 @@ def test_a_network_that_asks_for_the_autocast_of_its_inputs_device_is_counted_wi
 
     report = count_forward(Network(), (torch.randn(3, 8),))
     assert (report.macs, report.counted_on, report.note) == (3 * 8 * 8 + 3 * 8 * 4, "meta", None)
+
+
+def test_second_derivatives_are_counted_and_their_parts_known():
+    """On tensors without data, PyTorch writes them with operators of `prims`, beside the products of a real run."""
+
+    class Curvature(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x):
+            return torch.func.hessian(lambda y: torch.tanh(y @ self.w).square().sum())(x)
+
+    module, x = Curvature(), torch.randn(8)
+    report = count_forward(module, (x,))
+    with torch.no_grad(), FlopCounterMode(display=False) as mode:
+        module(x)
+    assert report.uncounted_operators == {}
+    assert report.counted_on == "meta"
+    assert report.macs == mode.get_total_flops() // 2 > 0

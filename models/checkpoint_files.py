@@ -17,6 +17,9 @@ from swinmr_profiling.models.errors import ModelError
 
 SUFFIXES = (".pth", ".pt", ".ckpt", ".safetensors", ".bin")
 MENTIONED_IMPORTS = 4
+# How what torch.save writes begins: an archive, or a pickle of old. What else lies under such names, often.
+STARTS, LFS_POINTER = (b"PK", b"\x80"), b"version https://git-lfs"
+SHOWN_BYTES = 16
 # Opcodes that put a text on the stack, which the one for an import by stack then takes.
 TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE", "SHORT_BINSTRING", "BINSTRING", "STRING")
 # What lies in checkpoints of trainers and cannot run: numbers of numpy (a best score), plain containers.
@@ -122,6 +125,14 @@ def _no_file(file: Path, error: OSError) -> str:
     return f"cannot be read: {error.strerror or error}"
 
 
+def _start_of(file: Path) -> bytes:
+    try:
+        with open(file, "rb") as stream:
+            return stream.read(64)
+    except OSError:
+        return b""
+
+
 def _why_not(file: Path, error: Exception) -> str:
     """The reason in the user's words."""
     if file.is_dir():
@@ -135,7 +146,14 @@ def _why_not(file: Path, error: Exception) -> str:
             f"refused: reading it would import and run {shown}; nothing was run. Save its tensors alone: "
             "torch.save(network.state_dict(), file)"
         )
-    text = _first_line(error)
+    text, start = _first_line(error), _start_of(file)
+    if start.startswith(LFS_POINTER):
+        return "is a pointer of Git LFS, not the weights: git lfs pull fetches them"
+    if start and not start.startswith(STARTS):
+        # A page that was saved in a file's place, or a text.
+        return (
+            f"cannot be read as a checkpoint of tensors: it begins with {start[:SHOWN_BYTES]!r}, as none does"
+        )
     if _starts_as_archive(file) and not _is_archive(file):
         text = "it begins as torch.save's archive and has no end"
         return f"cannot be read as a checkpoint of tensors: is it truncated? ({text})"

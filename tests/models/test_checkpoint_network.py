@@ -16,6 +16,7 @@ from swinmr_profiling.models.checkpoint_files import imports_of, sha256_of
 from swinmr_profiling.models.checkpoint_network import found_network, swinir_section
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.models.spandrel_network import made
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.profiler.run.network_options import load_network
 
@@ -339,3 +340,33 @@ def test_a_config_in_a_checkpoint_is_checked_as_one_in_a_file(tmp_path):
     file = saved(tmp_path, content)
     with pytest.raises(ConfigError, match=r"model\.dpeths: unknown key; did you mean depths"):
         load_network(Namespace(checkpoint=str(file)), str(file))
+
+
+def test_what_stands_in_a_checkpoints_place_is_told_by_how_it_begins(tmp_path):
+    file = tmp_path / "model.pth"
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
+    assert refusal(file) == "is a pointer of Git LFS, not the weights: git lfs pull fetches them"
+    file.write_text("<!DOCTYPE html><html>Sign in</html>")
+    begins = "it begins with b'<!DOCTYPE html><', as none does"
+    assert refusal(file) == f"cannot be read as a checkpoint of tensors: {begins}"
+
+
+def test_lama_and_aurasr_are_made_by_name_as_they_are_published():
+    """LaMa sees an image of three channels beside its mask; AuraSR's styles have a network of their own."""
+    lama = made("LaMa", {})
+    assert (lama.in_chans, lama.masked) == (3, True)
+    assert made("AuraSR", {"dim": 16}).in_chans == 3
+
+
+def test_ipt_takes_a_batch_and_trains_on_its_patches():
+    found = made("IPT", {"n_feats": 8, "num_layers": 1, "patch_size": 12, "patch_dim": 3, "num_heads": 2})
+    model = found.module.eval()
+    image = torch.rand(2, 3, 24, 24)
+    with torch.no_grad():
+        assert found.call(model, image).shape == (2, 3, 24 * found.scale, 24 * found.scale)
+        whole = [found.call(model, one) for one in image.split(1)]
+        assert torch.equal(found.call(model, image), torch.cat(whole))
+    model.train()
+    assert found.call(model, image[..., :12, :12]).shape[-1] == 12 * found.scale
+    with pytest.raises(ModelError, match="IPT is trained on patches of 12 x 12, not 24 x 24"):
+        found.call(model, image)

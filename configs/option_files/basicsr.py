@@ -12,7 +12,7 @@ from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.option_files.code_beside import FRAMES, class_beside
-from swinmr_profiling.configs.option_files.given_class import GivenClass, with_patch
+from swinmr_profiling.configs.option_files.given_class import SEPTUPLET, GivenClass, with_patch
 from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number, number
 from swinmr_profiling.configs.option_files.losses import map_losses
 from swinmr_profiling.configs.option_files.networks import network_section
@@ -23,7 +23,6 @@ BASICSR, TRAINNER, NEOSR = "BasicSR", "traiNNer-redux", "neosr"
 TRAINNER_KEYS = ("use_amp", "amp_bf16", "use_channels_last", "high_order_degradation", "onnx", "use_compile")
 # Networks whose samples are several frames.
 VIDEO_NETWORKS = ("BasicVSR",)
-SEPTUPLET = 7
 _NETWORK_FRAMES = tuple(f"network_g.{name}" for name in FRAMES)
 # Theirs -> ours, whole numbers; none of them changes what a step costs.
 _COUNTS = {

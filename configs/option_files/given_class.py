@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 DEFAULT_SIDE = 256
+# Frames of a sample of Vimeo-90K.
+SEPTUPLET = 7
 # Keys of `network_g` and `netG` that name other things than an argument of the class.
 NOT_ARGUMENTS = ("type", "net_type", "init_type", "init_bn_type", "init_gain", "which_model_G")
 CHANNELS = (

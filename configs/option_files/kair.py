@@ -13,7 +13,7 @@ from typing import Any
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.field_types import MAX_COUNT
 from swinmr_profiling.configs.option_files.code_beside import kair_class_beside
-from swinmr_profiling.configs.option_files.given_class import GivenClass, with_patch
+from swinmr_profiling.configs.option_files.given_class import SEPTUPLET, GivenClass, with_patch
 from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number
 from swinmr_profiling.configs.option_files.kair_losses import (
     OWN_NETWORKS,
@@ -154,9 +154,7 @@ def _map_network(
     """Puts the network; returns how often its output is larger than its input."""
     network = dict(raw["netG"])
     if given_class is not None:
-        frames = options.pop("datasets.train.num_frame", None)
-        options.pop("datasets.test.num_frame", None)
-        result.sections["model"] = given_class.section(network, None, frames)
+        result.sections["model"] = given_class.section(network, None, _frames(options, result))
         result.messages.append(given_class.note("netG", network["net_type"]))
         options.pop("n_channels", None)
         return options.pop("scale", 1) or network_scale(network)
@@ -179,6 +177,24 @@ def _map_network(
             result.messages.append(f"{key} {value} is not used: netG.{given} is {network[given]}")
     result.sections["model"] = network
     return network.get("upscale", 1)
+
+
+def _frames(options: dict[str, Any], result: ImportedOptions) -> Any:
+    """Frames of a sample; None where it is an image. Vimeo-90K has seven: mirrored 14, padded 8."""
+    frames = options.pop("datasets.train.num_frame", None)
+    mirrored = options.pop("datasets.train.mirror_sequence", False)
+    padded = options.pop("datasets.train.pad_sequence", False)
+    if frames is None:
+        return None
+    given = frames
+    if frames == -1:
+        frames = SEPTUPLET
+    if type(frames) is int and (mirrored or padded):
+        frames = 2 * frames if mirrored else frames + 1
+    if frames != given:
+        text = "mirrored" if mirrored else "padded by one" if padded else "all of a sample of Vimeo-90K"
+        result.messages.append(f"datasets.train.num_frame {given}: {frames} frames ({text})")
+    return frames
 
 
 def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:

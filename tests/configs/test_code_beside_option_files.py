@@ -162,6 +162,14 @@ def test_what_kairs_define_g_calls_is_found(tmp_path, nonblind, channels):
     }  # fmt: skip
     assert (model.target, loaded.config.data.batch_size) == ("models.network_tiny:TinyVRT", 4)
     assert model.training_input_shapes == [[6, channels, 64, 64]]
+    # Vimeo-90K's seven frames, once more backwards, or the last one twice.
+    for clip, frames in (
+        ('-1, "mirror_sequence": true', 14),
+        ('7, "pad_sequence": true', 8),
+        ('-1, "pad_sequence": false', 7),
+    ):
+        file.write_text(text.replace('"num_frame": 6', f'"num_frame": {clip}'))
+        assert load_config(file).config.model.training_input_shapes == [[frames, channels, 64, 64]]
     # plain4 gives kernels and noise levels beside the image; interpolation takes some of the frames alone.
     for other in (text.replace('"vrt"', '"plain4"'), text.replace("TrainDataset", "TrainVimeoVFIDataset")):
         file.write_text(other)

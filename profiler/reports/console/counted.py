@@ -78,11 +78,16 @@ def print_module_costs(console: Console, block: ModuleCosts, depth: int) -> None
         if level > depth:
             continue
         share = "" if module.share is None else f" ({100 * module.share:.1f} %)"
-        parts = [f"{module.latency_ms:.3f} ms{share}", f"results {module.output_bytes / MIB:,.2f} MB"]
+        parts = [f"{module.latency_ms:.3f} ms{share}", f"results {_size(module.output_bytes)}"]
         if module.peak_bytes is not None:
-            parts.append(f"peak {module.peak_bytes / MIB:,.2f} MB")
+            parts.append(f"peak {_size(module.peak_bytes)}")
         if module.macs_per_second is not None:
             letter, size = words.unit_of(module.macs_per_second)
             parts.append(f"{module.macs_per_second / size:,.2f} {letter}MACs/s")
         name = module.path.rpartition(".")[2] or "(the network)"
         console.line(f"{' ' * (6 + 2 * level)}{name} ({module.class_name}): {', '.join(parts)}")
+
+
+def _size(count: int) -> str:
+    """Megabytes, or what would show as none of them in bytes."""
+    return f"{count / MIB:,.2f} MB" if count >= MIB / 100 or not count else f"{count:,} bytes"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from swinmr_profiling.profiler.record.reading import parse_profile
+from swinmr_profiling.profiler.reports.console.counted import _size
 from swinmr_profiling.profiler.reports.views.cards import cards_of
 from swinmr_profiling.profiler.reports.views.view import view_of
 from swinmr_profiling.profiler.reports.views.words import in_unit, unit_of
@@ -54,6 +55,10 @@ def test_each_module_has_its_time_and_speed(profiled):
     # One level, as --depth says.
     assert "conv_first (Conv2d): " in text.split("By module, batch 1")[1]
     assert "residual_group" not in text.split("By module, batch 1")[1]
+
+
+def test_results_of_small_modules_are_told_in_bytes():
+    assert (_size(64), _size(3 * 2**19), _size(0)) == ("64 bytes", "1.50 MB", "0.00 MB")
 
 
 def test_reports_have_the_training_step(profiled):

@@ -31,7 +31,11 @@ def described(config: ExperimentConfig) -> str:
     network = getattr(model, "architecture", None) or getattr(model, "name", None) or model.net_type
     if model.net_type == "custom":
         network = f"{model.target} {'x'.join(map(str, (model.input_shapes or [[]])[0]))}"
-    scale = getattr(model, "upscale", None) or network_scale(getattr(model, "kwargs", {}))
+    kwargs = getattr(model, "kwargs", {})
+    scale = getattr(model, "upscale", None) or network_scale(kwargs)
+    # RRDBNet x2 takes each 2 x 2 pixels as channels, and enlarges by 4.
+    if isinstance(scale, int) and isinstance(kwargs.get("shuffle_factor"), int):
+        scale //= kwargs["shuffle_factor"]
     frames = getattr(model, "frames", None) if network in VIDEO_NETWORKS else None
     patch = config.training_patch_hw
     precision = config.system.mixed_precision

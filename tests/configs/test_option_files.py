@@ -434,13 +434,16 @@ def test_the_command_tells_of_every_file_and_never_fails(tmp_path):
     (folder / "bad.toml").write_bytes(b"\xff\xfe")
     (folder / "list.yml").write_text("[1, 2]")
     (folder / "notes.txt").write_text("not read")
+    (folder / "double.yml").write_text((FOLDER / "basicsr_realesrgan_x2.yml").read_text())
     run = run_command("scripts/check_option_files.py", folder, cwd=tmp_path)
     assert run.returncode == 4
     lines = run.stdout.splitlines()
     assert "✓ deep/good.yml: ESRGAN x4; batch 16 per device; patch 32x32; adam 0.0001; " in run.stdout
     assert "0.01 l1 + 1 vgg19[34]; EMA 0.999; fp32" in run.stdout
     assert "✗ bad.toml: not UTF-8" in run.stdout
-    assert lines[-1] == "3 files: 1 loaded, 2 not loaded (33.3% understood)"
+    # It enlarges by 4 what it was given as a quarter of the pixels.
+    assert "✓ double.yml: ESRGAN x2; batch 12 per device; patch 128x128; " in run.stdout
+    assert lines[-1] == "4 files: 2 loaded, 2 not loaded (50.0% understood)"
     assert "Traceback" not in run.stdout + run.stderr
     assert run_command("scripts/check_option_files.py", tmp_path / "no", cwd=tmp_path).returncode == 2
 

@@ -7,7 +7,7 @@ calls. It runs when the network is built, as any class of a user's, with --trust
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def _registers(node: ast.ClassDef | ast.FunctionDef) -> bool:
 
 def _default_frames(node: ast.ClassDef | ast.FunctionDef) -> int | None:
     """The frames that a function, or a class's constructor, takes where it is not told, or None."""
-    functions = [node] if isinstance(node, ast.FunctionDef) else node.body
+    functions: Sequence[ast.stmt] = [node] if isinstance(node, ast.FunctionDef) else node.body
     for function in functions:
         if not isinstance(function, ast.FunctionDef) or function.name not in (node.name, "__init__"):
             continue
@@ -143,7 +143,7 @@ def _called(body: list[ast.stmt], network: dict[str, Any]) -> tuple[str, str, di
                 kwargs[keyword.arg] = given.value
             elif isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Constant):
                 # KAIR reads what a file does not say as None.
-                kwargs[keyword.arg] = network.get(given.slice.value)
+                kwargs[keyword.arg] = network.get(str(given.slice.value))
             else:
                 return None
         return (*imported[call.func.id], kwargs)

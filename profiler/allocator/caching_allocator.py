@@ -142,6 +142,14 @@ class CachingAllocator:
         self.peak_allocated_bytes = self.allocated_bytes
         self.peak_reserved_bytes = self.reserved_bytes
 
+    def segment_bytes(self, segment: int) -> int:
+        """What a segment, by the number that its blocks carry, took from the device (not of expandable ones)."""
+        return self._segment_bytes[segment]
+
+    def free_blocks(self) -> list[AllocatedBlock]:
+        """The blocks that are cached: in segments, handed out to nobody."""
+        return [block for pool in self._pools.values() for block in pool.blocks.values()]
+
     def allocate(self, requested_bytes: int) -> AllocatedBlock:
         """A block for a request. Raises SimulatedOutOfMemoryError; the blocks handed out stay valid."""
         size = max(-(-requested_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES, MIN_BLOCK_BYTES)

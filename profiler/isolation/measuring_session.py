@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import NoneType
 
 from swinmr_profiling.configs import ExperimentConfig
@@ -115,6 +116,18 @@ class MeasuringSession:
         self._place()
         return self._require().ask(
             "measure_modules", ModuleCosts, timeout_s=self.timeout_s(None), macs_by_path=macs_by_path
+        )
+
+    def trace_forward(self, batch_size: int, file: Path, *, compress: bool) -> int:
+        """Writes one measured pass for Perfetto; the number of its events. Raises WorkerError."""
+        self._place()
+        return self._require().ask(
+            "trace_forward",
+            int,
+            timeout_s=self.timeout_s(None),
+            batch_size=batch_size,
+            file=str(file.resolve()),
+            compress=compress,
         )
 
     def _place(self) -> None:

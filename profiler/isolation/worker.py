@@ -181,6 +181,22 @@ class Worker:
             macs_by_path=macs_by_path,
         )
 
+    def do_trace_forward(self, batch_size: int, file: str, compress: bool) -> int:
+        """Writes one measured pass for Perfetto; answers the number of events."""
+        from swinmr_profiling.profiler.measure.profiler_trace import write_forward_trace
+
+        assert self.forward is not None
+        return write_forward_trace(
+            self.built,
+            self.forward,
+            self.torch_device,
+            self.dtype,
+            batch_size,
+            Path(file),
+            channels_last=self.channels_last,
+            compress=compress,
+        )
+
     def do_device_memory(self) -> DeviceMemory:
         """What the device has left for this process."""
         from swinmr_profiling.profiler.measure.training_memory import open_training_memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -12,12 +13,14 @@ from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.allocator.allocation_order import packed
 from swinmr_profiling.profiler.measure.example_data import validation_shape
 from swinmr_profiling.profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
+from swinmr_profiling.profiler.prediction.memory_snapshot import snapshot_of, write_snapshot
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
+from swinmr_profiling.profiler.prediction.server import WrittenSnapshot
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, TrainingSetting
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace_cache import cached, trace_key
-from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
+from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_lines, trace_training
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
 from swinmr_profiling.profiler.record.blocks.memory_model import (
@@ -94,6 +97,36 @@ def training_family(
 ) -> TraceFamily:
     """Traces of the training step of a config."""
     return TraceFamily(lambda batch: training_trace(built, config, loss_parts, batch), check=check)
+
+
+def write_step_snapshot(
+    built: BuiltModel,
+    config: ExperimentConfig,
+    loss_parts: str,
+    batch_size: int,
+    file: Path,
+    *,
+    workspace_bytes: int,
+    title: str,
+) -> WrittenSnapshot:
+    """Writes the step of a batch size for PyTorch's memory viewer; its peak is that of the table of sizes.
+
+    Raises OSError, and whatever the network raises where it cannot be traced.
+    """
+    trace = training_family(built, config, loss_parts, check=True).at(batch_size)
+    recorder = trace_lines(built, config, batch_size)
+    again = recorder.finish(batch_size, [])
+    steps = len(again.events)
+    # What was predicted from is what is shown: lines of another run of events would be lies.
+    same = (
+        np.array_equal(again.events, trace.events[:steps])
+        and np.array_equal(again.operators, trace.operators[: len(again.operators)])
+        and again.step_starts == trace.step_starts[: len(again.step_starts)]
+    )
+    stacks = recorder.stacks if same else None
+    snapshot, written = snapshot_of(trace, stacks, workspace_bytes=workspace_bytes, title=title)
+    write_snapshot(snapshot, file)
+    return written
 
 
 def inference_family(built: BuiltModel, config: ExperimentConfig, parts: str) -> TraceFamily:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs import ExperimentConfig
@@ -19,7 +20,7 @@ from swinmr_profiling.profiler.isolation.worker_process import (
     WorkerError,
     WorkerProcess,
 )
-from swinmr_profiling.profiler.prediction.server import Traced
+from swinmr_profiling.profiler.prediction.server import Traced, WrittenSnapshot
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting, traced_batches
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, PredictedInference
 from swinmr_profiling.profiler.record.failures import Failure
@@ -119,6 +120,22 @@ class PredictionSession:
         sizes = list(batch_sizes)
         return self._ask(
             "predict_inference", PredictedInference, process, precision=precision, batch_sizes=sizes
+        )
+
+    def snapshot(
+        self, setting: TrainingSetting, batch_size: int, file: Path, *, workspace_bytes: int, title: str
+    ) -> WrittenSnapshot:
+        """Writes the predicted step for PyTorch's memory viewer. Raises WorkerError, RequestRefusedError."""
+        [process] = self._running(1)
+        return self._ask(
+            "snapshot",
+            WrittenSnapshot,
+            process,
+            batch_size=batch_size,
+            file=str(file.resolve()),
+            workspace_bytes=workspace_bytes,
+            title=title,
+            **asdict(setting),
         )
 
     def start(self, count: int) -> None:

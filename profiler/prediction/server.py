@@ -34,6 +34,18 @@ class Traced:
     torch_version: str
 
 
+@dataclass(frozen=True)
+class WrittenSnapshot:
+    """What a file for PyTorch's memory viewer shows: bytes at its highest point, and reserved at its end.
+
+    with_lines: whether it says which lines of code allocated.
+    """
+
+    peak_bytes: int
+    reserved_bytes: int
+    with_lines: bool
+
+
 class PredictionWorker:
     """Holds the config between requests."""
 
@@ -81,6 +93,23 @@ class PredictionWorker:
             self.loss_parts,
             asked=batch_sizes,
             on_progress=lambda: self.send("progress"),
+        )
+
+    def do_snapshot(
+        self, batch_size: int, file: str, workspace_bytes: int, title: str, **setting: Any
+    ) -> WrittenSnapshot:
+        """Writes the step of a batch size for PyTorch's memory viewer."""
+        from swinmr_profiling.profiler.prediction.predict import write_step_snapshot
+
+        _, config, built = self._in_setting(**setting)
+        return write_step_snapshot(
+            built,
+            config,
+            self.loss_parts,
+            batch_size,
+            Path(file),
+            workspace_bytes=workspace_bytes,
+            title=title,
         )
 
     def do_predict_inference(self, precision: Precision, batch_sizes: list[int]) -> PredictedInference:

@@ -15,6 +15,7 @@ from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.models.swin.windows import clear_cache
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData
+from swinmr_profiling.profiler.prediction.allocation_frames import FramesTrace
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
 from swinmr_profiling.training.own_gradients import wants_gradients
@@ -121,9 +122,20 @@ def trace_training(
     """
 
     def trace(no_gradients: AbstractContextManager[Any]) -> Trace:
-        return _trace_training(built, config, batch_size, as_on_cuda, validation, steps, device, no_gradients)
+        return _trace_training(
+            built, config, batch_size, as_on_cuda, validation, steps, device, no_gradients, None
+        )
 
     return _with_gradients_where_wanted(trace)
+
+
+def trace_lines(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> FramesTrace:
+    """The same steps without a validation, with the lines that made each allocation; finished."""
+    recorder = FramesTrace()
+    _trace_training(
+        built, config, batch_size, True, False, TRACED_STEPS, "meta", torch.no_grad(), recorder
+    )
+    return recorder
 
 
 def _with_gradients_where_wanted(trace: Callable[[AbstractContextManager[Any]], Trace]) -> Trace:
@@ -145,6 +157,7 @@ def _trace_training(
     steps: int,
     device: str,
     no_gradients: AbstractContextManager[Any],
+    recorder: FramesTrace | None,
 ) -> Trace:
     clear_cache()
     with attention_kernels(config.system.attention), cuda_on_meta() if as_on_cuda else nullcontext():
@@ -156,8 +169,9 @@ def _trace_training(
         batches = data.micro_batches(batch_size)
         validate = data.validation(settings) if validation else None
         clear_cache()
-        trace = StorageTrace(device, as_on_cuda=as_on_cuda)
-        with _young_garbage_only(), trace:
+        trace = recorder or StorageTrace(device, as_on_cuda=as_on_cuda)
+        named = nullcontext() if recorder is None else recorder.modules_named(module, loss)
+        with _young_garbage_only(), named, trace:
             state = _set_up(trace, config, module, loss, settings)
             stream = _micro_batches(trace, batches)
             outcome = None

@@ -93,6 +93,8 @@ class ProfileArguments(argparse.Namespace):
             ),
             command_line=tuple(command_line),
             private=self.private,
+            memory_snapshot=self.memory_snapshot,
+            trace=self.trace,
         )
 
 
@@ -116,6 +118,10 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         parser.error("argument --measure-training: not allowed with argument --no-training")
     if parsed.predict_only and parsed.no_training:
         parser.error("--predict-only and --no-training leave nothing to do")
+    if parsed.memory_snapshot is not None and parsed.no_training:
+        parser.error("argument --memory-snapshot: not allowed with argument --no-training")
+    if parsed.trace is not None and parsed.predict_only:
+        parser.error("argument --trace: not allowed with argument --predict-only, which measures nothing")
     if (contradiction := conflict(parsed, DEFAULT_OUTPUT)) is not None:
         parser.error(contradiction)
     if (contradiction := source_conflict(parsed)) is not None:

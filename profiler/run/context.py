@@ -57,7 +57,8 @@ class RunOptions:
 
     cross_check: "off", "small" or "full", the input size at which other counters are asked.
     flops_counter: "fvcore" or "thop", whose own figure is to be quoted, or None.
-    private: leave out what names the user and the machine.
+    private: leave out what names the user and the machine. memory_snapshot, trace: files for PyTorch's memory viewer
+    and for Perfetto, None where not asked for.
     depth: levels of the module tree to print, 0 for none. by_module: measure latency and memory of each module, too.
     """
 
@@ -73,6 +74,8 @@ class RunOptions:
     training: TrainingOptions = field(default_factory=TrainingOptions)
     command_line: Sequence[str] = ()
     private: bool = False
+    memory_snapshot: str | None = None
+    trace: str | None = None
 
 
 @dataclass
@@ -87,6 +90,8 @@ class RunContext:
     input_shape: list[int] = field(default_factory=list)
     training_input_shape: list[int] = field(default_factory=list)
     status: StatusLine = field(default_factory=StatusLine)
+    # Files that were asked for and could not be made.
+    unwritten: list[str] = field(default_factory=list)
     _disk_failed: bool = False
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -42,6 +43,7 @@ from swinmr_profiling.profiler.run.batch_steps import (
 )
 from swinmr_profiling.profiler.run.context import RunContext, RunOptions
 from swinmr_profiling.profiler.run.interruption import Interrupted, interruptible
+from swinmr_profiling.profiler.run.optional_steps import write_memory_snapshot, write_trace
 from swinmr_profiling.profiler.run.prediction_steps import config_of_training, predict_training
 from swinmr_profiling.profiler.run.resume import check_machine, read_earlier, take_over
 from swinmr_profiling.profiler.run.sweep import DEFAULT_BATCH_SIZES, ascending
@@ -104,13 +106,15 @@ def run_profile(
                 if not options.training.predict_only:
                     measure_batches(context, sizes)
                     measure_module_costs(context)
+                    if options.trace is not None:
+                        write_trace(context)
                     if wants_training(context):
                         measure_training(context, sizes)
                         if context.device_kind == "cuda":
                             choose_training_batch(context)
                     if options.with_lpips:
                         measure_perceptual_metric(context)
-            reason = _what_failed(profile, options)
+            reason = _what_failed(profile, options, context.unwritten)
             only_saving_is_left()
         except Interrupted as interrupted:
             reason = str(interrupted)
@@ -130,6 +134,8 @@ def _answer(context: RunContext, prediction: PredictionSession, sizes: list[int]
         analyse_architecture(context)
         if training.enabled:
             predict_training(context, prediction, sizes)
+        if context.options.memory_snapshot is not None:
+            write_memory_snapshot(context, prediction, sizes)
 
 
 def _open(context: RunContext, earlier: Profile | None, taken_over: list[str], load: float | None) -> None:
@@ -155,9 +161,10 @@ def _open(context: RunContext, earlier: Profile | None, taken_over: list[str], l
     context.save()
 
 
-def _what_failed(profile: Profile, options: RunOptions) -> str | None:
-    """What a run that reached its end still lacks, or None."""
+def _what_failed(profile: Profile, options: RunOptions, unwritten: Sequence[str]) -> str | None:
+    """What a run that reached its end still lacks, or None. unwritten: files that were asked for."""
     failed = [f"batch {size}" for size in failed_sizes(profile.batch_profiling)]
+    failed += unwritten
     failed += [f"training at batch {size}" for size in failed_training(profile.batch_profiling)]
     if profile.architecture is not None and profile.architecture.count_error is not None:
         failed.insert(0, "the count of MACs")

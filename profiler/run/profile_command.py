@@ -76,10 +76,15 @@ def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     exports = exports_of(parsed)
     outputs = [("--output", parsed.output), ("--report", parsed.report), ("--csv", parsed.csv)]
     option, source = source_of(parsed)
-    written = [("--markdown", parsed.markdown), ("--save-config", parsed.save_config)]
+    files = [
+        ("--save-config", parsed.save_config),
+        ("--memory-snapshot", parsed.memory_snapshot),
+        ("--trace", parsed.trace),
+    ]
+    written = [("--markdown", parsed.markdown), *files]
     distinct([*outputs, *written], [] if option == "--module" else [(option, source)])
-    with exports.prepared() as taken, claimed_outputs([("--save-config", parsed.save_config)]) as (config,):
-        parsed.save_config = config
+    with exports.prepared() as taken, claimed_outputs(files) as claimed:
+        parsed.save_config, parsed.memory_snapshot, parsed.trace = claimed
         return _profile(parsed, given, source, parsed.output, taken)[0]
 
 

@@ -24,6 +24,10 @@ def add_report_options(add: Callable[..., Any], default_output: str) -> None:
     add("--csv", metavar="FILE", help="also CSV, a line per batch size")
     add("--markdown", metavar="FILE", help="also Markdown, to paste into an issue")
     add("--plot", metavar="DIR", help="also the charts as SVG and PNG (extra: report)")
+    add("--memory-snapshot", metavar="FILE", help=(
+        "also the predicted training step for PyTorch's memory viewer (pytorch.org/memory_viz)"
+    ))  # fmt: skip
+    add("--trace", metavar="FILE", help="also a measured forward pass for Perfetto (JSON, or .json.gz)")
     add("--private", action="store_true", help="leave out paths, the command line and the machine's name")
     add("--quiet", action="store_true", help="warnings and failures only, on standard error")
     add("--verbose", action="store_true", help="also percentiles, intervals, assumptions, the environment")
@@ -37,6 +41,10 @@ def conflict(parsed: argparse.Namespace, default_output: str) -> str | None:
         return None
     if parsed.config is not None and parsed.configs is not None:
         return "--config and --configs: name the configs in one of them"
+    single = {"--memory-snapshot": parsed.memory_snapshot, "--trace": parsed.trace}
+    for name, file in single.items():
+        if file is not None:
+            return f"{name} names one file: profile one network at a time"
     if parsed.output == "-":
         option, each = ("--models", "network") if parsed.configs is None else ("--configs", "config")
         return f"{option} writes a profile for each {each}: --output names a folder, not -"

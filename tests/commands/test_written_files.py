@@ -69,8 +69,13 @@ CASES = {
     "pipeline --output": (*PIPELINES, (*PIPELINE, "--output", "{}"), "out/p.json"),
     **{
         f"model {o}": (*MODEL, (*PROFILE, o, "{}"), "out/p")
-        for o in ("--output", "--report", "--csv", "--markdown")
+        for o in ("--output", "--report", "--csv", "--markdown", "--trace")
     },
+    "model --memory-snapshot": (
+        *MODEL,
+        (*(one for one in PROFILE if one != "--no-training"), "--memory-snapshot", "{}"),
+        "out/p",
+    ),
     "model --plot": (*MODEL, (*PROFILE, "--plot", "plots"), "plots/latency.svg"),
     "models --output": (*MODEL, SEVERAL, "several/profile_tiny.json"),
     "models --csv": (*MODEL, (*SEVERAL, "--csv", "{}"), "out/c.csv"),

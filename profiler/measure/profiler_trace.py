@@ -1,0 +1,110 @@
+"""One forward pass under torch.profiler, as a file that Perfetto and chrome://tracing open."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.profiler.measure.forward_pass import gradient_mode, state_preserved
+from swinmr_profiling.training.own_gradients import wants_gradients
+
+
+def write_forward_trace(
+    built: BuiltModel,
+    forward: Callable[..., Any],
+    torch_device: torch.device,
+    dtype: torch.dtype,
+    batch_size: int,
+    file: Path,
+    *,
+    channels_last: bool,
+    compress: bool,
+) -> int:
+    """Measures one pass after one to warm up, writes it, and returns the number of events.
+
+    forward, dtype: as in `measure_forward`. compress: with gzip, which the viewers read too.
+    Raises OSError, and whatever the network raises.
+    """
+    try:
+        profiled = _profiled(built, forward, torch_device, dtype, batch_size, channels_last, gradients=False)
+    except RuntimeError as error:
+        if not wants_gradients(error):
+            raise
+        profiled = _profiled(built, forward, torch_device, dtype, batch_size, channels_last, gradients=True)
+    plain = file.with_name(file.name + ".json")
+    try:
+        profiled.export_chrome_trace(str(plain))
+        if compress:
+            with plain.open("rb") as read, gzip.open(file, "wb") as written:
+                shutil.copyfileobj(read, written)
+        else:
+            plain.replace(file)
+    finally:
+        plain.unlink(missing_ok=True)
+    return len(profiled.events() or ())
+
+
+def _profiled(
+    built: BuiltModel,
+    forward: Callable[..., Any],
+    torch_device: torch.device,
+    dtype: torch.dtype,
+    batch_size: int,
+    channels_last: bool,
+    *,
+    gradients: bool,
+) -> profile:
+    inputs = built.example_inputs(batch_size, torch_device, torch.float32)
+    if channels_last:
+        inputs = tuple(x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs)
+    activities = [ProfilerActivity.CPU]
+    if torch_device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    autocast = torch.autocast(torch_device.type, dtype, enabled=dtype != torch.float32)
+    # A compiled network has no modules left to name.
+    named = modules_named(built.module) if forward is built.module else nullcontext()
+    with state_preserved(built.module), gradient_mode(gradients), autocast:
+        built.module.eval()
+        forward(*inputs)
+        if torch_device.type == "cuda":
+            torch.cuda.synchronize(torch_device)
+        # Shapes, and not memory: recording each allocation makes the pass several times as long.
+        with (
+            profile(activities=activities, record_shapes=True) as found,
+            named,
+            record_function(f"forward pass, batch {batch_size}"),
+        ):
+            forward(*inputs)
+            if torch_device.type == "cuda":
+                torch.cuda.synchronize(torch_device)
+    return found
+
+
+@contextmanager
+def modules_named(network: nn.Module) -> Iterator[None]:
+    """While entered, each module's call is a range of the profiler, by its name in the network.
+
+    Not by hooks: a network that is looked at so may go another way (models/swin/block_layers.py).
+    """
+    names = {id(part): name for name, part in network.named_modules() if name}
+    called = nn.Module.__call__
+
+    def call(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        name = names.get(id(part))
+        if name is None:
+            return called(part, *args, **kwargs)
+        with record_function(f"{name} ({type(part).__name__})"):
+            return called(part, *args, **kwargs)
+
+    with mock.patch.object(nn.Module, "__call__", call):
+        yield

@@ -15,7 +15,7 @@ from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.exports import write_report
 from swinmr_profiling.profiler.reports.views.view import view_of
 
-HTML_PACKAGES = ("jinja2",)
+HTML_PACKAGES = ("jinja2", "matplotlib")
 
 
 def compare_files(files: Sequence[str | Path]) -> Comparison:

@@ -95,8 +95,10 @@ def _cost_and_write(
         console.good(f"Results saved to: {result.name if result.moved else parsed.output}", indent=0)
     if csv is not None:
         _write(csv, lambda file: write_text(file, csv_text(pipelines)))
+        console.good(f"Table saved to: {csv}", indent=0)
     if chart is not None:
         _write(chart, lambda file: write_chart(pipelines, file))
+        console.good(f"Chart saved to: {chart}", indent=0)
     return EXIT_PARTIAL if failed or message else EXIT_DONE
 
 

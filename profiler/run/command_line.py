@@ -82,7 +82,8 @@ class ProfileArguments(argparse.Namespace):
                 enabled=not self.no_training,
                 predict_only=self.predict_only,
                 cards=self.cards(),
-                levers=bool(self.predict_only or self.gpu or self.gpu_memory),
+                # A report shows the alternatives, asked for by name or not.
+                levers=bool(self.predict_only or self.gpu or self.gpu_memory or self.report),
                 headroom=self.headroom,
                 reserved_bytes=self.reserved or 0,
                 target_batch=self.target_batch,

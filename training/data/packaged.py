@@ -10,9 +10,11 @@ import gzip
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from swinmr_profiling.training.data.scanner_files import directions_of
 from swinmr_profiling.training.errors import DataError, first_line
 from swinmr_profiling.training.optional_packages import require
 from swinmr_profiling.training.volumes import RawSlice, Volume
@@ -25,12 +27,21 @@ HEAD_POSITIONS = {"train": range(15), "val": range(16, 19), "test": range(20, 24
 HEAD_TIMES = 2
 
 
-@lru_cache(maxsize=1)
-def _head() -> np.ndarray:
+def _head_file() -> tuple[Any, Path]:
+    """The image, its voxels unread, and where it lies."""
     nibabel = require("nibabel", "the packaged data")
     file = Path(str(nibabel.__file__)).parent / "tests" / "data" / "example4d.nii.gz"
     try:
-        return np.asarray(nibabel.load(file).dataobj, dtype=np.float32)
+        return nibabel.load(file), file
+    except OSError as error:
+        raise DataError(f"{file}: this nibabel comes without its example: {first_line(error)}") from error
+
+
+@lru_cache(maxsize=1)
+def _head() -> np.ndarray:
+    image, file = _head_file()
+    try:
+        return np.asarray(image.dataobj, dtype=np.float32)
     except OSError as error:
         raise DataError(f"{file}: this nibabel comes without its example: {first_line(error)}") from error
 
@@ -62,6 +73,11 @@ class HeadVolume:
     def name(self) -> str:
         """With the time and the first position, so that no two sets share a name."""
         return f"{HEAD_NAME}, time {self.time}, positions {self.positions[0]} to {self.positions[-1]}"
+
+    @property
+    def axes(self) -> tuple[str, str] | None:
+        """Where height and width point, by the file's affine."""
+        return directions_of(_head_file()[0])
 
     @property
     def slices(self) -> int:

@@ -24,7 +24,8 @@ BLOCK_BYTES = 2**22
 class NiftiVolume:
     """One NIfTI image, (X, Y, slices) or (X, Y, slices, times); slices are counted through all times.
 
-    The array's first axis is the image's height, as it is in the file: nothing is reoriented.
+    The array's first axis is the image's height, as it is in the file: nothing is reoriented. axes: the directions in
+    which height and width grow, by the file's affine; None where it has none.
     """
 
     name: str
@@ -34,6 +35,7 @@ class NiftiVolume:
     positions: int
     magnitude_only: bool
     kspace_simulated: bool = True
+    axes: tuple[str, str] | None = None
 
     @property
     def kspace_hw(self) -> tuple[int, int]:
@@ -83,7 +85,21 @@ def open_nifti(file: Path, name: str) -> list[NiftiVolume]:
         raise DataError(f"{file}: holds {image.get_data_dtype()} (colours?); expected one number per voxel")
     positions, times = (*shape[2:], 1, 1)[:2]
     real = image.get_data_dtype().kind != "c"
-    return [NiftiVolume(name, file, positions * times, shape[:2], positions, real)]
+    return [
+        NiftiVolume(name, file, positions * times, shape[:2], positions, real, axes=directions_of(image))
+    ]
+
+
+def directions_of(image: Any) -> tuple[str, str] | None:
+    """Where the first two axes of an image of nibabel's point: "R" or "L", "A" or "P", "S" or "I".
+
+    None where neither of the header's two transformations is set, or they are no such directions.
+    """
+    header = image.header
+    if not any(name in header and int(header[name]) > 0 for name in ("sform_code", "qform_code")):
+        return None
+    codes = require("nibabel", "NIfTI data").aff2axcodes(image.affine)[:2]
+    return None if None in codes else (str(codes[0]), str(codes[1]))
 
 
 @dataclass(frozen=True)

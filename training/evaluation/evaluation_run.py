@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -48,6 +48,7 @@ from swinmr_profiling.training.evaluation.evaluation_summary import (
 )
 from swinmr_profiling.training.evaluation.perceptual_metric import PerceptualChoice, choose_perceptual_metric
 from swinmr_profiling.training.evaluation.picture_grid import write_picture_grid
+from swinmr_profiling.training.evaluation.upright import Axes, axes_by_volume
 from swinmr_profiling.training.evaluation.reconstruction_latency import measure_latency
 from swinmr_profiling.training.run.run_folders import run_folders
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
@@ -166,7 +167,7 @@ def run_evaluation(
             "precision": "fp32" if precision is None else str(precision).removeprefix("torch."),
         },
     }
-    _write(summary, result, choice, folder)
+    _write(summary, result, choice, folder, axes_by_volume(dataset.volumes))
     held.release()
     return summary, folder
 
@@ -257,7 +258,13 @@ def _latency(network: nn.Module, dataset, request: EvaluationRequest, options: E
     return {**block, "what": f"{what}; no loading, data consistency or metrics"}
 
 
-def _write(summary: dict[str, Any], result: Evaluation, choice: PerceptualChoice, folder: Path) -> None:
+def _write(
+    summary: dict[str, Any],
+    result: Evaluation,
+    choice: PerceptualChoice,
+    folder: Path,
+    axes: Mapping[str, Axes],
+) -> None:
     """The table, the pictures, and last the summary, which says what is there. One that fails stops no other."""
     failures: list[str] = []
     summary |= {
@@ -280,7 +287,7 @@ def _write(summary: dict[str, Any], result: Evaluation, choice: PerceptualChoice
     def draw() -> None:
         title = f"{summary['config']['experiment_name']}, {summary['data']['split']} set; {summary['data']['kspace']}"
         try:
-            shown = write_picture_grid(result.pictures, folder / PICTURES_NAME, title)
+            shown = write_picture_grid(result.pictures, folder / PICTURES_NAME, title, axes)
         except DataError as error:
             summary["pictures"]["reason"] = str(error)
         else:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from swinmr_profiling.configs.writing.atomic_files import replacing
 from swinmr_profiling.training.evaluation.evaluation import Picture
+from swinmr_profiling.training.evaluation.upright import Axes, axes_of_slice, object_box, upright
 from swinmr_profiling.training.optional_packages import require
 
 COLUMNS = ("ground truth", "zero-filled", "reconstruction", "error of the reconstruction")
 DEVIATION_COLUMN = "standard deviation of the samples"
 ROW_INCHES, TITLE_INCHES, DPI = 2.6, 0.7, 100
+COLOUR_STEPS = 1024
 # The brightest thousandth of errors may saturate: one stray pixel would leave the rest of the map black.
 ERROR_PERCENTILE = 99.9
 
@@ -35,19 +38,41 @@ def _drawable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8").replace("$", r"\$")
 
 
-def write_picture_grid(pictures: Sequence[Picture], file: Path, title: str) -> dict[str, object]:
+def _as_shown(picture: Picture, axes: Axes | None) -> Picture:
+    """Upright, and cut to the object."""
+    box = object_box(upright(picture.target, axes))
+
+    def shown(image: np.ndarray) -> np.ndarray:
+        return upright(image, axes)[box]
+
+    return replace(
+        picture,
+        target=shown(picture.target),
+        zero_filled=shown(picture.zero_filled),
+        reconstruction=shown(picture.reconstruction),
+        deviation=None if picture.deviation is None else shown(picture.deviation),
+    )
+
+
+def write_picture_grid(
+    pictures: Sequence[Picture], file: Path, title: str, axes: Mapping[str, Axes] | None = None
+) -> dict[str, object]:
     """Draws one row a slice and writes the PNG; returns what it shows, for the summary.
 
     Images are grey from 0 to the slice's ground-truth maximum. Error maps share one colour scale, whose bar
     states it; so do the maps of the samples' deviation, a fifth column where slices have several samples.
+    axes: by volume's name, the directions of its slices' axes where the file says them: they are shown upright.
+    Each row is cut to its object.
 
     Raises DataError without matplotlib, OSError for a file that cannot be written.
     """
     require("matplotlib", "the picture grid")
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     largest = error_scale(pictures)
+    pictures = [_as_shown(one, axes_of_slice(one.name, axes or {})) for one in pictures]
     heights = [picture.target.shape[0] / picture.target.shape[1] for picture in pictures]
     with_deviation = any(picture.deviation is not None for picture in pictures)
     columns = (*COLUMNS, DEVIATION_COLUMN) if with_deviation else COLUMNS
@@ -59,6 +84,8 @@ def write_picture_grid(pictures: Sequence[Picture], file: Path, title: str) -> d
     axes = figure.subplots(
         len(pictures), len(columns), squeeze=False, gridspec_kw={"height_ratios": heights, "wspace": 0.02}
     )
+    # More steps than eyes or the bar's pixels tell apart.
+    colours = matplotlib.colormaps["inferno"].resampled(COLOUR_STEPS)
     drawn = None
     for number, (row, picture) in enumerate(zip(axes, pictures, strict=True)):
         top = float(picture.target.max()) or 1.0
@@ -67,8 +94,8 @@ def write_picture_grid(pictures: Sequence[Picture], file: Path, title: str) -> d
         ):
             axis.imshow(image, cmap="gray", vmin=0, vmax=top)
         if picture.deviation is not None:
-            row[4].imshow(picture.deviation / top, cmap="inferno", vmin=0, vmax=largest)
-        drawn = row[3].imshow(_relative_error(picture), cmap="inferno", vmin=0, vmax=largest)
+            row[4].imshow(picture.deviation / top, cmap=colours, vmin=0, vmax=largest)
+        drawn = row[3].imshow(_relative_error(picture), cmap=colours, vmin=0, vmax=largest)
         for column, axis in enumerate(row):
             axis.set_xticks([])
             axis.set_yticks([])
@@ -84,11 +111,14 @@ def write_picture_grid(pictures: Sequence[Picture], file: Path, title: str) -> d
     bar = figure.colorbar(drawn, ax=axes[:, -1], shrink=0.8, pad=0.03)
     bar.set_label("|error| / maximum of the ground truth", fontsize=8)
     bar.ax.tick_params(labelsize=7)
+    assert bar.solids is not None
+    bar.solids.set_edgecolor("face")  # no seams between its steps
     with replacing(file) as temporary:
         figure.savefig(temporary, format="png")
     return {
         "slices": [picture.name for picture in pictures],
         "grey_scale": "0 to the maximum of the slice's ground truth",
         "error_scale": f"0 to {largest:.3g} of the maximum of the slice's ground truth, in every row",
+        "shown": "upright where the file says its directions, cut to the object",
         "figures_below": "PSNR and SSIM of the slice, its own maximum as the range",
     }

@@ -38,7 +38,7 @@ def write_chart(pipelines: Sequence[CostedPipeline | FailedPipeline], file: Path
     except ImportError as error:
         raise PipelineError('the chart needs the package matplotlib: pip install ".[train]"') from error
     done = cheapest_first(pipelines)
-    figure = Figure(figsize=(9, 1.4 + INCHES_PER_BAR * max(len(done), 2)), layout="constrained")
+    figure = Figure(figsize=(9, 1.7 + INCHES_PER_BAR * max(len(done), 2)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     drawn = set()
@@ -56,7 +56,8 @@ def write_chart(pipelines: Sequence[CostedPipeline | FailedPipeline], file: Path
     axes.set_xlabel("TMACs per run (FLOPs are 2 x MACs)")
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, loc="lower right", frameon=False)
+    # Below the axes: inside them it would lie on the bars of the dearest.
+    figure.legend(fontsize=8, loc="outside lower center", frameon=False, ncols=len(drawn) or 1)
     with replacing(file) as temporary:
         figure.savefig(temporary, dpi=DOTS_PER_INCH, format="png")
 

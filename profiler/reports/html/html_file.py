@@ -9,6 +9,7 @@ from swinmr_profiling.profiler.reports.charts.drawing import Chart, charts_of
 from swinmr_profiling.profiler.reports.html.page import render
 from swinmr_profiling.profiler.reports.html.svg_markup import inline_svg
 from swinmr_profiling.profiler.reports.views.cards import cards_of
+from swinmr_profiling.profiler.reports.views.doubts import LATENCY, MACS, doubts_about
 from swinmr_profiling.profiler.reports.views.missing import what_is_missing
 from swinmr_profiling.profiler.reports.views.module_view import ModuleNode
 from swinmr_profiling.profiler.reports.views.view import ProfileView
@@ -19,21 +20,27 @@ EXPLAINED = (
     ("memory_inference", "Memory of inference"),
     ("memory_training", "Memory of training"),
 )
+# The figures of a throughput are those of the latency.
+TOUCHED = {"throughput": LATENCY}
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its markup, as a template takes it."""
+    """A chart with its markup, and the warnings that touch it, as a template takes it."""
 
     chart: Chart
     svg: str
+    doubts: tuple[str, ...] = ()
 
 
 def html_text(view: ProfileView) -> str:
     """The whole page."""
     from markupsafe import Markup
 
-    figures = [Figure(chart, Markup(inline_svg(chart))) for chart in charts_of(view)]
+    figures = [
+        Figure(chart, Markup(inline_svg(chart)), doubts_about(view.doubts, TOUCHED.get(chart.name, chart.name)))
+        for chart in charts_of(view)
+    ]
     drawn = {figure.chart.name for figure in figures}
     tree = None if view.architecture is None else view.architecture.tree
     return render(
@@ -46,6 +53,7 @@ def html_text(view: ProfileView) -> str:
         tree=tree,
         training_table=training_table(view.sizes),
         share=_share_of(tree),
+        macs_doubts=doubts_about(view.doubts, MACS),
     )
 
 

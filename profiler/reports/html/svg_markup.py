@@ -7,25 +7,30 @@ import re
 from swinmr_profiling.profiler.reports.charts.drawing import Chart
 from swinmr_profiling.profiler.reports.charts.palette import MARKED, VARIABLES
 
+# Drawn twice, since text in an SVG grows with it: for a page, and for a phone. The style sheet shows one of them.
+WIDTHS_INCHES = {"wide": 8.4, "narrow": 3.7}
+
 
 def inline_svg(chart: Chart) -> str:
-    """`<svg>` to be put into HTML as it is: every text in it has been escaped by matplotlib or here."""
-    svg = chart.svg(MARKED)
+    """Both `<svg>` to be put into HTML as they are: every text in them has been escaped by matplotlib or here."""
+    return "".join(_one(chart, kind, width) for kind, width in WIDTHS_INCHES.items())
+
+
+def _one(chart: Chart, kind: str, width_inches: float) -> str:
+    svg = chart.svg(MARKED, width_inches)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
     # Several charts stand in one page, and matplotlib names the parts of each alike.
-    prefix = f"{chart.name}-"
+    prefix = f"{chart.name}-{kind}-"
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r'(xlink:href="|href="|url\()#', rf"\1#{prefix}", svg)
     for marked, variable in VARIABLES.items():
         svg = svg.replace(marked, variable)
-    return re.sub(
-        r"<svg [^>]*?>", lambda found: _opening(found.group(), prefix), svg, count=1, flags=re.DOTALL
-    )
 
+    def opening(found: re.Match[str]) -> str:
+        """The first tag: as wide as the page lets it be, and named by the figure's own caption and words."""
+        tag = re.sub(r' (width|height|version|xmlns|xmlns:xlink)="[^"]*"', "", found.group())
+        named = f'role="img" aria-labelledby="{chart.name}-caption" aria-describedby="{chart.name}-words"'
+        return f'{tag[:-1]} class="{kind}" {named}>'
 
-def _opening(tag: str, prefix: str) -> str:
-    """The first tag: as wide as the page lets it be, and named by the figure's own caption and words."""
-    tag = re.sub(r' (width|height|version|xmlns|xmlns:xlink)="[^"]*"', "", tag)
-    named = f'role="img" aria-labelledby="{prefix}caption" aria-describedby="{prefix}words"'
-    return f"{tag[:-1]} {named}>"
+    return re.sub(r"<svg [^>]*?>", opening, svg, count=1, flags=re.DOTALL)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.views import words
+from swinmr_profiling.profiler.reports.views.doubts import LATENCY, MACS, TRAINING_MEMORY, doubts_about
 from swinmr_profiling.profiler.reports.views.view import OURS, ProfileView
 
 COUNTED = "counted"
@@ -13,18 +14,26 @@ COUNTED = "counted"
 
 @dataclass(frozen=True)
 class Card:
-    """label: what; value: for people; exact: to the unit, or ""; source: measured, predicted, ...; detail: of what."""
+    """label: what; value: for people; exact: to the unit, or ""; source: measured, predicted, ...; detail: of what.
+
+    doubts: warnings of the run that touch it.
+    """
 
     label: str
     value: str
     exact: str
     source: str
     detail: str
+    doubts: tuple[str, ...] = ()
 
 
 def cards_of(view: ProfileView) -> list[Card]:
     """What is known, in the order it is asked for: how big, how costly, how fast, which batch."""
     return [*_architecture_cards(view), *_latency_cards(view), *_training_cards(view)]
+
+
+def _doubted(card: Card, view: ProfileView, what: str, batch_size: int | None = None) -> Card:
+    return replace(card, doubts=doubts_about(view.doubts, what, batch_size))
 
 
 def _architecture_cards(view: ProfileView) -> list[Card]:
@@ -37,9 +46,8 @@ def _architecture_cards(view: ProfileView) -> list[Card]:
         return found
     what = f"one forward pass of {words.shape(one.input_shape)}"
     if one.macs_convention == OURS:
-        found.append(
-            Card("MACs", words.giga(one.macs), words.count(one.macs), one.source, f"multiply-adds, {what}")
-        )
+        card = Card("MACs", words.giga(one.macs), words.count(one.macs), one.source, f"multiply-adds, {what}")
+        found.append(_doubted(card, view, MACS))
     else:
         detail = f"by {one.macs_convention}'s convention, with norms; {what}"
         found.append(Card("MACs", words.giga(one.macs), words.count(one.macs), "imported", detail))
@@ -78,33 +86,19 @@ def _latency_cards(view: ProfileView) -> list[Card]:
             if interval is None
             else f"95 % interval {figure(interval[0])} to {figure(interval[1])} ms"
         )
-        found.append(
-            Card(
-                "Latency, batch 1",
-                words.milliseconds(single.median_ms),
-                "",
-                single.source,
-                f"median; {detail}",
-            )
-        )
+        latency = words.milliseconds(single.median_ms)
+        card = Card("Latency, batch 1", latency, "", single.source, f"median; {detail}")
+        found.append(_doubted(card, view, LATENCY, 1))
     timed = [size for size in view.ran if size.images_per_second is not None]
     if timed:
         best = max(timed, key=lambda size: size.images_per_second or 0.0)
-        found.append(
-            Card(
-                "Best throughput",
-                words.per_second(best.images_per_second),
-                "",
-                best.source,
-                f"at batch {best.batch_size}",
-            )
-        )
+        rate = words.per_second(best.images_per_second)
+        card = Card("Best throughput", rate, "", best.source, f"at batch {best.batch_size}")
+        found.append(_doubted(card, view, LATENCY, best.batch_size))
     if view.advice is not None:
-        found.append(
-            Card(
-                "Batch for inference", str(view.advice.batch_size), "", view.advice.source, view.advice.reason
-            )
-        )
+        advice = view.advice
+        card = Card("Batch for inference", str(advice.batch_size), "", advice.source, advice.reason)
+        found.append(_doubted(card, view, LATENCY))
     return found
 
 
@@ -115,5 +109,6 @@ def _training_cards(view: ProfileView) -> list[Card]:
         source = one.source if one.batch_size is None or one.verified else f"{one.source}, not verified"
         needed, usable = words.gibibytes(one.needed_bytes), words.gibibytes(one.usable_bytes)
         detail = f"{one.setting}; needs {needed} of {usable} usable"
-        found.append(Card(f"Batch for training, {one.name}", value, "", source, detail))
+        card = Card(f"Batch for training, {one.name}", value, "", source, detail)
+        found.append(_doubted(card, view, TRAINING_MEMORY))
     return found

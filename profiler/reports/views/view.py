@@ -15,6 +15,7 @@ from swinmr_profiling.profiler.record.blocks.run_description import Environment,
 from swinmr_profiling.profiler.record.printable_text import printable
 from swinmr_profiling.profiler.record.reading import LoadedProfile, ProfileFileError
 from swinmr_profiling.profiler.record.units import figure
+from swinmr_profiling.profiler.reports.views.doubts import Doubt
 from swinmr_profiling.profiler.reports.views.environment_view import environment_rows, hardware_of
 from swinmr_profiling.profiler.reports.views.memory_view import (
     InferenceMemory,
@@ -91,6 +92,7 @@ class Architecture:
     counters: tuple[CounterView, ...]
     reconstruction: Reconstruction | None
     training: TrainingMacs | None = None
+    module_costs: str | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class ProfileView:
     status_reason: str | None
     warnings: tuple[str, ...]
     warning_codes: tuple[str, ...]
+    doubts: tuple[Doubt, ...]
     architecture: Architecture | None
     sizes: tuple[SizeView, ...]
     advice: InferenceAdvice | None
@@ -154,6 +157,8 @@ def _shown(value: Any) -> Any:
     """The same with every text printable."""
     if isinstance(value, str):
         return printable(value)
+    if isinstance(value, Doubt):
+        return Doubt(*map(_shown, value))
     if isinstance(value, tuple):
         return tuple(map(_shown, value))
     if is_dataclass(value) and not isinstance(value, type):
@@ -185,6 +190,7 @@ def _view(loaded: LoadedProfile) -> ProfileView:
         status_reason=profile.status_reason,
         warnings=tuple(warning.message for warning in profile.warnings),
         warning_codes=tuple(dict.fromkeys(warning.code for warning in profile.warnings)),
+        doubts=tuple(Doubt(one.code, one.message, one.batch_size) for one in profile.warnings),
         architecture=_architecture(profile.architecture, loaded.imported),
         sizes=sizes,
         advice=None if advice is None else InferenceAdvice(advice.batch_size, advice.source, advice.reason),
@@ -216,11 +222,21 @@ def _architecture(block: written.Architecture | None, imported: bool) -> Archite
         operators=tuple(operators),
         uncounted=_counts(block.uncounted_operators),
         count_error=block.count_error,
-        tree=read_tree(block.by_module),
+        tree=read_tree(block.by_module, block.module_costs),
+        module_costs=_module_costs(block.module_costs),
         counters=tuple(map(_counter, block.counters)),
         reconstruction=_reconstruction(block.reconstruction),
         training=_training_macs(block.training_macs),
     )
+
+
+def _module_costs(block: written.ModuleCosts | None) -> str | None:
+    """What the latencies by module are of, in words."""
+    if block is None:
+        return None
+    share = "" if block.hook_share is None else f", {block.hook_share * 100:.0f} % of it the hooks'"
+    took = "" if block.hooked_ms is None else f"; {figure(block.hooked_ms)} ms in all{share}"
+    return f"{block.num_runs} runs of {' x '.join(map(str, block.input_shape))} with hooks{took}"
 
 
 def _training_macs(block: written.TrainingMacs | None) -> TrainingMacs | None:

@@ -17,6 +17,25 @@
         rows.forEach(function (row) { list.appendChild(row); });
       });
     };
+    const rows = Array.from(tree.querySelectorAll("li"));
+    const field = document.getElementById("find-module");
+    const found = document.getElementById("found-modules");
+    field.addEventListener("input", function () {
+      const text = field.value.trim().toLowerCase();
+      let count = 0;
+      // Children stand behind their parents in the page, so that from the end each row knows of those inside it.
+      rows.slice().reverse().forEach(function (row) {
+        const named = row.dataset.path.toLowerCase().includes(text);
+        const inside = Array.from(row.querySelectorAll("li")).some(function (one) { return !one.hidden; });
+        row.hidden = !(named || inside);
+        count += named ? 1 : 0;
+        const details = row.querySelector("details");
+        if (text && inside && details && details.parentElement === row) {
+          details.open = true;
+        }
+      });
+      found.textContent = text ? count + " of " + rows.length : "";
+    });
     bar.addEventListener("click", function (event) {
       const button = event.target.closest("button");
       if (!button) {

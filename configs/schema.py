@@ -71,7 +71,10 @@ class LoggingSection(Section):
     """What a run writes down while it runs."""
 
     tensorboard: Flag = Field(True, description="TensorBoard files beside the JSON-lines log.")
-    log_images: Flag = Field(True, description="Images of each validation in TensorBoard.")
+    loggers: Annotated[list[Literal["wandb", "mlflow"]], Expected('list of "wandb" and "mlflow"')] = Field(
+        [], description="Services that are told the same: Weights & Biases, MLflow (extra `loggers`)."
+    )
+    log_images: Flag = Field(True, description="Images of each validation in TensorBoard and the loggers.")
     log_interval: Count = Field(100, description="Optimizer steps between two lines of the log.")
 
 

@@ -8,7 +8,9 @@ from types import ModuleType
 from swinmr_profiling.training.errors import DataError
 
 # What pip calls a module's package, where the names differ.
-PACKAGES = {"PIL": "pillow"}
+PACKAGES = {"PIL": "pillow", "mlflow": "mlflow-skinny"}
+# Those that are in another extra than `train`.
+EXTRAS = {"wandb": "loggers", "mlflow": "loggers"}
 
 
 def require(module: str, purpose: str) -> ModuleType:
@@ -16,7 +18,8 @@ def require(module: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = PACKAGES.get(module.partition(".")[0], module.partition(".")[0])
+        top = module.partition(".")[0]
+        package, extra = PACKAGES.get(top, top), EXTRAS.get(top, "train")
         raise DataError(
-            f'{purpose} needs the package {package}: pip install ".[train]", or pip install {package}'
+            f'{purpose} needs the package {package}: pip install ".[{extra}]", or pip install {package}'
         ) from error

@@ -13,7 +13,7 @@ VERTICAL = ("SI", "AP", "LR")
 # The radiologist's convention: the patient's right is on the left of the page, and a profile looks to the left.
 TO_THE_RIGHT = {"L", "P", "I"}
 # Darker than this share of the brightest is background; the object is where at least this share of a line is not.
-BACKGROUND_SHARE, LINE_SHARE, MARGIN_SHARE = 0.1, 0.01, 0.04
+BACKGROUND_SHARE, LINE_SHARE, MARGIN_SHARE = 0.1, 0.03, 0.04
 
 Axes = tuple[str, str]
 

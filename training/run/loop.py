@@ -158,6 +158,9 @@ class TrainingRun(RunState):
             images=options.log_images,
             first_step=self.state.step,
             anew=self._starts_anew,
+            loggers=options.loggers,
+            name=self.config.experiment_name,
+            config=self.config.model_dump(mode="json"),
         )
 
     def _must_stop(self, batches: BatchStream, log: RunLog | None) -> bool:

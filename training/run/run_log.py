@@ -1,4 +1,4 @@
-"""What a run writes down while it runs: a line of JSON per record, and TensorBoard's event files."""
+"""What a run writes down while it runs: a line of JSON per record, and what its loggers are told."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import itertools
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.errors import DataError, first_line
+from swinmr_profiling.training.run.loggers import LOGGERS, Guarded, TensorBoardLogger
 
 LOG_NAME, EVENT_FILES = "log.jsonl", "events.out.tfevents.*"
+RUN_IDS = "*_run_id.txt"
 
 
 def finite_or_none(value: Any) -> Any:
@@ -22,7 +25,7 @@ def finite_or_none(value: Any) -> Any:
 
 
 def _set_aside(folder: Path) -> None:
-    files = [file for pattern in (LOG_NAME, EVENT_FILES) for file in folder.glob(pattern)]
+    files = [file for pattern in (LOG_NAME, EVENT_FILES, RUN_IDS) for file in folder.glob(pattern)]
     if files:
         numbers = itertools.count(1)
         aside = next(path for n in numbers if not (path := folder / f"before_restart_{n}").exists())
@@ -32,46 +35,60 @@ def _set_aside(folder: Path) -> None:
 
 
 class RunLog:
-    """Appends to `log.jsonl` and, where asked, to TensorBoard. Each record names its kind and step."""
+    """Appends to `log.jsonl` and, where asked, to loggers. Each record names its kind and step."""
 
     def __init__(
-        self, folder: Path, *, tensorboard: bool, images: bool, first_step: int = 0, anew: bool = False
+        self,
+        folder: Path,
+        *,
+        tensorboard: bool,
+        images: bool,
+        first_step: int = 0,
+        anew: bool = False,
+        loggers: Sequence[str] = (),
+        name: str = "run",
+        config: dict[str, Any] | None = None,
     ) -> None:
         """first_step: a resumed run's; TensorBoard hides what an interrupted run wrote beyond it.
 
-        anew: what an earlier run wrote is moved into a folder `before_restart_N`, because its steps are others.
+        loggers: names of `LOGGERS`, which are told the run's name and config. anew: what an earlier run wrote is moved into a folder `before_restart_N`, because its steps are others.
 
-        Raises DataError when TensorBoard is asked for and not installed, OSError for a folder that cannot be made.
+        Raises DataError for a logger that is not installed or does not begin, OSError for a folder that cannot be made.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if anew:
             _set_aside(folder)
         self._file = (folder / LOG_NAME).open("a", encoding="utf-8")
         self._images = images
-        self._writer = None
+        self._loggers: list[Guarded] = []
         if tensorboard:
-            require("tensorboard", "logging.tensorboard")
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(folder), purge_step=first_step or None)
+            self._loggers.append(Guarded("TensorBoard", TensorBoardLogger(folder, first_step)))
+        for logger in loggers:
+            try:
+                self._loggers.append(Guarded(logger, LOGGERS[logger](folder, name, config or {})))
+            except DataError:
+                raise
+            except Exception as error:  # no account, no network: better told now than after a night
+                raise DataError(f"logging.loggers: {logger} does not begin: {first_line(error)}") from error
 
     def record(self, kind: str, step: int, **values: Any) -> None:
-        """One record: numbers go to TensorBoard as `kind/name` too."""
+        """One record: numbers go to the loggers as `kind/name` too."""
         line = {"kind": kind, "step": step, **{name: finite_or_none(value) for name, value in values.items()}}
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
-        if self._writer is not None:
-            for name, value in values.items():
-                if isinstance(value, (int, float)) and not isinstance(value, bool):
-                    self._writer.add_scalar(f"{kind}/{name}", value, step)
+        for name, value in values.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                for logger in self._loggers:
+                    logger.scalar(f"{kind}/{name}", value, step)
 
     def image(self, name: str, step: int, image: Tensor) -> None:
-        """One image (C, H, W) with C 1 or 3, values 0 to 1, to TensorBoard."""
-        if self._writer is not None and self._images:
-            self._writer.add_image(name, image.clamp(0, 1), step)
+        """One image (C, H, W) with C 1 or 3, values 0 to 1, to the loggers."""
+        if self._images:
+            for logger in self._loggers:
+                logger.image(name, image.clamp(0, 1), step)
 
     def close(self) -> None:
         """Writes out what is buffered."""
         self._file.close()
-        if self._writer is not None:
-            self._writer.close()
+        for logger in self._loggers:
+            logger.close()

@@ -64,6 +64,16 @@ OPTIONAL = (
         "training cannot write TensorBoard files (logging.tensorboard)",
         lambda config: config.logging.tensorboard,
     ),
+    OptionalPackage(
+        "wandb",
+        "training cannot log to Weights & Biases (logging.loggers)",
+        lambda config: "wandb" in config.logging.loggers,
+    ),
+    OptionalPackage(
+        "mlflow-skinny",
+        "training cannot log to MLflow (logging.loggers)",
+        lambda config: "mlflow" in config.logging.loggers,
+    ),
 )
 
 

@@ -1,0 +1,154 @@
+"""Where the figures of a training run go beside `log.jsonl`: TensorBoard, Weights & Biases, MLflow.
+
+All but TensorBoard are asked for in `logging.loggers`. What any of them raises while the run goes on is told once and
+stops nothing: the figures are in `log.jsonl` in any case.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from swinmr_profiling.configs.writing.standard_streams import complain
+from swinmr_profiling.training.errors import first_line
+from swinmr_profiling.training.optional_packages import require
+
+# A resumed run goes on in the same run of the service: its name lies beside the log.
+ID_FILE = "{}_run_id.txt"
+
+
+class Logger(Protocol):
+    """One place to log to."""
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """One figure of a step."""
+
+    def image(self, name: str, image: Tensor, step: int) -> None:
+        """One image (C, H, W) with C 1 or 3, values 0 to 1."""
+
+    def close(self) -> None:
+        """Writes out what is buffered."""
+
+
+class TensorBoardLogger:
+    """Event files in the run's folder. first_step: a resumed run's; what lies beyond it is hidden."""
+
+    def __init__(self, folder: Path, first_step: int) -> None:
+        require("tensorboard", "logging.tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder), purge_step=first_step or None)
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        self._writer.add_scalar(name, value, step)
+
+    def image(self, name: str, image: Tensor, step: int) -> None:
+        self._writer.add_image(name, image, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbLogger:
+    """A run of Weights & Biases; WANDB_MODE, WANDB_PROJECT and the like are the user's (offline: `wandb sync` later)."""
+
+    def __init__(self, folder: Path, name: str, config: dict[str, Any]) -> None:
+        self._wandb = require("wandb", 'logging.loggers "wandb"')
+        known = _read_id(folder, "wandb")
+        self._run = self._wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "swinmr-profiling"),
+            name=name,
+            id=known,
+            resume="allow" if known else None,
+            dir=str(folder),
+            config=config,
+        )
+        _write_id(folder, "wandb", self._run.id)
+        # Validations are told of a step after its training figures: W&B's own counter only goes up.
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        self._run.log({name: value, "step": step})
+
+    def image(self, name: str, image: Tensor, step: int) -> None:
+        picture = self._wandb.Image(image.movedim(0, -1).cpu().numpy())
+        self._run.log({name: picture, "step": step})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class MlflowLogger:
+    """A run of MLflow at MLFLOW_TRACKING_URI, else in files in the run's folder (`mlflow ui --backend-store-uri`)."""
+
+    def __init__(self, folder: Path, name: str, config: dict[str, Any]) -> None:
+        require("mlflow", 'logging.loggers "mlflow"')
+        from mlflow.tracking import MlflowClient
+
+        place = os.environ.get("MLFLOW_TRACKING_URI") or (folder.resolve() / "mlruns").as_uri()
+        self._client = MlflowClient(tracking_uri=place)
+        self._run_id = _read_id(folder, "mlflow")
+        if self._run_id is None:
+            wanted = os.environ.get("MLFLOW_EXPERIMENT_NAME", "swinmr-profiling")
+            experiment = self._client.get_experiment_by_name(wanted)
+            if experiment is None:
+                number = self._client.create_experiment(wanted)
+            else:
+                number = experiment.experiment_id
+            run = self._client.create_run(number, run_name=name)
+            self._run_id = str(run.info.run_id)
+            _write_id(folder, "mlflow", self._run_id)
+            self._client.log_dict(self._run_id, config, "config.json")
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        self._client.log_metric(self._run_id, name, value, step=step)
+
+    def image(self, name: str, image: Tensor, step: int) -> None:
+        grey = image.movedim(0, -1).cpu().numpy()
+        self._client.log_image(self._run_id, grey, artifact_file=f"{name}_{step}.png")
+
+    def close(self) -> None:
+        self._client.set_terminated(self._run_id)
+
+
+LOGGERS: dict[str, Callable[[Path, str, dict[str, Any]], Logger]] = {"wandb": WandbLogger, "mlflow": MlflowLogger}
+
+
+class Guarded:
+    """A logger whose failures cost its own figures alone: told once, and it is asked no more."""
+
+    def __init__(self, name: str, logger: Logger) -> None:
+        self.name, self._logger = name, logger
+        self._failed = False
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        self._try(lambda: self._logger.scalar(name, value, step))
+
+    def image(self, name: str, image: Tensor, step: int) -> None:
+        self._try(lambda: self._logger.image(name, image, step))
+
+    def close(self) -> None:
+        self._try(self._logger.close)
+
+    def _try(self, do: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            do()
+        except Exception as error:  # a service that is away may raise anything, and hours of training go on
+            self._failed = True
+            complain(f"warning: {self.name} takes no more figures ({first_line(error)}): they are in log.jsonl")
+
+
+def _read_id(folder: Path, service: str) -> str | None:
+    file = folder / ID_FILE.format(service)
+    return file.read_text(encoding="utf-8").strip() or None if file.is_file() else None
+
+
+def _write_id(folder: Path, service: str, value: str) -> None:
+    (folder / ID_FILE.format(service)).write_text(f"{value}\n", encoding="utf-8")

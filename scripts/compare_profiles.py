@@ -35,6 +35,7 @@ from swinmr_profiling.profiler.options.exit_codes import (
 )
 from swinmr_profiling.profiler.record.reading import ProfileFileError
 from swinmr_profiling.profiler.reports.console.terminal import Console, terminal_columns
+from swinmr_profiling.profiler.reports.github_summary import summary_file
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
 
 
@@ -45,6 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if parsed.html is not None:
             require(HTML_PACKAGES, "--html")
+        if parsed.github_summary:
+            summary_file()
         outputs = [("--html", parsed.html), ("--markdown", parsed.markdown), ("--csv", parsed.csv)]
         distinct(outputs, [(f"the profile {file}", file) for file in parsed.profiles])
         with claimed_outputs(outputs) as (html, markdown, csv):
@@ -52,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
             console = Console(width=terminal_columns())
             if not parsed.quiet:
                 show_comparison(console, comparison)
-            write_comparison(comparison, html, markdown, csv)
+            write_comparison(comparison, html, markdown, csv, github_summary=parsed.github_summary)
     except (ProfileFileError, OutputError, MissingPackageError) as error:
         complain(f"error: {error}")
         return EXIT_BAD_INPUT

@@ -13,6 +13,7 @@ from swinmr_profiling.profiler.comparing.markdown_file import markdown_text
 from swinmr_profiling.profiler.record.reading import load_profile
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.exports import write_report
+from swinmr_profiling.profiler.reports.github_summary import add_to_summary
 from swinmr_profiling.profiler.reports.views.view import view_of
 
 HTML_PACKAGES = ("jinja2", "matplotlib")
@@ -30,8 +31,17 @@ def show_comparison(console: Console, comparison: Comparison) -> None:
         console.line(line)
 
 
-def write_comparison(comparison: Comparison, html: str | None, markdown: str | None, csv: str | None) -> None:
+def write_comparison(
+    comparison: Comparison,
+    html: str | None,
+    markdown: str | None,
+    csv: str | None,
+    *,
+    github_summary: bool = False,
+) -> None:
     """Writes the files that were asked for. Raises OutputError for a file that cannot be written."""
+    if github_summary:
+        add_to_summary(markdown_text(comparison))
     for file, writer in ((html, html_text), (markdown, markdown_text), (csv, csv_text)):
         if file is not None:
             write_report(file, writer(comparison))

@@ -35,6 +35,7 @@ def parse_compare_arguments(arguments: list[str]) -> argparse.Namespace:
     add("--html", metavar="FILE", help="write the comparison as one HTML file (extra: report)")
     add("--markdown", metavar="FILE", help="write it as Markdown")
     add("--csv", metavar="FILE", help="write it as CSV, a line per figure and profile")
+    add("--github-summary", action="store_true", help="add it to the summary of a GitHub Actions job")
     add("--fail-if-slower", type=share, metavar="SHARE", help=(
         "exit 5 if a profile's latency is this much above the first's, such as 5%%, and not known to be noise"
     ))  # fmt: skip

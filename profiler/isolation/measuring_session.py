@@ -18,6 +18,7 @@ from swinmr_profiling.profiler.record.blocks.architecture import (
     ModuleCosts,
     TrainingMacs,
 )
+from swinmr_profiling.profiler.record.blocks.energy import DataLoading, Energy
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 
 # A size that takes ten times what its smaller neighbour promised hangs; half an hour is for the first size,
@@ -128,6 +129,29 @@ class MeasuringSession:
             batch_size=batch_size,
             file=str(file.resolve()),
             compress=compress,
+        )
+
+    def energy(self, batch_size: int, training_batch: int | None) -> Energy:
+        """Energy of the forward pass, and of training. Raises WorkerError; RequestRefusedError without a counter."""
+        self._place()
+        return self._require().ask(
+            "energy",
+            Energy,
+            timeout_s=self.timeout_s(None),
+            batch_size=batch_size,
+            training_batch=training_batch,
+        )
+
+    def loading(self, batch_size: int, step_ms: float | None) -> DataLoading:
+        """Times the config's own data loader. Raises WorkerError; RequestRefusedError for data that is not there."""
+        self._revive()
+        return self._require().ask(
+            "loading",
+            DataLoading,
+            timeout_s=self.timeout_s(None),
+            config=self.config.model_dump(mode="json"),
+            batch_size=batch_size,
+            step_ms=step_ms,
         )
 
     def _place(self) -> None:

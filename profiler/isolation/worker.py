@@ -37,6 +37,7 @@ from swinmr_profiling.profiler.record.blocks.architecture import (
     ModuleCosts,
     TrainingMacs,
 )
+from swinmr_profiling.profiler.record.blocks.energy import DataLoading, Energy
 from swinmr_profiling.profiler.record.blocks.figures import Block
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.failures import classify_exception, first_lines
@@ -196,6 +197,52 @@ class Worker:
             channels_last=self.channels_last,
             compress=compress,
         )
+
+    def do_energy(self, batch_size: int, training_batch: int | None) -> Energy:
+        """Energy of the forward pass, and of the training step where a batch size is named."""
+        from swinmr_profiling.profiler.measure.energy import EnergyError, open_energy
+        from swinmr_profiling.profiler.measure.energy_blocks import inference_energy, training_energy
+
+        try:
+            reader = open_energy(self.torch_device)
+        except EnergyError as error:
+            from swinmr_profiling.profiler.measure.devices import DeviceError
+
+            raise DeviceError(str(error)) from error
+        assert self.forward is not None
+        forward = inference_energy(
+            self.built,
+            self.forward,
+            self.torch_device,
+            self.dtype,
+            batch_size,
+            reader,
+            channels_last=self.channels_last,
+        )
+        figures = [forward]
+        if training_batch is not None:
+            figures.append(
+                training_energy(self.built, self.config, self.torch_device, training_batch, reader)
+            )
+        return Energy(
+            source="measured",
+            reader=reader.name,
+            covers=reader.covers,
+            untried=reader.untried,
+            figures=figures,
+        )
+
+    def do_loading(self, config: dict[str, JsonValue], batch_size: int, step_ms: float | None) -> DataLoading:
+        """Times the config's own data loader."""
+        from swinmr_profiling.configs import config_from_dict
+        from swinmr_profiling.profiler.measure.devices import DeviceError
+        from swinmr_profiling.profiler.measure.energy_blocks import measure_loading
+        from swinmr_profiling.training.errors import DataError
+
+        try:
+            return measure_loading(config_from_dict(config), batch_size, step_ms)
+        except DataError as error:
+            raise DeviceError(str(error)) from error
 
     def do_device_memory(self) -> DeviceMemory:
         """What the device has left for this process."""

@@ -24,7 +24,7 @@ from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
-from swinmr_profiling.training.step.losses import build_loss
+from swinmr_profiling.training.step.losses import Loss, build_loss
 from swinmr_profiling.training.step.training_step import (
     MicroBatch,
     StepSettings,
@@ -67,6 +67,34 @@ def _as_training_sets(config: ExperimentConfig) -> Iterator[None]:
         torch.use_deterministic_algorithms(was, warn_only=warn_only)
 
 
+@contextmanager
+def prepared_training(
+    built: BuiltModel, config: ExperimentConfig, device: torch.device, batch_size: int, steps: int
+) -> Iterator[
+    tuple[
+        TrainingState, StepSettings, Iterator[MicroBatch], Callable[[nn.Module], object], Loss
+    ]
+]:
+    """A copy of the network ready to be trained on example inputs: state, settings, batches, a validation, the loss.
+
+    The network itself, torch's settings and random numbers are as they were when the block ends.
+    """
+    with state_preserved(built.module), _as_training_sets(config):
+        # In the order of training/run/loop.py: where a tensor comes to lie depends on it.
+        loss = build_loss(config).to(device)
+        settings = build_settings(config, device.type)
+        data = ExampleData(built, config, loss, device)
+        stream, validate = data.micro_batches(batch_size), data.validation(settings)
+        module = copy_to(built.module, (), device=None)[0].to(device)
+        if config.system.channels_last:
+            module.to(memory_format=torch.channels_last)
+
+        def wrap(network: nn.Module) -> nn.Module:
+            return cast("nn.Module", torch.compile(network)) if config.system.compile else network
+
+        yield build_state(config, module, loss, steps, wrap=wrap), settings, stream, validate, loss
+
+
 def probe_training(
     built: BuiltModel,
     config: ExperimentConfig,
@@ -86,21 +114,9 @@ def probe_training(
         raise ValueError(f"{steps} steps: the memory of training shows from {MIN_TRAINING_STEPS} on")
     if batch_size < 1:
         raise ValueError(f"a batch of {batch_size}: a step needs at least one sample")
-    with state_preserved(built.module), _as_training_sets(config):
-        on_stage("setting up")
-        # In the order of training/run/loop.py: where a tensor comes to lie depends on it.
-        loss = build_loss(config).to(device)
-        settings = build_settings(config, device.type)
-        data = ExampleData(built, config, loss, device)
-        stream, validate = data.micro_batches(batch_size), data.validation(settings)
-        module = copy_to(built.module, (), device=None)[0].to(device)
-        if config.system.channels_last:
-            module.to(memory_format=torch.channels_last)
-
-        def wrap(network: nn.Module) -> nn.Module:
-            return cast("nn.Module", torch.compile(network)) if config.system.compile else network
-
-        state = build_state(config, module, loss, steps, wrap=wrap)
+    on_stage("setting up")
+    with prepared_training(built, config, device, batch_size, steps) as prepared:
+        state, settings, stream, validate, loss = prepared
         memory.reset_peaks()
         before_bytes, troubles = memory.current_bytes(), memory.troubles()
         made = _train(state, settings, stream, steps, memory, on_stage)

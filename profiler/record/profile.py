@@ -9,6 +9,7 @@ from pydantic import SerializerFunctionWrapHandler, field_serializer, model_vali
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.batch import Batch, PerceptualMetric
 from swinmr_profiling.profiler.record.blocks.figures import BatchKey, Block
+from swinmr_profiling.profiler.record.blocks.energy import DataLoading, Energy
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.recommended import Recommendation
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment, RunConfig
@@ -37,6 +38,9 @@ class Profile(Block):
     memory_model: MemoryModel | None
     recommendation: Recommendation | None
     warnings: list[ProfileWarning]
+    # Where they were asked for: --energy, --loader.
+    energy: Energy | None = None
+    data_loading: DataLoading | None = None
 
     @model_validator(mode="after")
     def _complete_profiles_say_something(self) -> Profile:

@@ -12,22 +12,28 @@ from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.reports.charts.plot_files import claimed_plots, write_plots
+from swinmr_profiling.profiler.reports.github_summary import add_to_summary, summary_file
 from swinmr_profiling.profiler.reports.optional import require
 from swinmr_profiling.profiler.reports.views.view import view_of
 
 
 @dataclass(frozen=True)
 class Exports:
-    """Files and folder to write; None is not asked for."""
+    """Files and folder to write; None is not asked for.
+
+    benchmark: for github-action-benchmark. github_summary: also to the summary of a job of GitHub Actions.
+    """
 
     report: str | None = None
     csv: str | None = None
     markdown: str | None = None
     plots: str | None = None
+    benchmark: str | None = None
+    github_summary: bool = False
 
     @property
     def wanted(self) -> bool:
-        return any((self.report, self.csv, self.markdown, self.plots))
+        return any((self.report, self.csv, self.markdown, self.plots, self.benchmark, self.github_summary))
 
     @contextmanager
     def prepared(self) -> Iterator[Exports]:
@@ -39,25 +45,43 @@ class Exports:
             require(("jinja2", "matplotlib"), "--report")
         if self.plots is not None:
             require(("matplotlib",), "--plot")
-        files = (("--report", self.report), ("--csv", self.csv), ("--markdown", self.markdown))
+        if self.github_summary:
+            summary_file()
+        files = (
+            ("--report", self.report),
+            ("--csv", self.csv),
+            ("--markdown", self.markdown),
+            ("--benchmark-json", self.benchmark),
+        )
         with ExitStack() as held:
-            report, csv, markdown = held.enter_context(claimed_outputs(files))
+            report, csv, markdown, benchmark = held.enter_context(claimed_outputs(files))
             plots = self.plots and str(held.enter_context(claimed_plots(Path(self.plots))))
-            yield replace(self, report=report, csv=csv, markdown=markdown, plots=plots)
+            named = {"report": report, "csv": csv, "markdown": markdown, "benchmark": benchmark}
+            yield replace(self, **named, plots=plots)
 
     def write(self, profile: Profile, name: str) -> list[str]:
         """Writes everything about a profile; returns the files. Raises OutputError."""
         # Imported when they are needed: matplotlib takes a second.
+        from swinmr_profiling.profiler.reports.benchmark_action import benchmark_text
         from swinmr_profiling.profiler.reports.csv_file import csv_text
         from swinmr_profiling.profiler.reports.html.html_file import html_text
         from swinmr_profiling.profiler.reports.markdown_file import markdown_text
 
         view = view_of(LoadedProfile(name, profile, SCHEMA_VERSION))
         written = []
-        for file, writer in ((self.report, html_text), (self.csv, csv_text), (self.markdown, markdown_text)):
+        writers = (
+            (self.report, html_text),
+            (self.csv, csv_text),
+            (self.markdown, markdown_text),
+            (self.benchmark, benchmark_text),
+        )
+        for file, writer in writers:
             if file is not None:
                 write_report(file, writer(view))
                 written.append(file)
+        if self.github_summary:
+            add_to_summary(markdown_text(view))
+            written.append("the job's summary")
         if self.plots is not None:
             try:
                 files = write_plots(view, Path(self.plots))

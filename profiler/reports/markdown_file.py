@@ -54,6 +54,9 @@ def markdown_text(view: ProfileView) -> str:
         lines += ["## Operators with the most MACs", "", *table(rows), ""]
     if view.recommendations:
         lines += ["## Batch size to train with", "", *table(_recommendation_rows(view)), ""]
+    if view.energy:
+        lines += ["## Energy and data loading (measured)", ""]
+        lines += [*(f"- {escaped(name)}: {escaped(value)}" for name, value in view.energy), ""]
     if view.warnings:
         lines += ["## Warnings", "", *(f"- {escaped(line)}" for line in view.warnings), ""]
     if view.environment:

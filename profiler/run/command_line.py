@@ -96,6 +96,8 @@ class ProfileArguments(argparse.Namespace):
             private=self.private,
             memory_snapshot=self.memory_snapshot,
             trace=self.trace,
+            energy=self.energy,
+            loader=self.loader,
         )
 
 
@@ -121,8 +123,10 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         parser.error("--predict-only and --no-training leave nothing to do")
     if parsed.memory_snapshot is not None and parsed.no_training:
         parser.error("argument --memory-snapshot: not allowed with argument --no-training")
-    if parsed.trace is not None and parsed.predict_only:
-        parser.error("argument --trace: not allowed with argument --predict-only, which measures nothing")
+    measuring = {"--trace": parsed.trace, "--energy": parsed.energy, "--loader": parsed.loader}
+    for name, asked in measuring.items():
+        if asked and parsed.predict_only:
+            parser.error(f"argument {name}: not allowed with argument --predict-only, which measures nothing")
     if (contradiction := conflict(parsed, DEFAULT_OUTPUT)) is not None:
         parser.error(contradiction)
     if (contradiction := source_conflict(parsed)) is not None:

@@ -58,7 +58,7 @@ class RunOptions:
     cross_check: "off", "small" or "full", the input size at which other counters are asked.
     flops_counter: "fvcore" or "thop", whose own figure is to be quoted, or None.
     private: leave out what names the user and the machine. memory_snapshot, trace: files for PyTorch's memory viewer
-    and for Perfetto, None where not asked for.
+    and for Perfetto, None where not asked for. energy, loader: measure energy, and the config's own data loader.
     depth: levels of the module tree to print, 0 for none. by_module: measure latency and memory of each module, too.
     """
 
@@ -76,6 +76,8 @@ class RunOptions:
     private: bool = False
     memory_snapshot: str | None = None
     trace: str | None = None
+    energy: bool = False
+    loader: bool = False
 
 
 @dataclass

@@ -43,7 +43,11 @@ from swinmr_profiling.profiler.run.batch_steps import (
 )
 from swinmr_profiling.profiler.run.context import RunContext, RunOptions
 from swinmr_profiling.profiler.run.interruption import Interrupted, interruptible
-from swinmr_profiling.profiler.run.optional_steps import write_memory_snapshot, write_trace
+from swinmr_profiling.profiler.run.optional_steps import (
+    measure_energy_and_loading,
+    write_memory_snapshot,
+    write_trace,
+)
 from swinmr_profiling.profiler.run.prediction_steps import config_of_training, predict_training
 from swinmr_profiling.profiler.run.resume import check_machine, read_earlier, take_over
 from swinmr_profiling.profiler.run.sweep import DEFAULT_BATCH_SIZES, ascending
@@ -112,6 +116,7 @@ def run_profile(
                         measure_training(context, sizes)
                         if context.device_kind == "cuda":
                             choose_training_batch(context)
+                    measure_energy_and_loading(context, sizes)
                     if options.with_lpips:
                         measure_perceptual_metric(context)
             reason = _what_failed(profile, options, context.unwritten)

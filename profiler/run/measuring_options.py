@@ -88,6 +88,10 @@ def add_measuring_options(add: Callable[..., Any]) -> None:
         "when a size is given up as hung (default: ten times what is expected, 30 minutes at least)"
     ))  # fmt: skip
     add("--by-module", action="store_true", help="also each module, in runs of their own")
+    add("--energy", action="store_true", help=(
+        "also joules per image and per step, by the counter of the GPU (NVML) or of the CPU (RAPL)"
+    ))  # fmt: skip
+    add("--loader", action="store_true", help="also the time of the config's own data loader")
     add("--channels-last", action="store_true", help="channels-last memory format")
     add("--compile", action="store_true", help="torch.compile the network before it is timed")
     add("--seed", type=non_negative_int, metavar="N", help="of the random weights (default: the config's)")

@@ -1,7 +1,8 @@
-"""What a run does only where it was asked to: files for PyTorch's memory viewer and for Perfetto."""
+"""What a run does only where it was asked to: energy, data loading, files for PyTorch's memory viewer and Perfetto."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedErr
 from swinmr_profiling.profiler.prediction.prediction_session import PredictionSession
 from swinmr_profiling.profiler.prediction.settings import setting_of
 from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
+from swinmr_profiling.profiler.record.blocks.training import TrainingRun
+from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.run.context import RunContext
 from swinmr_profiling.profiler.run.prediction_steps import config_of_training
 
@@ -66,13 +69,63 @@ def write_trace(context: RunContext) -> None:
     _write(context, "--trace", file, write)
 
 
+def measure_energy_and_loading(context: RunContext, sizes: list[int]) -> None:
+    """Fills `energy` and `data_loading`, where they were asked for; what cannot be had earns a warning.
+
+    Of the largest batch that ran, and the largest whose training was measured.
+    """
+    profile, options, console = context.profile, context.options, context.console
+    blocks = [one for one in profile.batch_profiling.values() if isinstance(one, MeasuredBatch)]
+    trained = [
+        block for block in blocks if isinstance(block.training, TrainingRun) and block.training.step_ms
+    ]
+    largest = max((block.batch_size for block in trained), default=None)
+    if options.energy and profile.energy is None and blocks:
+        context.status.say("measuring energy")
+        try:
+            profile.energy = context.session.energy(max(one.batch_size for one in blocks), largest)
+        except (WorkerError, RequestRefusedError) as error:
+            context.warn(ProfileWarning("energy_not_measured", f"energy is not measured: {_why(error)}"))
+        else:
+            for figure in profile.energy.figures:
+                of = "image" if figure.joules_per_step is None else "step"
+                joules = figure.joules_per_step or figure.joules_per_image
+                text = f"{figure.what.replace('_', ' ')}: {joules:.4g} J per {of}, {figure.mean_watts:.1f} W"
+                console.good(f"Energy of {text} ({profile.energy.covers})")
+    if options.loader and profile.data_loading is None:
+        context.status.say("timing the data loader")
+        batch = largest or max(sizes)
+        step_ms = None
+        if largest is not None:
+            training = profile.batch_profiling[str(largest)].training
+            assert isinstance(training, TrainingRun)
+            # The first step makes the optimizer's state.
+            step_ms = statistics.median(training.step_ms[1:] or training.step_ms)
+            step_ms /= context.session.config.training.accumulate
+        try:
+            profile.data_loading = context.session.loading(batch, step_ms)
+        except (WorkerError, RequestRefusedError) as error:
+            context.warn(ProfileWarning("loader_not_timed", f"the data loader is not timed: {_why(error)}"))
+        else:
+            found = profile.data_loading
+            beside = "" if step_ms is None else f", a step takes {step_ms:.4g} ms"
+            slow = "; training waits for its data" if found.waits else ""
+            rate = f"{found.images_per_second:.4g} images/s with {found.num_workers} workers"
+            console.good(f"Data loader, batch {batch}: {rate}{beside}{slow}")
+    context.save()
+
+
+def _why(error: WorkerError | RequestRefusedError) -> str:
+    return error.failure.detail if isinstance(error, WorkerError) else str(error)
+
+
 def _write(context: RunContext, option: str, file: str | None, write: Callable[[Path], None]) -> None:
     assert file is not None
     try:
         with replacing(Path(file)) as temporary:
             write(temporary)
     except (WorkerError, RequestRefusedError) as error:
-        _give_up(context, option, error.failure.detail if isinstance(error, WorkerError) else str(error))
+        _give_up(context, option, _why(error))
     except OSError as error:
         _give_up(context, option, f"{file}: {reason(error)}")
     else:

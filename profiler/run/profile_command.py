@@ -43,6 +43,7 @@ from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole, report_columns
 from swinmr_profiling.profiler.reports.exports import Exports
+from swinmr_profiling.profiler.reports.github_summary import summary_file
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
 from swinmr_profiling.profiler.run.command_line import DEFAULT_OUTPUT, with_image_size
 from swinmr_profiling.profiler.run.job import run_profile
@@ -81,7 +82,7 @@ def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
         ("--memory-snapshot", parsed.memory_snapshot),
         ("--trace", parsed.trace),
     ]
-    written = [("--markdown", parsed.markdown), *files]
+    written = [("--markdown", parsed.markdown), ("--benchmark-json", parsed.benchmark_json), *files]
     distinct([*outputs, *written], [] if option == "--module" else [(option, source)])
     with exports.prepared() as taken, claimed_outputs(files) as claimed:
         parsed.save_config, parsed.memory_snapshot, parsed.trace = claimed
@@ -103,6 +104,8 @@ def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     )
     if parsed.report is not None:
         require(HTML_PACKAGES, "--report")
+    if parsed.github_summary:
+        summary_file()
     with ExitStack() as held:
         parsed.report, parsed.csv, parsed.markdown = held.enter_context(claimed_outputs(comparison_files))
         exports = []
@@ -162,7 +165,9 @@ def _conclude(parsed: argparse.Namespace, outcomes: Sequence[Outcome]) -> int:
         console = QuietConsole() if parsed.quiet else Console(width=report_columns())
         console.line()
         show_comparison(console, comparison)
-        write_comparison(comparison, parsed.report, parsed.markdown, parsed.csv)
+        write_comparison(
+            comparison, parsed.report, parsed.markdown, parsed.csv, github_summary=parsed.github_summary
+        )
     unfinished = [outcome for outcome in outcomes if outcome.code != EXIT_DONE]
     for outcome in unfinished:
         complain(f"error: {outcome.config}: exit status {outcome.code} ({outcome.reason or 'see above'})")

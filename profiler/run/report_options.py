@@ -24,6 +24,8 @@ def add_report_options(add: Callable[..., Any], default_output: str) -> None:
     add("--csv", metavar="FILE", help="also CSV, a line per batch size")
     add("--markdown", metavar="FILE", help="also Markdown, to paste into an issue")
     add("--plot", metavar="DIR", help="also the charts as SVG and PNG (extra: report)")
+    add("--benchmark-json", metavar="FILE", help="also the figures for github-action-benchmark")
+    add("--github-summary", action="store_true", help="also Markdown in the summary of a GitHub Actions job")
     add("--memory-snapshot", metavar="FILE", help=(
         "also the predicted training step for PyTorch's memory viewer (pytorch.org/memory_viz)"
     ))  # fmt: skip
@@ -41,7 +43,7 @@ def conflict(parsed: argparse.Namespace, default_output: str) -> str | None:
         return None
     if parsed.config is not None and parsed.configs is not None:
         return "--config and --configs: name the configs in one of them"
-    single = {"--memory-snapshot": parsed.memory_snapshot, "--trace": parsed.trace}
+    single = {"--benchmark-json": parsed.benchmark_json, "--memory-snapshot": parsed.memory_snapshot, "--trace": parsed.trace}
     for name, file in single.items():
         if file is not None:
             return f"{name} names one file: profile one network at a time"
@@ -54,4 +56,11 @@ def conflict(parsed: argparse.Namespace, default_output: str) -> str | None:
 
 
 def exports_of(parsed: argparse.Namespace) -> Exports:
-    return Exports(report=parsed.report, csv=parsed.csv, markdown=parsed.markdown, plots=parsed.plot)
+    return Exports(
+        report=parsed.report,
+        csv=parsed.csv,
+        markdown=parsed.markdown,
+        plots=parsed.plot,
+        benchmark=parsed.benchmark_json,
+        github_summary=parsed.github_summary,
+    )

@@ -69,7 +69,7 @@ CASES = {
     "pipeline --output": (*PIPELINES, (*PIPELINE, "--output", "{}"), "out/p.json"),
     **{
         f"model {o}": (*MODEL, (*PROFILE, o, "{}"), "out/p")
-        for o in ("--output", "--report", "--csv", "--markdown", "--trace")
+        for o in ("--output", "--report", "--csv", "--markdown", "--trace", "--benchmark-json")
     },
     "model --memory-snapshot": (
         *MODEL,

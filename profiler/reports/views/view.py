@@ -16,6 +16,7 @@ from swinmr_profiling.profiler.record.printable_text import printable
 from swinmr_profiling.profiler.record.reading import LoadedProfile, ProfileFileError
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.views.doubts import Doubt
+from swinmr_profiling.profiler.reports.views.energy_view import energy_rows
 from swinmr_profiling.profiler.reports.views.environment_view import environment_rows, hardware_of
 from swinmr_profiling.profiler.reports.views.memory_view import (
     InferenceMemory,
@@ -132,6 +133,7 @@ class ProfileView:
     recommendations: tuple[Recommendation, ...]
     perceptual: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
+    energy: tuple[tuple[str, str], ...] = ()
 
     @property
     def imported(self) -> bool:
@@ -203,6 +205,7 @@ def _view(loaded: LoadedProfile) -> ProfileView:
         recommendations=recommendations,
         perceptual=_perceptual(profile.perceptual_metric),
         environment=environment_rows(environment),
+        energy=energy_rows(profile.energy, profile.data_loading),
     )
 
 

@@ -27,10 +27,15 @@ from tests.headless_chromium import chromium, opened  # noqa: E402
 SHOTS = (("desk", 1280, 1500, "light"), ("desk_dark", 1280, 1500, "dark"), ("phone", 390, 1500, "light"))
 
 
-def take(page: Path, name: str, folder: Path, shots: tuple[tuple[str, int, int, str], ...] = SHOTS) -> list[Path]:
+def take(
+    page: Path, name: str, folder: Path, shots: tuple[tuple[str, int, int, str], ...] = SHOTS
+) -> list[Path]:
     """Pictures of the top of a page, `<name>_<shot>.png`."""
     taken = []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as browser, opened(page, Path(browser)) as tab:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as browser,
+        opened(page, Path(browser)) as tab,
+    ):
         for shot, width, height, scheme in shots:
             features = [{"name": "prefers-color-scheme", "value": scheme}]
             tab.call("Emulation.setEmulatedMedia", features=features)

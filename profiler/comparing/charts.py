@@ -59,12 +59,26 @@ def _chart(
     sources = sorted({cell.source for row in rows for cell in row.cells if cell.source and cell.value})
     header = ("figure", *(_label(comparison, number) for number in range(len(comparison.views))))
     table = [
-        (row.label, *(cell_words.value_text(row, cell) + _interval(comparison, row, n) for n, cell in enumerate(row.cells)))
+        (
+            row.label,
+            *(
+                cell_words.value_text(row, cell) + _interval(comparison, row, number)
+                for number, cell in enumerate(row.cells)
+            ),
+        )
         for row in rows
-    ]  # fmt: skip
-    texts = [f"{row.label}: {', '.join(cell_words.value_text(row, cell) for cell in row.cells)}" for row in rows]
+    ]
+    texts = [
+        f"{row.label}: {', '.join(cell_words.value_text(row, cell) for cell in row.cells)}" for row in rows
+    ]
     return Chart(
-        name, title, " and ".join(sources) or "counted", caption, f"{'; '.join(texts)}.", (header, *table), draw
+        name,
+        title,
+        " and ".join(sources) or "counted",
+        caption,
+        f"{'; '.join(texts)}.",
+        (header, *table),
+        draw,
     )
 
 

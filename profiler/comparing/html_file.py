@@ -8,7 +8,13 @@ from swinmr_profiling.profiler.comparing.comparison import Comparison
 from swinmr_profiling.profiler.reports.html.html_file import Figure
 from swinmr_profiling.profiler.reports.html.page import render
 from swinmr_profiling.profiler.reports.html.svg_markup import inline_svg
-from swinmr_profiling.profiler.reports.views.doubts import INFERENCE_MEMORY, LATENCY, MACS, TRAINING_MEMORY, doubts_about
+from swinmr_profiling.profiler.reports.views.doubts import (
+    INFERENCE_MEMORY,
+    LATENCY,
+    MACS,
+    TRAINING_MEMORY,
+    doubts_about,
+)
 
 TOUCHED = {
     "comparison_latency": LATENCY,

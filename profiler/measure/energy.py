@@ -67,7 +67,9 @@ class RaplEnergy:
     def __init__(self, folder: Path = POWERCAP) -> None:
         # "intel-rapl:0", on AMD too; "intel-rapl:0:0" is a part of it, "intel-rapl-mmio:0" the same by another way.
         self._packages = [
-            zone for zone in sorted(folder.glob("intel-rapl:*")) if self._text(zone / "name").startswith("package")
+            zone
+            for zone in sorted(folder.glob("intel-rapl:*"))
+            if self._text(zone / "name").startswith("package")
         ]
         if not self._packages:
             raise EnergyError(f"{folder} has no counter of a CPU package (virtual machines mostly have none)")
@@ -76,7 +78,9 @@ class RaplEnergy:
             self._full = [self._number(zone / "max_energy_range_uj") for zone in self._packages]
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise EnergyError(f"the CPU's energy counters cannot be read ({reason}): only root may") from error
+            raise EnergyError(
+                f"the CPU's energy counters cannot be read ({reason}): only root may"
+            ) from error
         self._total = 0
 
     @staticmethod

@@ -70,11 +70,7 @@ def _as_training_sets(config: ExperimentConfig) -> Iterator[None]:
 @contextmanager
 def prepared_training(
     built: BuiltModel, config: ExperimentConfig, device: torch.device, batch_size: int, steps: int
-) -> Iterator[
-    tuple[
-        TrainingState, StepSettings, Iterator[MicroBatch], Callable[[nn.Module], object], Loss
-    ]
-]:
+) -> Iterator[tuple[TrainingState, StepSettings, Iterator[MicroBatch], Callable[[nn.Module], object], Loss]]:
     """A copy of the network ready to be trained on example inputs: state, settings, batches, a validation, the loss.
 
     The network itself, torch's settings and random numbers are as they were when the block ends.

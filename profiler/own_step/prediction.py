@@ -58,7 +58,8 @@ def predict_training(
         inputs: of a network: the tensor, or the tuple of arguments, of one batch. Of a step: an example of its batch,
             or a function that makes one of a given size; nothing where it has a method ``batch(size)``. Tensors whose
             first axis is as long as that of the first one are those that grow with the batch.
-        targets, keywords: of a network: what the loss takes beside the output, and keyword arguments of the forward.
+        targets: of a network: what the loss takes beside the output.
+        keywords: of a network: keyword arguments of the forward.
         optimizer: of a network: called with its trainable parameters, for example
             ``partial(torch.optim.SGD, momentum=0.9)``.
         loss: of a network: ``loss(output, *targets)``. None: the mean of the output.

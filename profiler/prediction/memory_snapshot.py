@@ -80,7 +80,10 @@ class _Snapshot:
         """The same list for the same lines: it is pickled once."""
         if lines not in self._frames:
             own = [{"filename": file, "line": line, "name": name} for file, line, name in lines]
-            self._frames[lines] = [*own, {"filename": "predicted, not measured", "line": 0, "name": self.title}]
+            self._frames[lines] = [
+                *own,
+                {"filename": "predicted, not measured", "line": 0, "name": self.title},
+            ]
         return self._frames[lines]
 
     def keep_workspaces(self, size: int) -> None:

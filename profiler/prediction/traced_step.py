@@ -132,9 +132,7 @@ def trace_training(
 def trace_lines(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> FramesTrace:
     """The same steps without a validation, with the lines that made each allocation; finished."""
     recorder = FramesTrace()
-    _trace_training(
-        built, config, batch_size, True, False, TRACED_STEPS, "meta", torch.no_grad(), recorder
-    )
+    _trace_training(built, config, batch_size, True, False, TRACED_STEPS, "meta", torch.no_grad(), recorder)
     return recorder
 
 

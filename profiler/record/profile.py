@@ -8,8 +8,8 @@ from pydantic import SerializerFunctionWrapHandler, field_serializer, model_vali
 
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.batch import Batch, PerceptualMetric
-from swinmr_profiling.profiler.record.blocks.figures import BatchKey, Block
 from swinmr_profiling.profiler.record.blocks.energy import DataLoading, Energy
+from swinmr_profiling.profiler.record.blocks.figures import BatchKey, Block
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.recommended import Recommendation
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment, RunConfig

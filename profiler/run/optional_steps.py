@@ -46,7 +46,9 @@ def write_memory_snapshot(context: RunContext, session: PredictionSession, sizes
             setting, batch, temporary, workspace_bytes=budget.workspace_bytes, title=title
         )
         assert written.peak_bytes == expected, (written, expected)
-        lines = "" if written.with_lines else ", without lines of code: the network takes another way each time"
+        lines = (
+            "" if written.with_lines else ", without lines of code: the network takes another way each time"
+        )
         context.console.note(f"--memory-snapshot: batch {batch}, peak {written.peak_bytes:,} bytes{lines}")
 
     context.status.say("writing the predicted step for PyTorch's memory viewer")

@@ -43,7 +43,11 @@ def conflict(parsed: argparse.Namespace, default_output: str) -> str | None:
         return None
     if parsed.config is not None and parsed.configs is not None:
         return "--config and --configs: name the configs in one of them"
-    single = {"--benchmark-json": parsed.benchmark_json, "--memory-snapshot": parsed.memory_snapshot, "--trace": parsed.trace}
+    single = {
+        "--benchmark-json": parsed.benchmark_json,
+        "--memory-snapshot": parsed.memory_snapshot,
+        "--trace": parsed.trace,
+    }
     for name, file in single.items():
         if file is not None:
             return f"{name} names one file: profile one network at a time"

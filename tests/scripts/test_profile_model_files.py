@@ -38,7 +38,9 @@ def test_without_a_prediction_there_is_no_snapshot(profile_model, tiny_config, t
     run = profile_model(*given)
     assert run.returncode == 2
     assert "--memory-snapshot: not allowed with argument --no-training" in run.stderr
-    run = profile_model("--config", tiny_config(), "--predict-only", *SHORT, "--trace", "t.json", training=True)
+    run = profile_model(
+        "--config", tiny_config(), "--predict-only", *SHORT, "--trace", "t.json", training=True
+    )
     assert run.returncode == 2
     assert "measures nothing" in run.stderr
     run = profile_model("--configs", tiny_config(), "--output", "d", "--trace", "t.json")

@@ -85,9 +85,7 @@ def open_nifti(file: Path, name: str) -> list[NiftiVolume]:
         raise DataError(f"{file}: holds {image.get_data_dtype()} (colours?); expected one number per voxel")
     positions, times = (*shape[2:], 1, 1)[:2]
     real = image.get_data_dtype().kind != "c"
-    return [
-        NiftiVolume(name, file, positions * times, shape[:2], positions, real, axes=directions_of(image))
-    ]
+    return [NiftiVolume(name, file, positions * times, shape[:2], positions, real, axes=directions_of(image))]
 
 
 def directions_of(image: Any) -> tuple[str, str] | None:

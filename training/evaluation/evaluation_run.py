@@ -48,8 +48,8 @@ from swinmr_profiling.training.evaluation.evaluation_summary import (
 )
 from swinmr_profiling.training.evaluation.perceptual_metric import PerceptualChoice, choose_perceptual_metric
 from swinmr_profiling.training.evaluation.picture_grid import write_picture_grid
-from swinmr_profiling.training.evaluation.upright import Axes, axes_by_volume
 from swinmr_profiling.training.evaluation.reconstruction_latency import measure_latency
+from swinmr_profiling.training.evaluation.upright import Axes, axes_by_volume
 from swinmr_profiling.training.run.run_folders import run_folders
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 from swinmr_profiling.training.step.training_step import autocast_dtype

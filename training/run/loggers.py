@@ -54,7 +54,7 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """A run of Weights & Biases; WANDB_MODE, WANDB_PROJECT and the like are the user's (offline: `wandb sync` later)."""
+    """A run of Weights & Biases; WANDB_MODE, WANDB_PROJECT and the like are the user's (offline: `wandb sync`)."""
 
     def __init__(self, folder: Path, name: str, config: dict[str, Any]) -> None:
         self._wandb = require("wandb", 'logging.loggers "wandb"')
@@ -96,10 +96,8 @@ class MlflowLogger:
         if self._run_id is None:
             wanted = os.environ.get("MLFLOW_EXPERIMENT_NAME", "swinmr-profiling")
             experiment = self._client.get_experiment_by_name(wanted)
-            if experiment is None:
-                number = self._client.create_experiment(wanted)
-            else:
-                number = experiment.experiment_id
+            known = None if experiment is None else experiment.experiment_id
+            number = known or self._client.create_experiment(wanted)
             run = self._client.create_run(number, run_name=name)
             self._run_id = str(run.info.run_id)
             _write_id(folder, "mlflow", self._run_id)
@@ -116,7 +114,10 @@ class MlflowLogger:
         self._client.set_terminated(self._run_id)
 
 
-LOGGERS: dict[str, Callable[[Path, str, dict[str, Any]], Logger]] = {"wandb": WandbLogger, "mlflow": MlflowLogger}
+LOGGERS: dict[str, Callable[[Path, str, dict[str, Any]], Logger]] = {
+    "wandb": WandbLogger,
+    "mlflow": MlflowLogger,
+}
 
 
 class Guarded:
@@ -142,7 +143,9 @@ class Guarded:
             do()
         except Exception as error:  # a service that is away may raise anything, and hours of training go on
             self._failed = True
-            complain(f"warning: {self.name} takes no more figures ({first_line(error)}): they are in log.jsonl")
+            complain(
+                f"warning: {self.name} takes no more figures ({first_line(error)}): they are in log.jsonl"
+            )
 
 
 def _read_id(folder: Path, service: str) -> str | None:

@@ -51,7 +51,8 @@ class RunLog:
     ) -> None:
         """first_step: a resumed run's; TensorBoard hides what an interrupted run wrote beyond it.
 
-        loggers: names of `LOGGERS`, which are told the run's name and config. anew: what an earlier run wrote is moved into a folder `before_restart_N`, because its steps are others.
+        loggers: names of `LOGGERS`, which are told the run's name and config.
+        anew: what an earlier run wrote is moved into a folder `before_restart_N`, because its steps are others.
 
         Raises DataError for a logger that is not installed or does not begin, OSError for a folder that cannot be made.
         """

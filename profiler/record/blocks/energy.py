@@ -36,7 +36,7 @@ class EnergyFigure(Block):
 
 
 class Energy(Block):
-    """`--energy`. covers: what the counter counts, whoever causes it. untried: true where no such machine has run it."""
+    """`--energy`. covers: what the counter counts, whoever causes it. untried: no such machine has run this code."""
 
     source: Literal["measured"]
     reader: Literal["nvml", "rapl"]
@@ -48,8 +48,8 @@ class Energy(Block):
 class DataLoading(Block):
     """Batches of the config's training data, as fast as its own loader makes them, beside one training step.
 
-    median_ms: from one batch to the next when nobody computes in between. step_ms: of a measured step of as many images,
-    null where none was measured. waits: whether the loader is the slower of the two.
+    median_ms: from one batch to the next when nobody computes in between. step_ms: of a measured step of as many
+    images, null where none was measured. waits: whether the loader is the slower of the two.
     """
 
     source: Literal["measured"]

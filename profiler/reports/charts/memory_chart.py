@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from swinmr_profiling.profiler.reports.charts.chart_texts import memory_table, memory_words
@@ -82,7 +83,7 @@ def memory_chart(
 def _edges(batches: Sequence[int]) -> dict[int, tuple[float, float]]:
     """Left and right of each size's bar on the axis of batch sizes, which is to scale in powers of two."""
     places = sorted(math.log2(batch) for batch in batches)
-    gaps = [after - before for before, after in zip(places[:-1], places[1:], strict=True)]
+    gaps = [after - before for before, after in pairwise(places)]
     whole = places[-1] - places[0]
     half = max(BAR_SHARE * min([*gaps, 1.0]), LEAST_SHARE * whole) / 2
     return {batch: (batch * 2.0**-half, batch * 2.0**half) for batch in batches}
@@ -167,7 +168,9 @@ def _draw_lines(axis: Axes, lines: Sequence[MemoryLine], unit: int, palette: Pal
         else:
             groups.append([line])
     for group in groups:
-        named = [f"{words.shortened(one.name, NAME_LENGTH)} {words.gibibytes(one.total_bytes)}" for one in group]
+        named = [
+            f"{words.shortened(one.name, NAME_LENGTH)} {words.gibibytes(one.total_bytes)}" for one in group
+        ]
         axis.annotate(
             "; ".join(named),
             (0.01, group[-1].total_bytes / unit),

@@ -38,7 +38,9 @@ def html_text(view: ProfileView) -> str:
     from markupsafe import Markup
 
     figures = [
-        Figure(chart, Markup(inline_svg(chart)), doubts_about(view.doubts, TOUCHED.get(chart.name, chart.name)))
+        Figure(
+            chart, Markup(inline_svg(chart)), doubts_about(view.doubts, TOUCHED.get(chart.name, chart.name))
+        )
         for chart in charts_of(view)
     ]
     drawn = {figure.chart.name for figure in figures}

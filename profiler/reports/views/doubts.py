@@ -1,4 +1,4 @@
-"""Warnings of a run at the figures that they touch: a busy machine's latency must not stand there as if it were sound."""
+"""Warnings of a run at the figures that they touch: a busy machine's latency must not stand there as if sound."""
 
 from __future__ import annotations
 
@@ -36,6 +36,5 @@ def doubts_about(doubts: Sequence[Doubt], what: str, batch_size: int | None = No
     return tuple(
         doubt.text
         for doubt in doubts
-        if TOUCHES.get(doubt.code) == what
-        and (batch_size is None or doubt.batch_size in (None, batch_size))
+        if TOUCHES.get(doubt.code) == what and (batch_size is None or doubt.batch_size in (None, batch_size))
     )

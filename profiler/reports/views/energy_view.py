@@ -27,6 +27,8 @@ def energy_rows(energy: Energy | None, loading: DataLoading | None) -> tuple[tup
         found.append((f"data loader, batch {loading.batch_size}", rate))
         if loading.step_ms is not None:
             waits = "training waits for its data" if loading.waits else "the loader keeps up"
-            median = f"a batch every {figure(loading.median_ms)} ms, a step takes {figure(loading.step_ms)} ms"
+            median = (
+                f"a batch every {figure(loading.median_ms)} ms, a step takes {figure(loading.step_ms)} ms"
+            )
             found.append(("loader beside the step", f"{median}: {waits}"))
     return tuple(found)

@@ -99,7 +99,9 @@ def test_counted_runs_by_hand():
         calls.append("run")
         reader.now += 0.4
 
-    found = count_energy(run, lambda: calls.append("wait"), reader, least_seconds=1.0, clock=lambda: reader.now)
+    found = count_energy(
+        run, lambda: calls.append("wait"), reader, least_seconds=1.0, clock=lambda: reader.now
+    )
     # One to warm up, then until a second is over: three of 0.4 s, each waited for.
     assert calls == ["run", "wait"] * 4
     assert (found.runs, found.seconds, found.joules) == (3, pytest.approx(1.2), pytest.approx(60.0))
@@ -129,9 +131,7 @@ def test_per_image_and_per_step(config, monkeypatch):
     built = build_model(config)
     cpu = torch.device("cpu")
     before = {name: value.clone() for name, value in built.module.state_dict().items()}
-    forward = inference_energy(
-        built, built.module, cpu, torch.float32, 4, reader, channels_last=False
-    )
+    forward = inference_energy(built, built.module, cpu, torch.float32, 4, reader, channels_last=False)
     step = training_energy(built, config, cpu, 2, reader)
     assert all(torch.equal(before[name], value) for name, value in built.module.state_dict().items())
     assert (forward.num_runs, forward.joules_per_step) == (3, None)
@@ -141,7 +141,9 @@ def test_per_image_and_per_step(config, monkeypatch):
     assert step.joules_per_step == pytest.approx(step.joules / 3)
     assert step.joules_per_image == pytest.approx(step.joules / 12)
     assert step.mean_watts == pytest.approx(50.0, rel=0.2)
-    block = Energy(source="measured", reader="rapl", covers="a stand-in", untried=True, figures=[forward, step])
+    block = Energy(
+        source="measured", reader="rapl", covers="a stand-in", untried=True, figures=[forward, step]
+    )
     rows = dict(energy_rows(block, None))
     assert "J per step of 4" in rows["training, batch 2"]
     assert "untried: no such machine has run this code" in rows["energy counter"]
@@ -159,6 +161,8 @@ def test_the_configs_own_loader_is_timed_beside_the_step(config):
 
 
 def test_data_that_is_not_there_is_told(tmp_path):
-    config = config_from_dict({"model": TINY_SWINIR, "data": {"train_dir": str(tmp_path / "no"), "source": "npy"}})
+    config = config_from_dict(
+        {"model": TINY_SWINIR, "data": {"train_dir": str(tmp_path / "no"), "source": "npy"}}
+    )
     with pytest.raises(DataError, match="no such folder"):
         measure_loading(config, 1, None)

@@ -17,11 +17,11 @@ from tests.conftest import TINY_SWINIR
 
 MIB = 2**20
 # What MemoryViz.js of torch 2.9 to 2.14 knows of pickle; anything else ends its reading.
-VIEWERS_OPCODES = set(
-    "APPEND APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINPUT BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE FRAME "
-    "LONG1 LONG_BINGET MARK MEMOIZE NEWFALSE NEWTRUE NONE PROTO SETITEM SETITEMS SHORT_BINUNICODE STOP TUPLE TUPLE1 "
-    "TUPLE2 TUPLE3".split()
-)
+VIEWERS_OPCODES = """
+    APPEND APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINPUT BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE
+    FRAME LONG1 LONG_BINGET MARK MEMOIZE NEWFALSE NEWTRUE NONE PROTO SETITEM SETITEMS SHORT_BINUNICODE STOP
+    TUPLE TUPLE1 TUPLE2 TUPLE3
+"""
 
 
 def viewers_peak(snapshot):
@@ -84,7 +84,7 @@ def test_by_hand():
     assert written.reserved_bytes == 27 * MIB
     assert not written.with_lines
     # Setup alone is higher: 9 MiB before the first step are none of the step's.
-    assert not any(e["size"] == 9 * MIB for e in snapshot["device_traces"][0] if "alloc" == e["action"])
+    assert not any(e["size"] == 9 * MIB for e in snapshot["device_traces"][0] if e["action"] == "alloc")
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_the_viewer_reads_it_and_its_peak_is_the_predicted_one(tiny, tmp_path):
     file = tmp_path / "step.pickle"
     write_snapshot(snapshot, file)
     used = {opcode.name for opcode, _, _ in pickletools.genops(file.read_bytes())}
-    assert used <= VIEWERS_OPCODES
+    assert used <= set(VIEWERS_OPCODES.split())
     read = pickle.loads(file.read_bytes())
     assert read["title"] == title
     # torch's own reader: reserved and allocated add up, every event is one that it knows, both plots are made.
@@ -147,13 +147,15 @@ def test_the_viewer_reads_it_and_its_peak_is_the_predicted_one(tiny, tmp_path):
 
 
 def test_frames_are_the_modules_and_lines(tiny):
-    trace, recorder, again = tiny
+    _, recorder, again = tiny
     by_operator = {}
     for number, stack in enumerate(recorder.stacks):
         by_operator.setdefault((PHASES[again.phases[number]], stack[0][2]), []).append(stack)
 
     def lines(phase, operator):
-        return ["\n".join(f"{file} {name}" for file, _, name in stack) for stack in by_operator[phase, operator]]
+        return [
+            "\n".join(f"{file} {name}" for file, _, name in stack) for stack in by_operator[phase, operator]
+        ]
 
     # The first convolution of the network: its module, its file, and train.py's own step.
     first = lines("forward", "aten.convolution.default")[0]

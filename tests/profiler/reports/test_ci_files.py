@@ -58,7 +58,10 @@ def test_the_summary_is_added_to(tmp_path, monkeypatch, capsys):
 
 def test_outside_of_a_job_it_is_refused_before_anything_is_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    with pytest.raises(OutputError, match="this is no job of GitHub Actions"), Exports(github_summary=True).prepared():
+    with (
+        pytest.raises(OutputError, match="this is no job of GitHub Actions"),
+        Exports(github_summary=True).prepared(),
+    ):
         pass
     file = tmp_path / "p.json"
     file.write_text(json.dumps(profile()))

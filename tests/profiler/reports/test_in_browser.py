@@ -112,16 +112,18 @@ def test_nothing_scrolls_sideways_and_axe_finds_nothing_serious(tmp_path, kind):
 
 def serious(tab):
     """Rules of axe that the page breaks, of the two worst grades, each with the first element."""
-    run = "axe.run({resultTypes: ['violations']}).then(found => found.violations.map(one => [one.impact, one.id, one.nodes[0].html]))"
+    told = "found.violations.map(one => [one.impact, one.id, one.nodes[0].html])"
+    run = f"axe.run({{resultTypes: ['violations']}}).then(found => {told})"
     result = tab.call("Runtime.evaluate", expression=run, awaitPromise=True, returnByValue=True)
     assert "exceptionDetails" not in result, result
     return [one for one in result["result"]["value"] if one[0] in ("serious", "critical")]
 
 
 def test_the_phones_charts_are_drawn_for_it(tmp_path):
-    shown = "[...document.querySelectorAll('svg')].filter(s => s.getBoundingClientRect().width).map(s => s.className.baseVal)"
+    width = "getBoundingClientRect().width"
+    shown = f"[...document.querySelectorAll('svg')].filter(s => s.{width}).map(s => s.className.baseVal)"
     texts = "[...document.querySelectorAll('svg.narrow text')].map(t => t.getBoundingClientRect().height)"
-    wide = "document.querySelector('svg.wide').getBoundingClientRect().width / document.querySelector('main').clientWidth"
+    wide = f"document.querySelector('svg.wide').{width} / document.querySelector('main').clientWidth"
     caption = "[...document.querySelectorAll('figcaption')].map(one => one.getBoundingClientRect().height)"
     with opened(page_of("training", tmp_path), tmp_path / "browser") as tab:
         tab.resize(390)
@@ -136,7 +138,8 @@ def test_the_phones_charts_are_drawn_for_it(tmp_path):
 
 def test_modules_are_found(tmp_path):
     shown = "[...document.querySelectorAll('#modules li')].filter(r => !r.hidden).map(r => r.dataset.name)"
-    type_in = "(() => { const f = document.getElementById('find-module'); f.value = %r; f.dispatchEvent(new Event('input')); })()"
+    field = "document.getElementById('find-module')"
+    type_in = f"{field}.value = %r; {field}.dispatchEvent(new Event('input')); true"
     with opened(page_of("complete", tmp_path), tmp_path / "browser") as tab:
         tab.evaluate("document.querySelector('[data-open=false]').click()")
         tab.evaluate(type_in % "LAYERS.1")

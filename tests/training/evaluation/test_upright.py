@@ -11,10 +11,25 @@ from swinmr_profiling.training.evaluation.upright import axes_by_volume, axes_of
 WANTED = np.array([["top left", "top right"], ["bottom left", "bottom right"]])
 CORNERS = {
     # anterior is up, the patient's right on the left of the page
-    "axial": {("A", "R"): "top left", ("A", "L"): "top right", ("P", "R"): "bottom left", ("P", "L"): "bottom right"},
-    "coronal": {("S", "R"): "top left", ("S", "L"): "top right", ("I", "R"): "bottom left", ("I", "L"): "bottom right"},
-    "sagittal": {("S", "A"): "top left", ("S", "P"): "top right", ("I", "A"): "bottom left", ("I", "P"): "bottom right"},
-}  # fmt: skip
+    "axial": {
+        ("A", "R"): "top left",
+        ("A", "L"): "top right",
+        ("P", "R"): "bottom left",
+        ("P", "L"): "bottom right",
+    },
+    "coronal": {
+        ("S", "R"): "top left",
+        ("S", "L"): "top right",
+        ("I", "R"): "bottom left",
+        ("I", "L"): "bottom right",
+    },
+    "sagittal": {
+        ("S", "A"): "top left",
+        ("S", "P"): "top right",
+        ("I", "A"): "bottom left",
+        ("I", "P"): "bottom right",
+    },
+}
 OPPOSITE = dict(zip("RLAPSI", "LRPAIS", strict=True))
 
 

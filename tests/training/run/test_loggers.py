@@ -120,5 +120,7 @@ def test_a_service_that_does_not_begin_ends_the_run_before_its_first_step(tmp_pa
 @pytest.mark.parametrize("logger", ["wandb", "mlflow"])
 def test_a_missing_package_says_its_extra(tmp_path, monkeypatch, logger):
     monkeypatch.setitem(sys.modules, logger, None)
-    with pytest.raises(DataError, match=r'needs the package (wandb|mlflow-skinny): pip install ".\[loggers\]"'):
+    with pytest.raises(
+        DataError, match=r'needs the package (wandb|mlflow-skinny): pip install ".\[loggers\]"'
+    ):
         log_of(tmp_path, logger)

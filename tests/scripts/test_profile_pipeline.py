@@ -70,6 +70,8 @@ def test_one_pipeline_with_all_files(profile_pipeline, tmp_path):
     assert [row["name"] for row in rows] == ["unet", "openclip_h", "vae_decode"]
     assert sum(int(row["macs"]) for row in rows) == record["total_macs"]
     assert (tmp_path / "out.png").read_bytes().startswith(PNG_SIGNATURE)
+    assert "Chart saved to: out.png" in run.stdout
+    assert "Table saved to: out.csv" in run.stdout
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from swinmr_profiling.configs.writing.atomic_files import replacing
 from swinmr_profiling.profiler.pipelines.defined.cost_records import (
@@ -13,6 +14,9 @@ from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     cheapest_first,
 )
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ROLE_COLOURS = {
     "denoiser": "#4063a3",
@@ -32,12 +36,18 @@ def write_chart(pipelines: Sequence[CostedPipeline | FailedPipeline], file: Path
 
     Raises PipelineError without matplotlib, OSError for a file that cannot be written.
     """
+    figure = drawn_chart(cheapest_first(pipelines))
+    with replacing(file) as temporary:
+        figure.savefig(temporary, dpi=DOTS_PER_INCH, format="png")
+
+
+def drawn_chart(done: Sequence[PipelineCost]) -> Figure:
+    """The figure, of pipelines from the cheapest on. Raises PipelineError without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PipelineError('the chart needs the package matplotlib: pip install ".[train]"') from error
-    done = cheapest_first(pipelines)
     figure = Figure(figsize=(9, 1.7 + INCHES_PER_BAR * max(len(done), 2)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -58,8 +68,7 @@ def write_chart(pipelines: Sequence[CostedPipeline | FailedPipeline], file: Path
     axes.spines[["top", "right"]].set_visible(False)
     # Below the axes: inside them it would lie on the bars of the dearest.
     figure.legend(fontsize=8, loc="outside lower center", frameon=False, ncols=len(drawn) or 1)
-    with replacing(file) as temporary:
-        figure.savefig(temporary, dpi=DOTS_PER_INCH, format="png")
+    return figure
 
 
 def _label(cost: PipelineCost) -> str:

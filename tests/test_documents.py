@@ -36,6 +36,8 @@ NOT_HERE = {
     "outputs/": "written by generate_image.py",
     "profile_results.json": "written by profile_model.py",
     "summary.json": "written by test.py",
+    "bench.json": "written by profile_model.py --benchmark-json",
+    "pass.json": "written by profile_model.py --trace",
     "A.json": "any profile",
     "B.json": "any profile",
     "benchmark.py": "of timm",

@@ -26,7 +26,7 @@ def test_the_legend_is_below_the_axes(count):
     renderer = figure.canvas.get_renderer()
     box = legend.get_window_extent(renderer)
     assert not box.overlaps(axes.get_tightbbox(renderer))
-    assert 0 <= box.x0
+    assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
     names = [text.get_text() for text in legend.get_texts()]
     assert names == [role.replace("_", " ") for role in ROLE_COLOURS]  # each once

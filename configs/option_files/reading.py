@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.option_files.other_files import refuse_other_files
 
 YAML_SUFFIXES = (".yml", ".yaml")
+EXPONENT = re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 
 
 def read_config_file(path: str | Path) -> tuple[dict[str, Any], bytes]:
@@ -33,7 +36,7 @@ def _yaml(text: str, path: str | Path) -> dict[str, Any]:
             path, ['a YAML file needs the package PyYAML: pip install ".[restoration]"']
         ) from None
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, Loader=_loader(yaml))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
@@ -42,6 +45,14 @@ def _yaml(text: str, path: str | Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # a date that is none, a text nested without end
         raise ConfigError(path, [f"broken YAML: {str(error).splitlines()[0]}"]) from None
     return _sections(content, path)
+
+
+@cache
+def _loader(yaml: Any) -> Any:
+    """The safe loader with YAML 1.2's numbers: PyYAML, which knows 1.1, takes 1e-4 for a text."""
+    loader = type("Loader", (yaml.SafeLoader,), {})
+    loader.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+0123456789."))
+    return loader
 
 
 def _toml(text: str, path: str | Path) -> dict[str, Any]:

@@ -40,6 +40,12 @@ def short_name(file: str) -> str:
     return path.name if "/lib/python" in file else file
 
 
+def without_folder(line: Line) -> Line:
+    """The line of a file that has a whole path, by the file's name alone."""
+    file, number, function = line
+    return (Path(file).name, number, function) if Path(file).is_absolute() else line
+
+
 class FramesTrace(StorageTrace):
     """A trace that also keeps, for each allocation, the stack of lines that made it (`stacks`, innermost first).
 

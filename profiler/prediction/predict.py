@@ -13,6 +13,7 @@ from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.allocator.allocation_order import packed
 from swinmr_profiling.profiler.measure.example_data import validation_shape
 from swinmr_profiling.profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
+from swinmr_profiling.profiler.prediction.allocation_frames import without_folder
 from swinmr_profiling.profiler.prediction.memory_snapshot import snapshot_of, write_snapshot
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
@@ -108,8 +109,11 @@ def write_step_snapshot(
     *,
     workspace_bytes: int,
     title: str,
+    private: bool = False,
 ) -> WrittenSnapshot:
     """Writes the step of a batch size for PyTorch's memory viewer; its peak is that of the table of sizes.
+
+    private: name files of the user's without their folders.
 
     Raises OSError, and whatever the network raises where it cannot be traced.
     """
@@ -124,6 +128,8 @@ def write_step_snapshot(
         and again.step_starts == trace.step_starts[: len(again.step_starts)]
     )
     stacks = recorder.stacks if same else None
+    if stacks is not None and private:
+        stacks = [tuple(without_folder(line) for line in stack) for stack in stacks]
     snapshot, written = snapshot_of(trace, stacks, workspace_bytes=workspace_bytes, title=title)
     write_snapshot(snapshot, file)
     return written

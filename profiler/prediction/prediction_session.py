@@ -123,9 +123,19 @@ class PredictionSession:
         )
 
     def snapshot(
-        self, setting: TrainingSetting, batch_size: int, file: Path, *, workspace_bytes: int, title: str
+        self,
+        setting: TrainingSetting,
+        batch_size: int,
+        file: Path,
+        *,
+        workspace_bytes: int,
+        title: str,
+        private: bool,
     ) -> WrittenSnapshot:
-        """Writes the predicted step for PyTorch's memory viewer. Raises WorkerError, RequestRefusedError."""
+        """Writes the predicted step for PyTorch's memory viewer. Raises WorkerError, RequestRefusedError.
+
+        private: without the folders of the user's own files.
+        """
         [process] = self._running(1)
         return self._ask(
             "snapshot",
@@ -135,6 +145,7 @@ class PredictionSession:
             file=str(file.resolve()),
             workspace_bytes=workspace_bytes,
             title=title,
+            private=private,
             **asdict(setting),
         )
 

@@ -96,7 +96,7 @@ class PredictionWorker:
         )
 
     def do_snapshot(
-        self, batch_size: int, file: str, workspace_bytes: int, title: str, **setting: Any
+        self, batch_size: int, file: str, workspace_bytes: int, title: str, private: bool, **setting: Any
     ) -> WrittenSnapshot:
         """Writes the step of a batch size for PyTorch's memory viewer."""
         from swinmr_profiling.profiler.prediction.predict import write_step_snapshot
@@ -110,6 +110,7 @@ class PredictionWorker:
             Path(file),
             workspace_bytes=workspace_bytes,
             title=title,
+            private=private,
         )
 
     def do_predict_inference(self, precision: Precision, batch_sizes: list[int]) -> PredictedInference:

@@ -43,7 +43,12 @@ def write_memory_snapshot(context: RunContext, session: PredictionSession, sizes
 
     def write(temporary: Path) -> None:
         written = session.snapshot(
-            setting, batch, temporary, workspace_bytes=budget.workspace_bytes, title=title
+            setting,
+            batch,
+            temporary,
+            workspace_bytes=budget.workspace_bytes,
+            title=title,
+            private=options.private,
         )
         assert written.peak_bytes == expected, (written, expected)
         lines = (

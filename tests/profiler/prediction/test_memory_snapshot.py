@@ -9,6 +9,7 @@ import torch.cuda._memory_viz as memory_viz
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.prediction.allocation_frames import short_name, without_folder
 from swinmr_profiling.profiler.prediction.memory_snapshot import snapshot_of, write_snapshot
 from swinmr_profiling.profiler.prediction.replay import replay
 from swinmr_profiling.profiler.prediction.storage_trace import PHASES, Trace
@@ -144,6 +145,13 @@ def test_the_viewer_reads_it_and_its_peak_is_the_predicted_one(tiny, tmp_path):
     assert "unknown" in categories
     assert all(one.startswith("predicted: ") for one in categories - {"unknown"})
     assert all(event["frames"][-1]["name"] == title for event in events)
+
+
+def test_private_lines_have_no_folder_of_the_users():
+    assert without_folder(("/home/somebody/net.py", 7, "forward")) == ("net.py", 7, "forward")
+    assert without_folder(("models/dit.py", 7, "forward")) == ("models/dit.py", 7, "forward")
+    assert short_name("/usr/lib/python3.11/site-packages/torch/optim/adam.py") == "torch/optim/adam.py"
+    assert short_name("/home/somebody/net.py") == "/home/somebody/net.py"
 
 
 def test_frames_are_the_modules_and_lines(tiny):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -18,6 +19,8 @@ POWERCAP = Path("/sys/class/powercap")
 # Counters are renewed every 1 ms (RAPL) to 100 ms (NVML): over this long, that is 5 % at most.
 LEAST_SECONDS, LEAST_RUNS, MOST_SECONDS = 2.0, 3, 60.0
 
+ReaderName = Literal["nvml", "rapl"]
+
 
 class EnergyError(RuntimeError):
     """There is no counter to read; one line for the user."""
@@ -26,7 +29,7 @@ class EnergyError(RuntimeError):
 class EnergyReader(Protocol):
     """A counter. untried: whether this code has never met the hardware."""
 
-    name: Literal["nvml", "rapl"]
+    name: ReaderName
     covers: str
     untried: bool
 
@@ -37,7 +40,7 @@ class EnergyReader(Protocol):
 class NvmlEnergy:
     """The whole card's counter. Raises EnergyError where the driver or the card has none."""
 
-    name: Literal["nvml"] = "nvml"
+    name: ReaderName = "nvml"
     covers = "the whole GPU board, whoever uses it"
     untried = True
 
@@ -45,7 +48,7 @@ class NvmlEnergy:
         """uuid: as torch has it. nvml: stands for pynvml."""
         try:
             if nvml is None:
-                import pynvml as nvml
+                nvml = import_module("pynvml")
             nvml.nvmlInit()
             self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
             self._nvml = nvml
@@ -60,7 +63,7 @@ class NvmlEnergy:
 class RaplEnergy:
     """The counters of all CPU packages; each begins again at 0 when it is full."""
 
-    name: Literal["rapl"] = "rapl"
+    name: ReaderName = "rapl"
     covers = "all CPU packages, without memory and the rest of the machine, whoever uses them"
     untried = True
 

@@ -104,7 +104,7 @@ class FramesTrace(StorageTrace):
 
     def _note_nodes(self) -> None:
         """Autograd nodes that were made since the last operator are of the one that is about to run."""
-        made = torch._C._autograd._get_sequence_nr()  # type: ignore[attr-defined]
+        made = torch._C._autograd._get_sequence_nr()
         if made != self._next_node and torch.is_grad_enabled():
             lines = self._lines()
             for number in range(self._next_node, made):
@@ -119,7 +119,7 @@ class FramesTrace(StorageTrace):
         if variable is not None:
             of = self._tensor_names.get(id(variable), "a tensor")
             return (("autograd", 0, f"gradient of {of} ({node.name()})"), *self._lines())
-        forward = self._by_node.get(node._sequence_nr(), ())  # type: ignore[attr-defined]
+        forward = self._by_node.get(node._sequence_nr(), ())
         return (("autograd", 0, f"{node.name()}, the backward of"), *forward)
 
     def _lines(self) -> tuple[Line, ...]:

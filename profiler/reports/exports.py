@@ -56,8 +56,7 @@ class Exports:
         with ExitStack() as held:
             report, csv, markdown, benchmark = held.enter_context(claimed_outputs(files))
             plots = self.plots and str(held.enter_context(claimed_plots(Path(self.plots))))
-            named = {"report": report, "csv": csv, "markdown": markdown, "benchmark": benchmark}
-            yield replace(self, **named, plots=plots)
+            yield replace(self, report=report, csv=csv, markdown=markdown, benchmark=benchmark, plots=plots)
 
     def write(self, profile: Profile, name: str) -> list[str]:
         """Writes everything about a profile; returns the files. Raises OutputError."""

@@ -106,6 +106,7 @@ def measure_energy_and_loading(context: RunContext, sizes: list[int]) -> None:
         if largest is not None:
             training = profile.batch_profiling[str(largest)].training
             assert isinstance(training, TrainingRun)
+            assert training.step_ms is not None
             # The first step makes the optimizer's state.
             step_ms = statistics.median(training.step_ms[1:] or training.step_ms)
             step_ms /= context.session.config.training.accumulate

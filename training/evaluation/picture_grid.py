@@ -55,13 +55,13 @@ def _as_shown(picture: Picture, axes: Axes | None) -> Picture:
 
 
 def write_picture_grid(
-    pictures: Sequence[Picture], file: Path, title: str, axes: Mapping[str, Axes] | None = None
+    pictures: Sequence[Picture], file: Path, title: str, directions: Mapping[str, Axes] | None = None
 ) -> dict[str, object]:
     """Draws one row a slice and writes the PNG; returns what it shows, for the summary.
 
     Images are grey from 0 to the slice's ground-truth maximum. Error maps share one colour scale, whose bar
     states it; so do the maps of the samples' deviation, a fifth column where slices have several samples.
-    axes: by volume's name, the directions of its slices' axes where the file says them: they are shown upright.
+    directions: by volume's name, those of its slices' axes where the file says them: they are shown upright.
     Each row is cut to its object.
 
     Raises DataError without matplotlib, OSError for a file that cannot be written.
@@ -72,7 +72,7 @@ def write_picture_grid(
     from matplotlib.figure import Figure
 
     largest = error_scale(pictures)
-    pictures = [_as_shown(one, axes_of_slice(one.name, axes or {})) for one in pictures]
+    pictures = [_as_shown(one, axes_of_slice(one.name, directions or {})) for one in pictures]
     heights = [picture.target.shape[0] / picture.target.shape[1] for picture in pictures]
     with_deviation = any(picture.deviation is not None for picture in pictures)
     columns = (*COLUMNS, DEVIATION_COLUMN) if with_deviation else COLUMNS

@@ -50,7 +50,7 @@ def _yaml(text: str, path: str | Path) -> dict[str, Any]:
 @cache
 def _loader(yaml: Any) -> Any:
     """The safe loader with YAML 1.2's numbers: PyYAML, which knows 1.1, takes 1e-4 for a text."""
-    loader = type("Loader", (yaml.SafeLoader,), {})
+    loader: Any = type("Loader", (yaml.SafeLoader,), {})
     loader.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+0123456789."))
     return loader
 

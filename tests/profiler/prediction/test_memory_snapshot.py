@@ -104,6 +104,7 @@ def tiny():
     return trace, recorder, recorder.finish(2, [])
 
 
+@pytest.mark.slow
 def test_a_trace_with_lines_is_the_trace_without(tiny):
     trace, recorder, again = tiny
     steps = len(again.events)
@@ -113,6 +114,7 @@ def test_a_trace_with_lines_is_the_trace_without(tiny):
     assert len(recorder.stacks) == len(again.sizes)
 
 
+@pytest.mark.slow
 def test_the_viewer_reads_it_and_its_peak_is_the_predicted_one(tiny, tmp_path):
     trace, recorder, _ = tiny
     title = "PREDICTED training step, batch 2"
@@ -154,6 +156,7 @@ def test_private_lines_have_no_folder_of_the_users():
     assert short_name("/home/somebody/net.py") == "/home/somebody/net.py"
 
 
+@pytest.mark.slow
 def test_frames_are_the_modules_and_lines(tiny):
     _, recorder, again = tiny
     by_operator = {}

@@ -40,6 +40,7 @@ def drawn(content, name, width):
     return figure, figure.axes[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_batch_axis_is_to_scale_and_the_legend_has_each_kind_once(width):
     content = with_training()
@@ -65,6 +66,7 @@ def test_the_batch_axis_is_to_scale_and_the_legend_has_each_kind_once(width):
     assert all(not one.overlaps(other) for n, one in enumerate(ticks) for other in ticks[n + 1 :])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("knee", [1, 2])
 def test_the_knees_label_is_clear_of_its_line_and_of_the_curve(width, knee):
@@ -83,10 +85,10 @@ def test_the_knees_label_is_clear_of_its_line_and_of_the_curve(width, knee):
 
 
 def test_captions_are_one_line_and_values_stand_in_the_fold():
+    page = html_text(view(with_training()))
     for chart in charts_of(view(with_training())):
         assert len(chart.caption) <= 100
         assert "," not in re.sub(r"setting: .*", "", chart.caption.lower())
-        page = html_text(view(with_training()))
         figure = page.split(f'<figure id="{chart.name}">')[1].split("</figure>")[0]
         before, fold = figure.split("<details")
         assert f'id="{chart.name}-words"' in fold
@@ -117,6 +119,7 @@ def test_a_warning_stands_at_the_figures_that_it_touches():
     assert found["Best throughput"]  # it is batch 2's
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", [profile, with_training, partial])
 def test_the_answer_comes_first_and_what_is_missing_last(make):
     page = html_text(view(make()))

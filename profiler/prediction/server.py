@@ -7,6 +7,7 @@ that cannot be traced may do anything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,10 @@ class PredictionWorker:
 
     def __init__(self, send: Callable[..., None]) -> None:
         self.send = send
+        # Before it is asked anything: the command does other things meanwhile. What fails is told by what needs it.
+        with suppress(Exception):
+            import swinmr_profiling.models.registry
+            import swinmr_profiling.profiler.prediction.predict  # noqa: F401
         self._last: tuple[TrainingSetting, ExperimentConfig, BuiltModel] | None = None
 
     def do_open(

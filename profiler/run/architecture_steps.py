@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.record.blocks.architecture import (
@@ -26,12 +28,16 @@ from swinmr_profiling.profiler.reports.console.terminal import (
 from swinmr_profiling.profiler.run.context import RunContext
 
 
-def analyse_architecture(context: RunContext) -> None:
-    """Builds, describes and counts the network; fills `architecture`, saved after each step."""
+def analyse_architecture(context: RunContext, on_built: Callable[[], None] = lambda: None) -> None:
+    """Builds, describes and counts the network; fills `architecture`, saved after each step.
+
+    on_built: what others may begin once the network is known to build.
+    """
     console, profile = context.console, context.profile
     console.step(1, "Creating model...")
     context.status.say("creating the model")
     built = context.session.build()
+    on_built()
     console.good("Model created")
     console.step(2, "Analyzing model architecture...")
     context.input_shape = built.architecture.input_shape

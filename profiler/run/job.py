@@ -42,7 +42,11 @@ from swinmr_profiling.profiler.run.batch_steps import (
 )
 from swinmr_profiling.profiler.run.context import RunContext, RunOptions
 from swinmr_profiling.profiler.run.interruption import Interrupted, interruptible
-from swinmr_profiling.profiler.run.prediction_steps import config_of_training, predict_training
+from swinmr_profiling.profiler.run.prediction_steps import (
+    config_of_training,
+    predict_training,
+    trace_ahead,
+)
 from swinmr_profiling.profiler.run.resume import check_machine, read_earlier, take_over
 from swinmr_profiling.profiler.run.sweep import DEFAULT_BATCH_SIZES, ascending
 from swinmr_profiling.profiler.run.training_choice import choose_training_batch
@@ -127,7 +131,9 @@ def _answer(context: RunContext, prediction: PredictionSession, sizes: list[int]
     training = context.options.training
     answer = partial(print_answer, context.console, context.profile, latency_comes=not training.predict_only)
     with context.console.after(answer), context.status.shown():
-        analyse_architecture(context)
+        analyse_architecture(
+            context, on_built=partial(trace_ahead, context, prediction) if training.enabled else lambda: None
+        )
         if training.enabled:
             predict_training(context, prediction, sizes)
 

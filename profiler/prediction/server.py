@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue, TypeAdapter
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.writing.kept_files import OWN_NETWORKS
 from swinmr_profiling.profiler.isolation import worker
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
 from swinmr_profiling.profiler.record.blocks.figures import Precision
@@ -22,9 +23,6 @@ from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, 
 
 if TYPE_CHECKING:  # needs torch
     from swinmr_profiling.models.inputs import BuiltModel
-
-# Networks that are code of this project alone, which the names of traces on disk hold a hash of.
-OWN_NETWORKS = ("swinir", "swinmr", "unet_denoiser")
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def _macs_by_path(tree: ModuleCount) -> dict[str, int]:
 
 def _cross_check(context: RunContext, size: str, counters: list[str]) -> list[CrossCheck]:
     try:
-        return context.session.cross_check(size, counters)
+        return context.session.cross_check(size, counters, context.options.training.cache)
     except WorkerError as error:
         context.console.bad(f"no cross-check: {error.failure.detail}")
         return []

@@ -262,6 +262,8 @@ def print_counters(console: Console, checks: Sequence[CrossCheck], *, in_full: b
         shape = " x ".join(map(str, check.input_shapes[0] if check.input_shapes else ()))
         exact = "" if not check.inexact else ", inexact"
         console.good(f"{name} at {shape}{exact}: {check.figure:,.0f}, ours {check.ours:,}")
+        if check.from_earlier_run:
+            console.note("asked in an earlier run: same network, code and versions; --no-cache asks anew", 6)
         if not (console.verbose or in_full):
             if check.agrees and check.parts:
                 console.note("every multiply-add of the difference is explained: --verbose", 6)

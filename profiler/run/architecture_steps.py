@@ -20,7 +20,7 @@ from swinmr_profiling.profiler.reports.console.counted import (
     print_module_tree,
     print_training_macs,
 )
-from swinmr_profiling.profiler.reports.console.terminal import (
+from swinmr_profiling.profiler.reports.console.steps import (
     print_counters,
     print_parameters,
     print_reconstruction,

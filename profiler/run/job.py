@@ -22,12 +22,13 @@ from swinmr_profiling.profiler.options.exit_codes import (
 from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
-from swinmr_profiling.profiler.record.private_record import without_path
+from swinmr_profiling.profiler.record.private_record import relative_path, without_path
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.answer import print_answer
+from swinmr_profiling.profiler.reports.console.steps import print_configuration
 from swinmr_profiling.profiler.reports.console.summary import print_summary
-from swinmr_profiling.profiler.reports.console.terminal import Console, print_configuration
+from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
 from swinmr_profiling.profiler.run.architecture_steps import (
     analyse_architecture,
     ask_other_counters,
@@ -176,7 +177,11 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     profile, console, result = context.profile, context.console, context.result
     profile.status = "complete" if partial_reason is None else "partial"
     profile.status_reason = partial_reason
-    print_summary(console, profile)
+    title = "ANSWER"
+    if isinstance(console, QuietConsole):  # nothing else says whose it is
+        file = profile.config.config_file
+        title += f" for {without_path(file) if context.options.private else relative_path(file)}"
+    print_summary(console, profile, title)
     elsewhere = result.finish(context.content(), replace=partial_reason is None)
     console.line()
     if elsewhere is not None:

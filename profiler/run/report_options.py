@@ -25,7 +25,7 @@ def add_report_options(add: Callable[..., Any], default_output: str) -> None:
     add("--markdown", metavar="FILE", help="also Markdown, to paste into an issue")
     add("--plot", metavar="DIR", help="also the charts as SVG and PNG (extra: report)")
     add("--private", action="store_true", help="leave out paths, the command line and the machine's name")
-    add("--quiet", action="store_true", help="warnings and failures only, on standard error")
+    add("--quiet", action="store_true", help="the answer alone; warnings and failures on standard error")
     add("--verbose", action="store_true", help="also percentiles, intervals, assumptions, the environment")
 
 

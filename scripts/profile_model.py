@@ -47,17 +47,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _list_models(package: str) -> int:
     if package == "types":
-        print(listed_models())
+        Console(width=report_columns()).entries(listed_models())
         return EXIT_DONE
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.models.restoration.build import listed_networks
     from swinmr_profiling.models.spandrel_network import listed_architectures
 
     try:
-        print(listed_networks() if package == "restoration" else listed_architectures())
+        listed = listed_networks() if package == "restoration" else listed_architectures()
     except ModelError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
+    Console(width=report_columns()).entries(listed)
     return EXIT_DONE
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
-from swinmr_profiling.configs.writing.standard_streams import complain, printable
+from swinmr_profiling.configs.writing.standard_streams import NOBODY_READS, complain, leave_unread, printable
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH, panel_lines, table_lines
 from swinmr_profiling.program import in_this_program
@@ -20,8 +20,6 @@ WIDTH = 80
 LEAST_WIDTH = 40
 MOST_WIDTH = 120
 GREEN, RED, YELLOW, RESET = "\033[32m", "\033[31m", "\033[33m", "\033[0m"
-# A broken pipe, a hung-up terminal.
-NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
 def takes_colour(stream: TextIO) -> bool:
@@ -109,10 +107,7 @@ class Console:
             self._fall_silent()
 
     def _fall_silent(self) -> None:
-        # Python would complain once more while closing the stream at exit.
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            devnull = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(devnull, self.stream.fileno())
+        leave_unread(self.stream)
         self.stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open for the rest of the run)
 
     def title(self, text: str) -> None:
@@ -149,6 +144,14 @@ class Console:
         cells = [[printable(cell) for cell in row] for row in rows]
         for line in table_lines(headings, cells, self.width, names=names, left=left, indent=indent):
             self._write(line)
+
+    def entries(self, text: str) -> None:
+        """Lines of a name and what is said of it; a line that is too long goes on below that."""
+        for line in printable(text).splitlines():
+            name = re.match(r"\S+ +", line)
+            margin = " " * min(name.end() if name else 0, self.width // 2)
+            for part in textwrap.wrap(line, self.width, subsequent_indent=margin, break_on_hyphens=False):
+                self._write(part)
 
     def step(self, number: int, text: str) -> None:
         self.line()

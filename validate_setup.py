@@ -21,7 +21,7 @@ import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
-from swinmr_profiling.profiler.options.option_types import OneLineParser, device
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_seconds
 from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, overall, run_checks
 from swinmr_profiling.training.setup.setup_suite import CHECKS
 
@@ -44,7 +44,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help=f"one of: {', '.join(names)}",
     )
     parser.add_argument(
-        "--timeout", type=float, default=300.0, metavar="SECONDS", help="of a check's process (default 300)"
+        "--timeout",
+        type=positive_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="of a check's process (default 300)",
     )
     parser.add_argument("--allow-unknown", action="store_true", help="unknown keys are warnings")
     parser.add_argument("--trust-config", action="store_true", help="let the config import your own class")

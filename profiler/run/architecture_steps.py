@@ -107,6 +107,8 @@ def ask_other_counters(context: RunContext) -> None:
         context.console.note("no other counter was asked: --cross-check off")
         return
     context.status.say("asking fvcore and thop")
+    context.console.line()
+    context.console.line("  Other counters:")
     checks = _cross_check(context, options.cross_check, ["fvcore", "thop"])
     architecture.counters = checks
     print_counters(context.console, checks)

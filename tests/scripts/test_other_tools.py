@@ -74,7 +74,7 @@ def held(tool, arguments, folder, stdout):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tool", "command"), zip(TOOLS, COMMANDS, strict=True))
+@pytest.mark.parametrize(("tool", "command"), list(zip(TOOLS, COMMANDS, strict=True)))
 def test_the_command_of_a_line_does_what_the_line_says(tool, command, profile_model, tmp_path):
     (tmp_path / "path/to").mkdir(parents=True)
     (tmp_path / "path/to/file.py").write_text(OWN)

@@ -1,4 +1,4 @@
-"""Processes that predict share their work, begin before they are asked, and leave nothing behind; none is started here."""
+"""Processes that predict share their work, begin before they are asked, leave nothing behind. None is started here."""
 
 import threading
 import time

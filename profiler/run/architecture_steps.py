@@ -96,10 +96,13 @@ def ask_other_counters(context: RunContext) -> None:
     options, architecture = context.options, context.profile.architecture
     if architecture is None:
         return
+    context.console.line()
+    context.console.line("  Other counters:")
     if architecture.counters:  # of a resumed profile
         print_counters(context.console, architecture.counters)
         return
     if options.flops_counter is not None:
+        context.status.say(f"asking {options.flops_counter} at the full size")
         quoted = _cross_check(context, "full", [options.flops_counter])
         architecture.quoted_counter = quoted[0] if quoted else None
         print_counters(context.console, quoted, in_full=True)
@@ -107,8 +110,6 @@ def ask_other_counters(context: RunContext) -> None:
         context.console.note("no other counter was asked: --cross-check off")
         return
     context.status.say("asking fvcore and thop")
-    context.console.line()
-    context.console.line("  Other counters:")
     checks = _cross_check(context, options.cross_check, ["fvcore", "thop"])
     architecture.counters = checks
     print_counters(context.console, checks)

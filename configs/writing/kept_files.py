@@ -15,7 +15,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # Networks that are code of this project alone, whose changes the hash below sees. Of any other nothing is kept.
-OWN_NETWORKS = ("swinir", "swinmr", "unet_denoiser")
+HASHED_NETWORKS = ("swinir", "swinmr", "unet_denoiser")
 
 
 def cache_folder(kind: str) -> Path:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue, TypeAdapter
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.writing.kept_files import OWN_NETWORKS
+from swinmr_profiling.configs.writing.kept_files import HASHED_NETWORKS
 from swinmr_profiling.profiler.isolation import worker
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
 from swinmr_profiling.profiler.record.blocks.figures import Precision
@@ -60,7 +60,7 @@ class PredictionWorker:
         self.trust_config = trust_config
         label = str(build_loss(self.config, for_prediction=True).label)
         # Which parts of the loss there are depends on files at hand, too.
-        own = self.config.model.net_type in OWN_NETWORKS
+        own = self.config.model.net_type in HASHED_NETWORKS
         self.loss_parts = label if own else f"{label}; run {run}"
         return Traced(label, torch.__version__)
 

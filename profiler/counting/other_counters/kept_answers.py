@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.writing.atomic_files import write_text
-from swinmr_profiling.configs.writing.kept_files import OWN_NETWORKS, cache_folder, code_hash, make_way
+from swinmr_profiling.configs.writing.kept_files import HASHED_NETWORKS, cache_folder, code_hash, make_way
 from swinmr_profiling.profiler.counting.other_counters.cross_check import cross_check
 from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck
 from swinmr_profiling.profiler.record.memory_fingerprint import canonical, memory_fingerprint
@@ -52,7 +52,7 @@ def kept_cross_check(
 
 def _file(config: ExperimentConfig, counter: str, size: str) -> Path | None:
     """None for a network that may change unseen, or a counter of no known version."""
-    if config.model.net_type not in OWN_NETWORKS:
+    if config.model.net_type not in HASHED_NETWORKS:
         return None
     try:
         versions = [version(counter), version("torch"), platform.python_version()]

@@ -32,6 +32,11 @@ def takes_colour(stream: TextIO) -> bool:
         return False
 
 
+def _has_width(stream: TextIO) -> bool:
+    """Whether somebody reads lines of so many columns: a terminal, or what COLUMNS stands for."""
+    return bool(os.environ.get("COLUMNS")) or (hasattr(stream, "isatty") and stream.isatty())
+
+
 def terminal_columns() -> int:
     """Columns of the terminal (or what COLUMNS says), at least 40; 80 where output goes to no terminal."""
     return max(shutil.get_terminal_size((WIDTH, 24)).columns, LEAST_WIDTH)
@@ -146,11 +151,13 @@ class Console:
             self._write(line)
 
     def entries(self, text: str) -> None:
-        """Lines of a name and what is said of it; a line that is too long goes on below that."""
+        """Lines of a name and what is said of it; one that is too long goes on below that, in a pipe it stays one."""
         for line in printable(text).splitlines():
             name = re.match(r"\S+ +", line)
             margin = " " * min(name.end() if name else 0, self.width // 2)
-            for part in textwrap.wrap(line, self.width, subsequent_indent=margin, break_on_hyphens=False):
+            whole = not _has_width(self.stream)
+            width = max(self.width, len(line)) if whole else self.width
+            for part in textwrap.wrap(line, width, subsequent_indent=margin, break_on_hyphens=False):
                 self._write(part)
 
     def step(self, number: int, text: str) -> None:

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.writing.atomic_files import OutputError
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_int
 
@@ -94,9 +94,9 @@ def main(arguments: list[str] | None = None) -> int:
         complain(f"error: {error.filename or parsed.output}: {error.strerror}")
         return EXIT_BAD_INPUT
     for line in summary_lines(summary, loaded.config.evaluation.metrics):
-        print(line)
+        say(line)
     if summary["data"]["evaluated_slices"]:
-        print(f"written to {folder}")
+        say(f"written to {folder}")
     for line in summary["not_written"]:
         complain(f"error: not written: {line}")
     if summary["status"] != "complete":

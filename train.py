@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.writing.atomic_files import OutputError
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 
@@ -143,7 +143,7 @@ def train(config, parsed: argparse.Namespace) -> int:
             choice = chosen_batch_size(config, parsed, world)
             config = with_choice(config, choice)
             if world.is_first:
-                print(choice.message)
+                say(choice.message)
         run = TrainingRun(config, world, stop, trust_config=parsed.trust_config)
         if parsed.restart:
             run.start_anew()
@@ -151,16 +151,16 @@ def train(config, parsed: argparse.Namespace) -> int:
             run.resume()
         if world.is_first:
             for message in (*run.messages, *kept):
-                print(message)
+                say(message)
             sizes = run.batch_sizes
-            print(
+            say(
                 f"batch {sizes['batch_size_per_device']} per device x {sizes['accumulate']} accumulated x "
                 f"{sizes['devices']} devices = {sizes['global_batch_size']} per step; {run.total_steps} steps"
             )
             data = run.dataset.describe()
-            print(f"data: {data['kspace']}")
+            say(f"data: {data['kspace']}")
             if data["mask_note"] is not None:
-                print(data["mask_note"])
+                say(data["mask_note"])
         try:
             result = run.run()
         except FAILURES as error:
@@ -173,27 +173,27 @@ def train(config, parsed: argparse.Namespace) -> int:
             raise
     if not world.is_first:
         return EXIT_DONE if result.stopped_by in (None, "early stopping") else EXIT_PARTIAL
-    print(f"step {result.step} of {result.total_steps}; checkpoint {result.checkpoint}")
+    say(f"step {result.step} of {result.total_steps}; checkpoint {result.checkpoint}")
     if result.skipped:
-        print(f"skipped {len(result.skipped)} training slices that cannot be read (data.on_error):")
+        say(f"skipped {len(result.skipped)} training slices that cannot be read (data.on_error):")
         for one in result.skipped:
-            print(f"  {one}")
+            say(f"  {one}")
     if result.images_per_second is not None:
         share = result.data_wait_share
-        print(f"{figure(result.images_per_second)} images/s, {share:.1%} of the time waiting for data")
+        say(f"{figure(result.images_per_second)} images/s, {share:.1%} of the time waiting for data")
     if result.last_validation is not None:
         values = result.last_validation
         gained, zero_filled = values["val_psnr"], values["zero_filled_psnr"]
         if gained is not None and zero_filled is not None:
-            print(
+            say(
                 f"validation: PSNR {gained:.2f} dB, zero-filled {zero_filled:.2f} dB ({gained - zero_filled:+.2f} dB); "
                 f"sampled fraction {values['sampled_fraction']:.3f}"
             )
         elif gained is None:  # a denoiser whose validation samples no images
-            print(f"validation: loss {values['val_loss']:.4g}")
+            say(f"validation: loss {values['val_loss']:.4g}")
     if result.stopped_by is not None:
         again = "the same command without --restart" if parsed.restart else "the same command"
-        print(f"stopped by {result.stopped_by}; {again} goes on from there")
+        say(f"stopped by {result.stopped_by}; {again} goes on from there")
     return EXIT_DONE if result.stopped_by in (None, "early stopping") else EXIT_PARTIAL
 
 

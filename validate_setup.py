@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
-from swinmr_profiling.profiler.options.option_types import OneLineParser, device
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_seconds
 from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, overall, run_checks
 from swinmr_profiling.training.setup.setup_suite import CHECKS
 
@@ -44,7 +44,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help=f"one of: {', '.join(names)}",
     )
     parser.add_argument(
-        "--timeout", type=float, default=300.0, metavar="SECONDS", help="of a check's process (default 300)"
+        "--timeout",
+        type=positive_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="of a check's process (default 300)",
     )
     parser.add_argument("--allow-unknown", action="store_true", help="unknown keys are warnings")
     parser.add_argument("--trust-config", action="store_true", help="let the config import your own class")
@@ -93,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def tell(finding: Finding) -> None:
         if not parsed.json:
-            print(finding.line(), flush=True)
+            say(finding.line())
 
     findings = run_checks(CHECKS, context, parsed.skip, tell)
     status = overall(findings)
@@ -109,9 +113,9 @@ def main(arguments: list[str] | None = None) -> int:
             "counts": counts,
             "checks": [finding.to_json() for finding in findings],
         }
-        print(json.dumps(report, indent=2, allow_nan=False))
+        say(json.dumps(report, indent=2, allow_nan=False))
     else:
-        print(f"{status}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
+        say(f"{status}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
     if any(finding.check == "config" and finding.status == "failed" for finding in findings):
         return EXIT_BAD_INPUT
     return EXIT_FAILED if status == "failed" else EXIT_DONE

@@ -19,7 +19,7 @@ import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, ExperimentConfig, load_config
 from swinmr_profiling.configs.option_files.basicsr import VIDEO_NETWORKS
 from swinmr_profiling.configs.option_files.networks import network_scale
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 
 SUFFIXES = (".json", ".yml", ".yaml", ".toml")
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         file for file in parsed.folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()
     )
     if not files:
-        print(f"error: {parsed.folder}: no file ending in {', '.join(SUFFIXES)} in it", file=sys.stderr)
+        complain(f"error: {parsed.folder}: no file ending in {', '.join(SUFFIXES)} in it")
         return EXIT_BAD_INPUT
     outcomes: Counter[str] = Counter()
     for file in files:
@@ -92,20 +92,20 @@ def main(arguments: list[str] | None = None) -> int:
             loaded = load_config(file)
         except ConfigError as error:
             outcomes["not loaded"] += 1
-            print(f"✗ {name}: {'; '.join(error.problems)}")
+            say(f"✗ {name}: {'; '.join(error.problems)}")
             continue
         except Exception as error:  # a file that nobody has thought of: told, and the others are read
             outcomes["failed"] += 1
-            print(f"✗ {name}: unexpected {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+            say(f"✗ {name}: unexpected {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
             continue
         outcomes["loaded"] += 1
-        print(f"✓ {name}: {described(loaded.config)}")
+        say(f"✓ {name}: {described(loaded.config)}")
         if not parsed.quiet:
             for message in loaded.messages:
-                print(f"    {message}")
+                say(f"    {message}")
     share = outcomes["loaded"] / len(files)
     counts = ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
-    print(f"{len(files)} files: {counts} ({share:.1%} understood)")
+    say(f"{len(files)} files: {counts} ({share:.1%} understood)")
     return EXIT_DONE if outcomes["loaded"] == len(files) else EXIT_PARTIAL
 
 

@@ -20,7 +20,7 @@ import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.writing.atomic_files import OutputError
 from swinmr_profiling.configs.writing.output_claims import claimed_outputs
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 
 
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         with claimed_outputs([("OUTPUT", parsed.output)]) as (output,):
             return export(parsed, Path(str(output)))
     except OutputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
 
 
@@ -70,9 +70,9 @@ def export(parsed: argparse.Namespace, output: Path) -> int:
             loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
             config = loaded.config
             for message in loaded.messages:
-                print(message, file=sys.stderr)
+                complain(message)
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.training.run.checkpoint_export import ExportRequest, export_checkpoint
@@ -89,11 +89,11 @@ def export(parsed: argparse.Namespace, output: Path) -> int:
     try:
         lines = export_checkpoint(request, config)
     except (CheckpointError, ModelError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return EXIT_BAD_INPUT
-    print(f"{output}: {lines[0]}")
+    say(f"{output}: {lines[0]}")
     for line in lines[1:]:
-        print(line)
+        say(line)
     return EXIT_DONE
 
 

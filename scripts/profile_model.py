@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
-from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.reports.console.gpus import print_gpus
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 from swinmr_profiling.profiler.run.command_line import listed_models, parse_profile_arguments
@@ -33,11 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     replace_unknown_characters()
     given = sys.argv[1:] if arguments is None else arguments
     parsed = parse_profile_arguments(given)
-    if parsed.list_models:
-        return _list_models(parsed.list_models)
-    if parsed.list_gpus:
-        print_gpus(Console(width=report_columns()))
-        return EXIT_DONE
+    if parsed.list_models or parsed.list_gpus:
+        return _list(parsed.list_models)
     try:
         return (profile_several if parsed.configs or parsed.models else profile_one)(parsed, given)
     except USER_ERRORS as error:
@@ -45,20 +42,24 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT
 
 
-def _list_models(package: str) -> int:
-    if package == "types":
-        print(listed_models())
-        return EXIT_DONE
-    from swinmr_profiling.models.errors import ModelError
-    from swinmr_profiling.models.restoration.build import listed_networks
-    from swinmr_profiling.models.spandrel_network import listed_architectures
+def _list(package: str | None) -> int:
+    """The networks that a package knows, or the GPUs."""
+    console = Console(width=report_columns())
+    if package is None:
+        print_gpus(console)
+    elif package == "types":
+        console.entries(listed_models())
+    else:
+        from swinmr_profiling.models.errors import ModelError
+        from swinmr_profiling.models.restoration.build import listed_networks
+        from swinmr_profiling.models.spandrel_network import listed_architectures
 
-    try:
-        print(listed_networks() if package == "restoration" else listed_architectures())
-    except ModelError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_BAD_INPUT
-    return EXIT_DONE
+        try:
+            console.entries(listed_networks() if package == "restoration" else listed_architectures())
+        except ModelError as error:
+            complain(f"error: {error}")
+            return EXIT_BAD_INPUT
+    return EXIT_PARTIAL if console.failed else EXIT_DONE
 
 
 if __name__ == "__main__":

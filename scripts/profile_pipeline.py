@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.atomic_files import OutputError
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from swinmr_profiling.profiler.pipelines.command_line import parse_pipeline_arguments
 from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines, load_pipeline
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if parsed.list_pipelines:
             for name in list_pipelines():
-                print(f"{name:<20}{load_pipeline(name).title}")
+                say(f"{name:<20}{load_pipeline(name).title}")
             return EXIT_DONE
         return run_pipelines(parsed, [*program_name("profile_pipeline.py").split(), *given])
     except (PipelineError, OutputError) as error:

@@ -1,13 +1,10 @@
 """Files and folders that the documents name exist, and so do the targets of their links."""
 
 import re
-import shlex
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-
-from swinmr_profiling.profiler.run.command_line import parse_profile_arguments
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DOCUMENTS = (
@@ -39,6 +36,7 @@ NOT_HERE = {
     "bench.json": "written by profile_model.py --benchmark-json",
     "pass.json": "written by profile_model.py --trace",
     "A.json": "any profile",
+    "PROFILE.json": "any profile",
     "B.json": "any profile",
     "benchmark.py": "of timm",
     "models/dncnn.py": "the network that CONTRIBUTING.md adds",
@@ -100,17 +98,6 @@ def test_the_readme_is_short_and_every_page_is_found():
         document = REPOSITORY / name
         linked |= {(document.parent / link).resolve() for link in LINK.findall(document.read_text("utf-8"))}
     assert [page.name for page in (REPOSITORY / "docs").glob("*.md") if page.resolve() not in linked] == []
-
-
-def test_every_line_for_users_of_another_tool_is_a_command_that_is_understood():
-    text = (REPOSITORY / "docs/other_tools.md").read_text(encoding="utf-8")
-    rows = [row.split(" | ") for row in text.splitlines() if row.startswith("| ") and "`scripts/" in row]
-    tools = ("timm", "torchinfo", "fvcore", "hyperfine", "accelerate")
-    assert all(any(tool in row[0] for row in rows) for tool in tools)
-    for row in rows:
-        script, *arguments = shlex.split(row[1].strip().strip("`"))
-        assert script == "scripts/profile_model.py"
-        parse_profile_arguments(arguments)  # a mistake ends the process
 
 
 def test_a_path_that_is_not_here_is_found():

@@ -5,12 +5,18 @@ What an encoding lacks is a question mark and ends nothing, no control character
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
+import os
 import re
 import sys
+from typing import TextIO
 
 from swinmr_profiling.program import in_this_program
 
+# A broken pipe, a hung-up terminal.
+NOBODY_READS = (errno.EPIPE, errno.EIO)
 # A path of a usual length is shown whole.
 LONGEST_WORD = 300
 SHOWN_OF_A_WORD = 100
@@ -50,6 +56,27 @@ def _escaped(match: re.Match[str]) -> str:
 def _shortened(match: re.Match[str]) -> str:
     word = match.group()
     return f"{word[:SHOWN_OF_A_WORD]}...[{len(word)} characters]...{word[-SHOWN_OF_A_WORD:]}"
+
+
+def say(text: str = "") -> None:
+    """A line on standard output; nobody reads it any more (`| head`): silence from then on, and the work goes on.
+
+    Raises OSError, as on a full disk.
+    """
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        if error.errno not in NOBODY_READS:
+            raise
+        leave_unread(sys.stdout)
+
+
+def leave_unread(stream: TextIO) -> None:
+    """What is written to the stream from now on goes nowhere: Python would complain once more at the end."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, stream.fileno())
+        os.close(devnull)
 
 
 def complain(text: object) -> None:

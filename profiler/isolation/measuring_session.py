@@ -84,9 +84,9 @@ class MeasuringSession:
         """Counts the training step."""
         return self._require().ask("count_training", TrainingMacs, timeout_s=self.timeout_s(None))
 
-    def cross_check(self, size: str, counters: list[str]) -> list[CrossCheck]:
-        """What other counters say, each asked in a process of its own."""
-        return self._require().ask("cross_check", list[CrossCheck], size=size, counters=counters)
+    def cross_check(self, size: str, counters: list[str], keep: bool) -> list[CrossCheck]:
+        """What other counters say, each asked in a process of its own; keep: or in an earlier run."""
+        return self._require().ask("cross_check", list[CrossCheck], size=size, counters=counters, keep=keep)
 
     def measure(
         self,

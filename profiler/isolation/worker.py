@@ -130,12 +130,16 @@ class Worker:
 
         return count_training(self.built, self.config)
 
-    def do_cross_check(self, size: str, counters: list[str]) -> list[CrossCheck]:
-        """Asks fvcore and thop, each in a process of its own (of this process's group: it dies with it)."""
-        from swinmr_profiling.profiler.counting import cross_check
+    def do_cross_check(self, size: str, counters: list[str], keep: bool) -> list[CrossCheck]:
+        """Asks fvcore and thop, each in a process of its own (of this process's group: it dies with it).
 
-        config = self.config.model_dump(mode="json")
-        return cross_check(config, counters=counters, size=size, trust_config=self.trust_config)
+        keep: what they said in an earlier run is taken from the user's cache folder, and kept there.
+        """
+        from swinmr_profiling.profiler.counting.other_counters.kept_answers import kept_cross_check
+
+        return kept_cross_check(
+            self.config, counters=counters, size=size, trust_config=self.trust_config, keep=keep
+        )
 
     def do_place(self, channels_last: bool, compile: bool) -> None:
         """Moves the network to the device, in the memory format and compiled form asked for."""

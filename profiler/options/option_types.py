@@ -15,6 +15,8 @@ from swinmr_profiling.configs.writing.standard_streams import printable
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT
 from swinmr_profiling.program import in_this_program, program_name, version
 
+CONFIG_SUFFIXES = (".json", ".yml", ".yaml", ".toml")
+
 
 class _CompactHelp(argparse.HelpFormatter):
     """Options of one line where they fit."""
@@ -64,6 +66,15 @@ class OneLineParser(argparse.ArgumentParser):
             if option.startswith("--") and not any(name.startswith(option) for name in known):
                 near = difflib.get_close_matches(option, known, 1)
                 return f"no option {option}: did you mean {near[0]}?" if near else None
+        return self._config_without_option(known)
+
+    def _config_without_option(self, known: Sequence[str]) -> str | None:
+        """`train.py config.json`: the file stands where an option would name it."""
+        if "--config" not in known or "--config" in self._given:
+            return None
+        for before, word in zip(["", *self._given], self._given, strict=False):
+            if word.endswith(CONFIG_SUFFIXES) and not word.startswith("-") and not before.startswith("-"):
+                return f"{word}: which option? For example --config {word}"
         return None
 
 

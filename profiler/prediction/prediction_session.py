@@ -25,8 +25,66 @@ from swinmr_profiling.profiler.prediction.settings import TrainingSetting, trace
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, PredictedInference
 from swinmr_profiling.profiler.record.failures import Failure
 
+_Request = Callable[[WorkerProcess], Any]
 # A process that traces the largest network of the configs takes 0.9 GB: two of them stay under two.
 MAX_PROCESSES = 2
+
+
+class _SharedWork:
+    """Requests that processes share, each in a thread of its own."""
+
+    def __init__(
+        self,
+        requests: Sequence[_Request],
+        processes: Sequence[WorkerProcess],
+        open_process: Callable[[WorkerProcess], None],
+    ) -> None:
+        self._requests, self._open = requests, open_process
+        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in range(len(requests)):
+            self._waiting.put(number)
+        self._answers: list[Any] = [None] * len(requests)
+        self._refused: Exception | None = None  # what a process said instead of opening
+        self._threads = [
+            threading.Thread(target=self._work, args=(process,), daemon=True) for process in processes
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, process: WorkerProcess) -> None:
+        try:
+            self._open(process)
+        except (WorkerError, RequestRefusedError, OSError) as error:
+            self._refused = error
+            return
+        with suppress(queue.Empty):
+            while True:
+                number = self._waiting.get_nowait()
+                try:
+                    self._answers[number] = self._requests[number](process)
+                except (WorkerError, RequestRefusedError, OSError) as error:
+                    self._answers[number] = error
+                    if not process.alive:
+                        return
+
+    def answers(self) -> list[Any]:
+        """One for each request, once all are there; an error stands in the place of its answer."""
+        for thread in self._threads:
+            while thread.is_alive():  # a join without a timeout would keep signals waiting
+                thread.join(0.1)
+        for number, answer in enumerate(self._answers):
+            if answer is None:  # every process died before it came to this one
+                failed = Failure("crashed", "the predicting process died", True)
+                errors = [found for found in self._answers if isinstance(found, Exception)]
+                self._answers[number] = next(iter(errors), self._refused or WorkerError(failed))
+        return self._answers
+
+
+def _settings_of(answers: Sequence[Any]) -> list[MemorySetting]:
+    """The entries that there are. Raises what stands in the place of the first."""
+    if isinstance(answers[0], Exception):
+        raise answers[0]
+    return [answer for answer in answers if not isinstance(answer, Exception)]
 
 
 class PredictionSession:
@@ -49,78 +107,8 @@ class PredictionSession:
         self._run = uuid.uuid4().hex
         self._processes: list[WorkerProcess] = []
         self._not_opened: list[WorkerProcess] = []
-
-    def predict(
-        self, settings: Sequence[TrainingSetting], batch_sizes: Sequence[int], processes: int = 1
-    ) -> list[MemorySetting]:
-        """Entries of `memory_model.settings`, in the order of the settings. Raises WorkerError, RequestRefusedError.
-
-        A setting other than the first that cannot be predicted is left out.
-        """
-        # Traces first, one at a time and kept on disk, so that two processes share even a single setting.
-        self._share(
-            [
-                partial(self._ask, "trace", int, batch_size=batch, **asdict(setting))
-                for setting in settings
-                for batch in traced_batches(setting.is_config)
-            ],
-            processes,
-        )
-        sizes = list(batch_sizes)
-        answers = self._share(
-            [
-                partial(self._ask, "predict", MemorySetting, batch_sizes=sizes, **asdict(setting))
-                for setting in settings
-            ],
-            processes,
-        )
-        if isinstance(answers[0], Exception):
-            raise answers[0]
-        return [answer for answer in answers if not isinstance(answer, Exception)]
-
-    def _ask(self, do: str, answer: type[Answer], process: WorkerProcess, **arguments: Any) -> Answer:
-        return process.ask(do, answer, self.timeout_s, **arguments)
-
-    def _share(self, requests: Sequence[Callable[[WorkerProcess], Answer]], processes: int) -> list[Any]:
-        """Answers to the requests, by as many processes; an error stands in the place of its answer."""
-        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(len(requests)):
-            waiting.put(number)
-        answers: list[Any] = [None] * len(requests)
-
-        def work(process: WorkerProcess) -> None:
-            with suppress(queue.Empty):
-                while True:
-                    number = waiting.get_nowait()
-                    try:
-                        answers[number] = requests[number](process)
-                    except (WorkerError, RequestRefusedError, OSError) as error:
-                        answers[number] = error
-                        if not process.alive:
-                            return
-
-        threads = [
-            threading.Thread(target=work, args=(process,), daemon=True)
-            for process in self._running(max(1, min(processes, len(requests), MAX_PROCESSES)))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():  # a join without a timeout would keep signals waiting
-                thread.join(0.1)
-        for number, answer in enumerate(answers):
-            if answer is None:  # every process died before it came to this one
-                failed = Failure("crashed", "the predicting process died", True)
-                answers[number] = next((a for a in answers if isinstance(a, Exception)), WorkerError(failed))
-        return answers
-
-    def predict_inference(self, precision: str, batch_sizes: Sequence[int]) -> PredictedInference:
-        """`memory_model.inference`."""
-        [process] = self._running(1)
-        sizes = list(batch_sizes)
-        return self._ask(
-            "predict_inference", PredictedInference, process, precision=precision, batch_sizes=sizes
-        )
+        self._ahead: _SharedWork | None = None
+        self._last: _SharedWork | None = None
 
     def snapshot(
         self,
@@ -155,6 +143,74 @@ class PredictionSession:
             for _ in range(count):
                 self._start_one()
 
+    def trace_ahead(self, settings: Sequence[TrainingSetting], processes: int = 1) -> None:
+        """Has settings traced while the caller does something else; `predict` waits for it, and tells what failed."""
+        with suppress(WorkerError, OSError):
+            self._ahead = self._share(self._traces_of(settings), processes)
+
+    def predict(
+        self,
+        settings: Sequence[TrainingSetting],
+        batch_sizes: Sequence[int],
+        processes: int = 1,
+    ) -> list[MemorySetting]:
+        """Entries of `memory_model.settings`, in the order of the settings. Raises WorkerError, RequestRefusedError.
+
+        A setting other than the first that cannot be predicted is left out.
+        """
+        self._trace(settings, processes)
+        return _settings_of(self._share(self._predictions(settings, batch_sizes), processes).answers())
+
+    def predict_with_inference(
+        self,
+        settings: Sequence[TrainingSetting],
+        precision: str,
+        batch_sizes: Sequence[int],
+        processes: int = 1,
+    ) -> tuple[list[MemorySetting], PredictedInference]:
+        """The same, and `memory_model.inference` at a precision."""
+        self._trace(settings, processes)
+        sizes = list(batch_sizes)
+        inference: _Request = partial(
+            self._ask, "predict_inference", PredictedInference, precision=precision, batch_sizes=sizes
+        )
+        found, *answers = self._share(
+            [inference, *self._predictions(settings, batch_sizes)], processes
+        ).answers()
+        entries = _settings_of(answers)
+        if isinstance(found, Exception):
+            raise found
+        return entries, found
+
+    def _traces_of(self, settings: Sequence[TrainingSetting]) -> list[_Request]:
+        return [
+            partial(self._ask, "trace", int, batch_size=batch, **asdict(setting))
+            for setting in settings
+            for batch in traced_batches(setting.is_config)
+        ]
+
+    def _trace(self, settings: Sequence[TrainingSetting], processes: int) -> None:
+        """Traces first, one at a time and kept on disk, so that two processes share even a single setting."""
+        ahead, self._ahead = self._ahead, None
+        # What could not be traced is told by the prediction that needs it.
+        (ahead or self._share(self._traces_of(settings), processes)).answers()
+
+    def _predictions(self, settings: Sequence[TrainingSetting], batch_sizes: Sequence[int]) -> list[_Request]:
+        sizes = list(batch_sizes)
+        return [
+            partial(self._ask, "predict", MemorySetting, batch_sizes=sizes, **asdict(setting))
+            for setting in settings
+        ]
+
+    def _ask(self, do: str, answer: type[Answer], process: WorkerProcess, **arguments: Any) -> Answer:
+        return process.ask(do, answer, self.timeout_s, **arguments)
+
+    def _share(self, requests: Sequence[_Request], processes: int) -> _SharedWork:
+        """Has the requests answered by as many processes."""
+        running = self._running(max(1, min(processes, len(requests), MAX_PROCESSES)))
+        self._last = _SharedWork(requests, running, self._open)
+        return self._last
+
     def _start_one(self) -> None:
         process = WorkerProcess(module="swinmr_profiling.profiler.prediction.server")
         self._processes.append(process)
@@ -164,24 +220,24 @@ class PredictionSession:
         """That many live processes. Started by the main thread: each dies with the thread that started it."""
         if not self.cache and self._traces is None:
             self._traces = tempfile.TemporaryDirectory(prefix="swinmr-traces-", ignore_cleanup_errors=True)
-        traces = None if self._traces is None else self._traces.name
         for _ in range(count - sum(process.alive for process in self._processes)):
             self._start_one()
-        running = [process for process in self._processes if process.alive][:count]
-        for process in running:
-            if process not in self._not_opened:
-                continue
-            config = self.config.model_dump(mode="json")
-            self.opened = process.ask(
-                "open",
-                Traced,
-                config=config,
-                trust_config=self.trust_config,
-                run=self._run,
-                traces=traces,
-            )
-            self._not_opened.remove(process)
-        return running
+        return [process for process in self._processes if process.alive][:count]
+
+    def _open(self, process: WorkerProcess) -> None:
+        """Tells a process the config, once."""
+        if process not in self._not_opened:
+            return
+        opened = process.ask(
+            "open",
+            Traced,
+            config=self.config.model_dump(mode="json"),
+            trust_config=self.trust_config,
+            run=self._run,
+            traces=None if self._traces is None else self._traces.name,
+        )
+        self.opened = opened
+        self._not_opened.remove(process)
 
     def kill(self) -> None:
         """Ends all processes at once, from a signal handler."""
@@ -198,6 +254,10 @@ class PredictionSession:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        for process in self._processes:
+            process.kill()
+        if self._last is not None:
+            self._last.answers()  # a thread that still reads must not find its pipe closed
         for process in self._processes:
             process.close()
         self._remove_traces()

@@ -7,6 +7,7 @@ that cannot be traced may do anything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue, TypeAdapter
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.writing.kept_files import HASHED_NETWORKS
 from swinmr_profiling.profiler.isolation import worker
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
 from swinmr_profiling.profiler.record.blocks.figures import Precision
@@ -21,9 +23,6 @@ from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, 
 
 if TYPE_CHECKING:  # needs torch
     from swinmr_profiling.models.inputs import BuiltModel
-
-# Networks that are code of this project alone, which the names of traces on disk hold a hash of.
-OWN_NETWORKS = ("swinir", "swinmr", "unet_denoiser")
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,10 @@ class PredictionWorker:
 
     def __init__(self, send: Callable[..., None]) -> None:
         self.send = send
+        # Before it is asked anything: the command does other things meanwhile. What fails is told by what needs it.
+        with suppress(Exception):
+            import swinmr_profiling.models.registry
+            import swinmr_profiling.profiler.prediction.predict  # noqa: F401
         self._last: tuple[TrainingSetting, ExperimentConfig, BuiltModel] | None = None
 
     def do_open(
@@ -69,7 +72,7 @@ class PredictionWorker:
         self.trust_config = trust_config
         label = str(build_loss(self.config, for_prediction=True).label)
         # Which parts of the loss there are depends on files at hand, too.
-        own = self.config.model.net_type in OWN_NETWORKS
+        own = self.config.model.net_type in HASHED_NETWORKS
         self.loss_parts = label if own else f"{label}; run {run}"
         return Traced(label, torch.__version__)
 

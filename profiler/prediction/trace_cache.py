@@ -13,19 +13,18 @@ import platform
 import stat
 from collections.abc import Callable
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from swinmr_profiling.configs.writing.atomic_files import replacing
+from swinmr_profiling.configs.writing.kept_files import cache_folder, code_hash, make_way
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
 from swinmr_profiling.profiler.record.failures import first_lines
 from swinmr_profiling.profiler.record.memory_fingerprint import canonical
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # What a trace runs through: another version of these files may allocate otherwise.
 TRACED_ROOMS = (
     "models",
@@ -48,27 +47,18 @@ MAX_BYTES = 100 * 2**20
 _folder: Path | None = None
 
 
-def cache_folder() -> Path:
-    """The user's cache folder (XDG_CACHE_HOME, ~/.cache), in a folder of this project's."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "swinmr-profiling" / "traces"
-
-
-@cache
-def code_hash() -> str:
-    """SHA-256 over the source files that a trace runs through."""
-    digest = hashlib.sha256()
-    for room in TRACED_ROOMS:
-        path = REPOSITORY / room
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(str(file.relative_to(REPOSITORY)).encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
-
-
 def trace_key(fingerprint: str, batch_size: int, kind: str, parts: str) -> str:
     """Name of a trace. kind: "training" or "inference"; parts: of the loss, which files on disk may change."""
     what = canonical(
-        [fingerprint, batch_size, kind, parts, torch.__version__, platform.python_version(), code_hash()]
+        [
+            fingerprint,
+            batch_size,
+            kind,
+            parts,
+            torch.__version__,
+            platform.python_version(),
+            code_hash(TRACED_ROOMS),
+        ]
     )
     return hashlib.sha256(what.encode()).hexdigest()
 
@@ -84,7 +74,7 @@ def cached(key: str, make: Callable[[], Trace]) -> Trace:
 
     What lies there and is none is told in one line and removed. A disk that refuses costs only the time.
     """
-    file = (_folder or cache_folder()) / f"{key}.npz"
+    file = (_folder or cache_folder("traces")) / f"{key}.npz"
     try:
         return _read(file, key)
     except (FileNotFoundError, NotADirectoryError):
@@ -150,20 +140,4 @@ def _write(file: Path, key: str, trace: Trace) -> None:
     arrays = {name: getattr(trace, name) for name in ARRAYS}
     with replacing(file) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, rest=np.array(json.dumps({**rest, "key": key})), **arrays)
-    make_way(file.parent, MAX_BYTES)
-
-
-def make_way(folder: Path, limit_bytes: int) -> None:
-    """Removes the traces that were used longest ago, until the rest is within the limit."""
-    used = []
-    for file in folder.glob("*.npz"):
-        with contextlib.suppress(OSError):  # another process was faster
-            found = file.stat()
-            if stat.S_ISREG(found.st_mode):
-                used.append((found.st_mtime_ns, found.st_size, file))
-    kept_bytes = 0
-    for _, size, file in sorted(used, reverse=True):
-        kept_bytes += size
-        if kept_bytes > limit_bytes:
-            with contextlib.suppress(OSError):
-                file.unlink()
+    make_way(file.parent, "*.npz", MAX_BYTES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.record.blocks.architecture import (
@@ -18,7 +20,7 @@ from swinmr_profiling.profiler.reports.console.counted import (
     print_module_tree,
     print_training_macs,
 )
-from swinmr_profiling.profiler.reports.console.terminal import (
+from swinmr_profiling.profiler.reports.console.steps import (
     print_counters,
     print_parameters,
     print_reconstruction,
@@ -26,12 +28,16 @@ from swinmr_profiling.profiler.reports.console.terminal import (
 from swinmr_profiling.profiler.run.context import RunContext
 
 
-def analyse_architecture(context: RunContext) -> None:
-    """Builds, describes and counts the network; fills `architecture`, saved after each step."""
+def analyse_architecture(context: RunContext, on_built: Callable[[], None] = lambda: None) -> None:
+    """Builds, describes and counts the network; fills `architecture`, saved after each step.
+
+    on_built: what others may begin once the network is known to build.
+    """
     console, profile = context.console, context.profile
     console.step(1, "Creating model...")
     context.status.say("creating the model")
     built = context.session.build()
+    on_built()
     console.good("Model created")
     console.step(2, "Analyzing model architecture...")
     context.input_shape = built.architecture.input_shape
@@ -90,10 +96,13 @@ def ask_other_counters(context: RunContext) -> None:
     options, architecture = context.options, context.profile.architecture
     if architecture is None:
         return
+    context.console.line()
+    context.console.line("  Other counters:")
     if architecture.counters:  # of a resumed profile
         print_counters(context.console, architecture.counters)
         return
     if options.flops_counter is not None:
+        context.status.say(f"asking {options.flops_counter} at the full size")
         quoted = _cross_check(context, "full", [options.flops_counter])
         architecture.quoted_counter = quoted[0] if quoted else None
         print_counters(context.console, quoted, in_full=True)
@@ -140,7 +149,7 @@ def _macs_by_path(tree: ModuleCount) -> dict[str, int]:
 
 def _cross_check(context: RunContext, size: str, counters: list[str]) -> list[CrossCheck]:
     try:
-        return context.session.cross_check(size, counters)
+        return context.session.cross_check(size, counters, context.options.training.cache)
     except WorkerError as error:
         context.console.bad(f"no cross-check: {error.failure.detail}")
         return []

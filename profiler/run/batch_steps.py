@@ -23,7 +23,7 @@ from swinmr_profiling.profiler.record.failures import says_memory
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.reports.console.terminal import (
+from swinmr_profiling.profiler.reports.console.steps import (
     print_batch,
     print_perceptual_metric,
     print_single_image,

@@ -23,12 +23,13 @@ from swinmr_profiling.profiler.options.exit_codes import (
 from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
-from swinmr_profiling.profiler.record.private_record import without_path
+from swinmr_profiling.profiler.record.private_record import relative_path, without_path
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.answer import print_answer
+from swinmr_profiling.profiler.reports.console.steps import print_configuration
 from swinmr_profiling.profiler.reports.console.summary import print_summary
-from swinmr_profiling.profiler.reports.console.terminal import Console, print_configuration
+from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
 from swinmr_profiling.profiler.run.architecture_steps import (
     analyse_architecture,
     ask_other_counters,
@@ -48,7 +49,11 @@ from swinmr_profiling.profiler.run.optional_steps import (
     write_memory_snapshot,
     write_trace,
 )
-from swinmr_profiling.profiler.run.prediction_steps import config_of_training, predict_training
+from swinmr_profiling.profiler.run.prediction_steps import (
+    config_of_training,
+    predict_training,
+    trace_ahead,
+)
 from swinmr_profiling.profiler.run.resume import check_machine, read_earlier, take_over
 from swinmr_profiling.profiler.run.sweep import DEFAULT_BATCH_SIZES, ascending
 from swinmr_profiling.profiler.run.training_choice import choose_training_batch
@@ -136,7 +141,9 @@ def _answer(context: RunContext, prediction: PredictionSession, sizes: list[int]
     training = context.options.training
     answer = partial(print_answer, context.console, context.profile, latency_comes=not training.predict_only)
     with context.console.after(answer), context.status.shown():
-        analyse_architecture(context)
+        analyse_architecture(
+            context, on_built=partial(trace_ahead, context, prediction) if training.enabled else lambda: None
+        )
         if training.enabled:
             predict_training(context, prediction, sizes)
         if context.options.memory_snapshot is not None:
@@ -182,7 +189,11 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     profile, console, result = context.profile, context.console, context.result
     profile.status = "complete" if partial_reason is None else "partial"
     profile.status_reason = partial_reason
-    print_summary(console, profile)
+    title = "ANSWER"
+    if isinstance(console, QuietConsole):  # nothing else says whose it is
+        file = profile.config.config_file
+        title += f" for {without_path(file) if context.options.private else relative_path(file)}"
+    print_summary(console, profile, title)
     elsewhere = result.finish(context.content(), replace=partial_reason is None)
     console.line()
     if elsewhere is not None:

@@ -134,5 +134,9 @@ def add_training_options(add: Callable[..., Any]) -> None:
     add("--training-steps", type=training_steps, default=MIN_TRAINING_STEPS, metavar="N", help=(
         f"optimizer steps of each measured training (default and least {MIN_TRAINING_STEPS})"
     ))  # fmt: skip
-    add("--no-cache", action="store_true", help="keep no traces in ~/.cache/swinmr-profiling")
+    add(
+        "--no-cache",
+        action="store_true",
+        help=("neither read nor keep traces and other counters' answers (~/.cache/swinmr-profiling)"),
+    )
     add("--list-gpus", action="store_true", help="list the known GPUs and exit")

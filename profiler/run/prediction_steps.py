@@ -49,6 +49,13 @@ def config_of_training(profile: Profile, options: RunOptions) -> ExperimentConfi
     return config_from_dict(raw)
 
 
+def trace_ahead(context: RunContext, session: PredictionSession) -> None:
+    """Has the training step traced while the network is counted, where no earlier run predicted it."""
+    if context.profile.memory_model is None:
+        settings = _settings(context, config_of_training(context.profile, context.options))
+        session.trace_ahead(settings, MAX_PROCESSES)
+
+
 def predict_training(context: RunContext, session: PredictionSession, sizes: list[int]) -> None:
     """Fills `memory_model` and `recommendation.training`; a network that cannot be traced earns a warning."""
     profile, console, options = context.profile, context.console, context.options
@@ -124,8 +131,7 @@ def _memory_model(
     asked = list(sizes)
     if isinstance(config.data.batch_size, int):
         asked = sorted({*sizes, config.data.batch_size})
-    entries = session.predict(settings, asked, processes=MAX_PROCESSES)
-    inference = session.predict_inference(precision, asked)
+    entries, inference = session.predict_with_inference(settings, precision, asked, processes=MAX_PROCESSES)
     optimizer, opened = config.training.optimizer, session.opened
     assert opened is not None
     return MemoryModel(

@@ -36,6 +36,7 @@ from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_PARTIAL,
     EXIT_UNEXPECTED,
 )
+from swinmr_profiling.profiler.options.option_types import CONFIG_SUFFIXES
 from swinmr_profiling.profiler.record.earlier_results import profile_results
 from swinmr_profiling.profiler.record.private_record import private_content
 from swinmr_profiling.profiler.record.profile import Profile
@@ -55,7 +56,6 @@ from swinmr_profiling.program import program_name
 # What the user must change, each with one line that says what.
 USER_ERRORS = (ConfigError, OutputError, RequestRefusedError, ResumeError, MissingPackageError)
 INTERRUPTED = "interrupted by "
-CONFIG_SUFFIXES = (".json", ".yml", ".yaml", ".toml")
 
 
 @dataclass(frozen=True)

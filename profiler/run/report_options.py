@@ -31,7 +31,7 @@ def add_report_options(add: Callable[..., Any], default_output: str) -> None:
     ))  # fmt: skip
     add("--trace", metavar="FILE", help="also a measured forward pass for Perfetto (JSON, or .json.gz)")
     add("--private", action="store_true", help="leave out paths, the command line and the machine's name")
-    add("--quiet", action="store_true", help="warnings and failures only, on standard error")
+    add("--quiet", action="store_true", help="the answer alone; warnings and failures on standard error")
     add("--verbose", action="store_true", help="also percentiles, intervals, assumptions, the environment")
 
 

@@ -73,8 +73,22 @@ def run(main: Callable[[], int]) -> NoReturn:
             raise
         print(f"error: {failure}", file=sys.stderr)
         status = EXIT_INTERRUPTED
+    finally:
+        _write_what_is_left()
     _end_quietly()
     sys.exit(status)
+
+
+def _write_what_is_left() -> None:
+    """A reader of standard output that has gone (`--help | head -1`) is no error."""
+    # Not slow any more: every command has imported it.
+    from swinmr_profiling.configs.writing.standard_streams import NOBODY_READS, leave_unread
+
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno in NOBODY_READS:
+            leave_unread(sys.stdout)
 
 
 def _end_quietly() -> None:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from swinmr_profiling.configs.writing.atomic_files import OutputError, reason, write_text
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from swinmr_profiling.profiler.options.option_types import OneLineParser
 
@@ -40,15 +40,15 @@ def main(arguments: list[str] | None = None) -> int:
         for name, text in examples().items():
             file = FOLDER / name
             if file.exists() or file.is_symlink():
-                print(f"{file}: is there, left as it is")
+                say(f"{file}: is there, left as it is")
                 continue
             write_text(file, text)
-            print(f"{file}: written")
+            say(f"{file}: written")
     except OSError as error:
         complain(f"error: {FOLDER}: {reason(error)}")
         return EXIT_BAD_INPUT
     except OutputError as error:
         complain(f"error: {error}")
         return EXIT_BAD_INPUT
-    print("next: swinmr-profile profile --config configs/train_config.json --batch-sizes 1,4,8")
+    say("next: swinmr-profile profile --config configs/train_config.json --batch-sizes 1,4,8")
     return EXIT_DONE

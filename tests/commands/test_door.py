@@ -9,7 +9,7 @@ import pytest
 
 from swinmr_profiling import program
 from swinmr_profiling.init_configs import examples
-from tests.conftest import REPOSITORY, run_command
+from tests.conftest import REPOSITORY, TINY_SWINIR, run_command
 
 START = "import sys; from swinmr_profiling.door import main; sys.exit(main())"
 COMMANDS = [command.file for name, command in program.SUBCOMMANDS.items() if name != "init"]
@@ -137,6 +137,57 @@ def test_a_config_that_is_not_there_is_one_line(command, tmp_path):
     run = run_command(command, "--config", "none.json", cwd=tmp_path)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr == "error: none.json: no such file: check the path\n"
+
+
+@pytest.mark.parametrize("command", ["scripts/profile_model.py", "train.py", "test.py", "validate_setup.py"])
+@pytest.mark.parametrize("given", [("c.json",), ("--device", "cpu", "c.yml")])
+def test_a_config_without_its_option_is_one_line(command, given, tmp_path):
+    run = run_command(command, *given, cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == (
+        f"error: {given[-1]}: which option? For example --config {given[-1]} (--help lists the options)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "told"),
+    [
+        (
+            "train.py",
+            ["--device", "gpu"],
+            "argument --device: 'gpu': one of auto, cpu, cuda, cuda:0, cuda:1, ...",
+        ),
+        ("test.py", ["--limit", "0"], "argument --limit: '0': a whole number of at least 1"),
+        ("validate_setup.py", ["--timeout", "-1"], "argument --timeout: '-1': a positive number of seconds"),
+        (
+            "validate_setup.py",
+            ["--timeout", "soon"],
+            "argument --timeout: 'soon': a positive number of seconds",
+        ),
+        ("train.py", ["more"], "unrecognized arguments: more"),
+        (
+            "scripts/profile_model.py",
+            ["--batch-sizes", "1", "2", "x"],
+            "argument --batch-sizes: 'x' in '1,2,x'",
+        ),
+    ],
+)
+def test_usage_errors_have_one_manner(command, options, told, tmp_path):
+    run = run_command(command, "--config", "c.json", *options, cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith(f"error: {told}")
+    assert run.stderr.endswith(" (--help lists the options)\n")
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_the_name_of_an_optimizer_as_torch_writes_it(tmp_path):
+    (tmp_path / "c.json").write_text(
+        json.dumps({"model": TINY_SWINIR, "training": {"optimizer": {"type": "AdamW"}}})
+    )
+    run = run_command("train.py", "--config", "c.json", cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.endswith('got "AdamW"; did you mean "adamw"?\n')
+    assert len(run.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -47,3 +47,40 @@ def test_overlap_of_intervals():
     assert overlap([1.0, 2.0], [2.1, 3.0]) is False
     assert overlap([2.1, 3.0], [1.0, 2.0]) is False
     assert overlap(None, [1.0, 2.0]) is None
+
+
+def test_an_answer_is_held_against_the_imports_before_and_after_it(monkeypatch, capsys):
+    """The traces that the second answer leaves are those of the third; the large config has a folder of its own."""
+    from swinmr_profiling.scripts import benchmark_profile
+
+    imports = iter([9.0, 2.0, 4.0, 2.0, 2.0, 6.0])  # the first one warms the disk's cache
+    folders = []
+
+    def answer(config, options, cache):
+        assert config.is_file()
+        folders.append(cache)
+        return 12.0
+
+    monkeypatch.setattr(benchmark_profile, "seconds_to_import", lambda: next(imports))
+    monkeypatch.setattr(benchmark_profile, "seconds_to_answer", answer)
+    benchmark_profile.print_answers()
+    lines = capsys.readouterr().out.splitlines()
+    assert [
+        re.search(r"= +([\d.]+) imports of ([\d.]+) s \(goal ([\d.]+)\)", line).groups() for line in lines[:4]
+    ] == [
+        ("4.00", "3.00", "2.5"),
+        ("4.00", "3.00", "5"),
+        ("6.00", "2.00", "3"),
+        ("3.00", "4.00", "20"),
+    ]
+    assert folders[0] == folders[1] == folders[2] != folders[3]
+
+
+@pytest.mark.slow  # imports torch twice
+def test_the_answer_of_a_tiny_config_is_waited_for_and_no_longer(tiny_config, tmp_path):
+    from swinmr_profiling.scripts.benchmark_profile import seconds_to_answer
+
+    assert 0 < seconds_to_answer(tiny_config(), ["--no-training"], str(tmp_path / "cache")) < 300
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(RuntimeError, match="ended with 2 and without an answer"):
+        seconds_to_answer(tmp_path / "bad.json", [], str(tmp_path / "cache"))

@@ -9,7 +9,8 @@ from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch, MeasuredBatch, Timing
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED, add_latency, reconstruction_cost
-from swinmr_profiling.profiler.reports.console.terminal import Console, print_reconstruction
+from swinmr_profiling.profiler.reports.console.steps import print_reconstruction
+from swinmr_profiling.profiler.reports.console.terminal import Console
 from tests.models.test_denoisers import TINY
 
 QUICK = ("--device", "cpu", "--num-runs", "2", "--warmup", "1")

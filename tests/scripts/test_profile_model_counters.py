@@ -64,6 +64,12 @@ def Network():
 """
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch, tmp_path):
+    """No answer of an earlier run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.mark.slow
 def test_differences_are_explained_to_the_unit(profile_model, tiny_config, tmp_path, read_profile):
     run = profile_model("--config", tiny_config(model={"img_size": 128}), *QUICK, other_counters=True)
@@ -88,6 +94,16 @@ def test_differences_are_explained_to_the_unit(profile_model, tiny_config, tmp_p
     assert thop["inexact"] is True
     assert f"ours {pixels * per_pixel:,}" in run.stdout
     assert not [w for w in read_profile(tmp_path / "p.json")["warnings"] if w["code"] == "counters_disagree"]
+    # The next run is told the same by what was kept, and says so.
+    again = profile_model("--config", tmp_path / "tiny.json", *QUICK, other_counters=True)
+    assert again.returncode == 0, again.stderr
+    kept = read_profile(tmp_path / "p.json")["architecture"]["counters"]
+    assert [check.pop("from_earlier_run") for check in kept] == [True, True]
+    assert kept == [
+        {name: value for name, value in check.items() if name != "from_earlier_run"}
+        for check in (fvcore, thop)
+    ]
+    assert again.stdout.count("asked in an earlier run") == 2
 
 
 @pytest.mark.sampled(1)

@@ -66,7 +66,11 @@ def test_quiet_run(profile_model, tiny_config, tmp_path, read_profile):
         "--config", tiny_config(), "--batch-sizes", "1", *QUICK, "--output", "p.json", "--quiet"
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout == ""
+    lines = run.stdout.splitlines()
+    assert lines[0] == "ANSWER for tiny.json:"
+    assert [line.split()[0] for line in lines[1:]] == ["parameters", "MACs", "latency"]
+    timing = read_profile(tmp_path / "p.json")["single_image"]["timing"]
+    assert lines[3].startswith(f"latency     {timing['mean_ms']:.2f}")
     assert all(line.startswith("! ") for line in run.stderr.splitlines()), run.stderr
     assert read_profile(tmp_path / "p.json")["status"] == "complete"
 

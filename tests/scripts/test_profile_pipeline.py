@@ -3,12 +3,13 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
 
-from tests.conftest import run_command
+from tests.conftest import REPOSITORY, run_command
 from tests.tiny_pipelines import SIDE
 
 pytest.importorskip("diffusers")
@@ -55,6 +56,9 @@ def test_one_pipeline_with_all_files(profile_pipeline, tmp_path):
         "31 denoiser calls",
     ):
         assert words in run.stdout, run.stdout
+    # What docs/pipelines.md shows of the same command.
+    page = (REPOSITORY / "docs/pipelines.md").read_text(encoding="utf-8")
+    assert re.search(r"^```\n(=+\n.*?)^```$", page, re.MULTILINE | re.DOTALL).group(1) in run.stdout
     content = json.loads((tmp_path / "out.json").read_text())
     (record,) = content["pipelines"]
     assert record["total_macs"] == 31 * 2 * 402_128_732_160 + 2 * 22_563_616_768 + 1_257_259_466_752

@@ -61,6 +61,8 @@ class CrossCheck(Block):
         exact_macs: fvcore's with handles for what it lacks and without what are not MACs; None for thop.
         agrees: fvcore: exact_macs equals ours. thop: nothing in the difference is unexplained. None without a figure.
         seconds: wall time of the process.
+        from_earlier_run: it was not asked again: the network, the code and the versions are those of an earlier run,
+            whose answer and seconds these are.
     """
 
     counter: Literal["fvcore", "thop"]
@@ -82,6 +84,7 @@ class CrossCheck(Block):
     agrees: bool | None
     version: str | None
     seconds: float | None
+    from_earlier_run: bool | None = None
 
     @classmethod
     def told(cls, **known: Any) -> CrossCheck:

@@ -14,7 +14,8 @@ from swinmr_profiling.profiler.record.prediction_intervals import interval_of
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.units import GIB, figure
 from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH, table_lines
-from swinmr_profiling.profiler.reports.console.terminal import Console, milliseconds, wrapped
+from swinmr_profiling.profiler.reports.console.steps import milliseconds
+from swinmr_profiling.profiler.reports.console.terminal import Console, wrapped
 from swinmr_profiling.profiler.reports.console.training import UNVERIFIED, setting_text, short_name
 from swinmr_profiling.profiler.reports.views import words
 
@@ -23,7 +24,9 @@ MOST_CARDS, MOST_CARDS_NARROW = 4, 3
 LABEL_COLUMNS = 12
 
 
-def print_answer(console: Console, profile: Profile, *, latency_comes: bool = False) -> None:
+def print_answer(
+    console: Console, profile: Profile, *, latency_comes: bool = False, title: str = "ANSWER"
+) -> None:
     """The panel. latency_comes: it is going to be measured, which is said in its place."""
     if profile.architecture is None:
         return
@@ -36,7 +39,7 @@ def print_answer(console: Console, profile: Profile, *, latency_comes: bool = Fa
     ]
     lines += training_lines(profile, width)
     console.line()
-    console.panel("ANSWER", lines)
+    console.panel(title, lines)
 
 
 def _labelled(label: str, text: str, width: int) -> list[str]:
@@ -65,8 +68,12 @@ def _figures(profile: Profile, narrow: bool, latency_comes: bool) -> list[tuple[
             else f", {figure(single.timing.images_per_second)} images/s on {profile.config.device}"
         )
         found.append(("latency", f"{milliseconds(single.timing)}{more}"))
+    elif latency_comes:
+        found.append(
+            ("latency", "measured below" if narrow else "measured below, and in the answer at the end")
+        )
     else:
-        found.append(("latency", "measured below" if latency_comes else "not measured"))
+        found.append(("latency", "not measured"))
     return found
 
 

@@ -8,6 +8,7 @@ from swinmr_profiling.profiler.record.least_runs import least_runs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.record.units import figure
+from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.views import words
 from swinmr_profiling.profiler.reports.views.view import view_of
@@ -43,12 +44,22 @@ def print_details(console: Console, profile: Profile) -> None:
         console.line()
         console.line("Environment:")
         for name, value in (*view.environment, *view.options):
-            margin = " " * (NAME_COLUMNS + 2)
-            start = f"  {words.shortened(name, NAME_COLUMNS - 1):<{NAME_COLUMNS}}"
-            lines = textwrap.wrap(value, console.width - len(margin), break_on_hyphens=False) or [""]
-            console.line(start + lines[0])
-            for line in lines[1:]:
-                console.line(margin + line)
+            _print_named(console, words.shortened(name, NAME_COLUMNS - 1), value)
+
+
+def _print_named(console: Console, name: str, value: str) -> None:
+    """A name and what it is, beside it or, on a narrow terminal, below it. No word of it is broken in two."""
+    narrow = console.width < LEAST_PANEL_WIDTH
+    margin = " " * (4 if narrow else NAME_COLUMNS + 2)
+    lines = textwrap.wrap(
+        value, console.width - len(margin), break_on_hyphens=False, break_long_words=False
+    ) or [""]
+    if narrow:
+        console.line(f"  {name}")
+    else:
+        console.line(f"  {name:<{NAME_COLUMNS}}{lines.pop(0)}".rstrip())
+    for line in lines:
+        console.line(margin + line)
 
 
 def _short(value: float | None) -> str:

@@ -9,13 +9,14 @@ from swinmr_profiling.profiler.record.blocks.architecture import Reconstruction
 from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch, MeasuredBatch
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.units import figure
-from swinmr_profiling.profiler.reports.console.answer import training_lines
-from swinmr_profiling.profiler.reports.console.terminal import Console, milliseconds
+from swinmr_profiling.profiler.reports.console.answer import print_answer
+from swinmr_profiling.profiler.reports.console.steps import milliseconds
+from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.views import words
 
 
-def print_summary(console: Console, profile: Profile) -> None:
-    """The summary: architecture, single image, a line per batch size, the recommendations.
+def print_summary(console: Console, profile: Profile, title: str = "ANSWER") -> None:
+    """The summary: architecture, single image, a line per batch size, and the answer, now with the latency.
 
     A warning has been printed where it arose; here its code marks the line that it concerns.
     """
@@ -47,10 +48,7 @@ def print_summary(console: Console, profile: Profile) -> None:
         advice = profile.recommendation.inference
         console.line(f"  For inference: batch {advice.batch_size}, {advice.reason}.")
         console.line(f"  This is for {advice.purpose}.")
-    training = training_lines(profile, console.panel_width)
-    if training:
-        console.line()
-        console.panel("Training batch", training)
+    print_answer(console, profile, title=title)
 
 
 def _reconstruction_line(block: Reconstruction) -> str:

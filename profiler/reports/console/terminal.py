@@ -1,35 +1,17 @@
-"""The report on the terminal: the five numbered steps that users of this script know.
-
-Formats what the blocks of a profile hold and computes nothing.
-"""
+"""The terminal that reports are written to: its width, its colours, its encoding, and that nobody may be reading."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
-from swinmr_profiling.configs.writing.standard_streams import complain, printable
-from swinmr_profiling.profiler.record.blocks.architecture import (
-    Architecture,
-    CrossCheck,
-)
-from swinmr_profiling.profiler.record.blocks.batch import (
-    Batch,
-    FailedBatch,
-    Memory,
-    PerceptualMetric,
-    Timing,
-)
-from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
-from swinmr_profiling.profiler.record.private_record import relative_path
-from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
-from swinmr_profiling.profiler.record.units import MIB, figure
+from swinmr_profiling.configs.writing.standard_streams import NOBODY_READS, complain, leave_unread, printable
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH, panel_lines, table_lines
 from swinmr_profiling.program import in_this_program
@@ -38,8 +20,6 @@ WIDTH = 80
 LEAST_WIDTH = 40
 MOST_WIDTH = 120
 GREEN, RED, YELLOW, RESET = "\033[32m", "\033[31m", "\033[33m", "\033[0m"
-# A broken pipe, a hung-up terminal.
-NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
 def takes_colour(stream: TextIO) -> bool:
@@ -50,6 +30,11 @@ def takes_colour(stream: TextIO) -> bool:
         return stream.isatty()
     except (AttributeError, ValueError):
         return False
+
+
+def _has_width(stream: TextIO) -> bool:
+    """Whether somebody reads lines of so many columns: a terminal, or what COLUMNS stands for."""
+    return bool(os.environ.get("COLUMNS")) or (hasattr(stream, "isatty") and stream.isatty())
 
 
 def terminal_columns() -> int:
@@ -127,10 +112,7 @@ class Console:
             self._fall_silent()
 
     def _fall_silent(self) -> None:
-        # Python would complain once more while closing the stream at exit.
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            devnull = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(devnull, self.stream.fileno())
+        leave_unread(self.stream)
         self.stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open for the rest of the run)
 
     def title(self, text: str) -> None:
@@ -168,6 +150,16 @@ class Console:
         for line in table_lines(headings, cells, self.width, names=names, left=left, indent=indent):
             self._write(line)
 
+    def entries(self, text: str) -> None:
+        """Lines of a name and what is said of it; one that is too long goes on below that, in a pipe it stays one."""
+        for line in printable(text).splitlines():
+            name = re.match(r"\S+ +", line)
+            margin = " " * min(name.end() if name else 0, self.width // 2)
+            whole = not _has_width(self.stream)
+            width = max(self.width, len(line)) if whole else self.width
+            for part in textwrap.wrap(line, width, subsequent_indent=margin, break_on_hyphens=False):
+                self._write(part)
+
     def step(self, number: int, text: str) -> None:
         self.line()
         self.line(f"[{number}/5] {text}")
@@ -186,133 +178,22 @@ class Console:
 
 
 class QuietConsole(Console):
-    """Says what went wrong and what must be known, on standard error, and nothing else (`--quiet`)."""
+    """For `--quiet`: the answer once it is whole, in plain text; on standard error what must be known."""
 
-    def _write(self, text: str) -> None:
-        pass
+    @contextlib.contextmanager
+    def after(self, first: Callable[[], None]) -> Iterator[None]:
+        yield  # that answer still lacks the latency
 
     def line(self, text: str = "") -> None:
         pass
 
+    def table(self, *args: object, **kwargs: object) -> None:
+        pass
+
+    @property
+    def _frames(self) -> bool:
+        return False
+
     def _marked(self, mark: str, colour: str, text: str, indent: int) -> None:
         if mark != "✓":
             complain(f"{mark} {text}")
-
-
-def milliseconds(timing: Timing) -> str:
-    """Mean and deviation, or the number of runs where one run has no deviation."""
-    if timing.std_ms is None:
-        return f"{figure(timing.mean_ms)} ms (n={timing.num_runs})"
-    return f"{figure(timing.mean_ms)} ± {figure(timing.std_ms)} ms (n={timing.num_runs})"
-
-
-def memory_name(memory: Memory) -> str:
-    """Short label of what a memory figure is."""
-    return "GPU memory" if "CUDA" in memory.kind else "Process memory (RSS)"
-
-
-def print_configuration(console: Console, config: RunConfig) -> None:
-    console.title("MODEL PROFILING")
-    console.line()
-    console.line("Configuration:")
-    console.line(f"  - Config file: {relative_path(config.config_file)}")
-    console.line(f"  - Model: {config.model}")
-    console.line(f"  - Image size: {config.image_size}")
-    console.line(f"  - Device: {config.device}")
-    console.line(f"  - Precision: {config.precision}")
-    console.line(f"  - Batch sizes: {config.batch_sizes}")
-
-
-def print_parameters(console: Console, architecture: Architecture) -> None:
-    console.good(f"Total parameters: {architecture.total_parameters:,}")
-    console.good(f"Trainable parameters: {architecture.trainable_parameters:,}")
-    console.good(f"Model size: {figure(architecture.model_size_mb)} MB")
-    if architecture.buffer_bytes:
-        elements, size = architecture.buffer_elements, architecture.buffer_bytes / MIB
-        console.good(f"Buffers: {elements:,} elements, {figure(size)} MB (not parameters)")
-    for name, count in architecture.parameters_by_module.items():
-        if count:
-            console.line(f"      {name}: {count:,}")
-
-
-def print_reconstruction(console: Console, architecture: Architecture) -> None:
-    """What a denoiser's reconstruction is made of, beside the one call above; nothing for other networks."""
-    block = architecture.reconstruction
-    if block is None:
-        return
-    guided = f" x 2 (guidance {block.guidance:g})" if block.calls_per_step == 2 else ""
-    made_of = f"{block.sampling_steps} steps of {block.sampler}{guided}, {block.denoiser_calls} calls"
-    cost = ""
-    if block.gmacs is not None and block.gflops is not None:
-        cost = f": {figure(block.gmacs)} GMACs, {figure(block.gflops)} GFLOPs"
-    console.good(f"One reconstruction: {made_of}{cost}")
-    if guided:
-        console.note(GUIDED)
-    if block.samples_per_slice > 1:
-        console.note(f"test.py makes {block.samples_per_slice} of them for each slice")
-
-
-def print_counters(console: Console, checks: Sequence[CrossCheck], *, in_full: bool = False) -> None:
-    """What fvcore and thop say; in_full, and in a verbose report: what their difference from ours is made of."""
-    for check in checks:
-        name = check.counter
-        if check.figure is None:
-            console.bad(f"{name} gives no figure: {check.status}, {check.reason}")
-            continue
-        shape = " x ".join(map(str, check.input_shapes[0] if check.input_shapes else ()))
-        exact = "" if not check.inexact else ", inexact"
-        console.good(f"{name} at {shape}{exact}: {check.figure:,.0f}, ours {check.ours:,}")
-        if not (console.verbose or in_full):
-            if check.agrees and check.parts:
-                console.note("every multiply-add of the difference is explained: --verbose", 6)
-            continue
-        console.line(f"      {check.convention}")
-        for part in check.parts:
-            console.line(f"      {part.macs:+,.0f} {part.operator}: {part.why}")
-        if check.agrees:
-            console.line("      apart from that they agree to the unit")
-
-
-def print_single_image(console: Console, block: Batch) -> None:
-    if isinstance(block, FailedBatch):
-        console.bad(f"{block.error}: {block.detail}")
-        return
-    timing, memory = block.timing, block.memory
-    console.good(f"Mean time: {milliseconds(timing)}")
-    console.good(f"Median time: {figure(timing.median_ms)} ms")
-    console.good(f"Min/Max: {figure(timing.min_ms)} / {figure(timing.max_ms)} ms")
-    console.good(f"{memory_name(memory)} (peak): {figure(memory.peak_mb)} MB")
-    print_notes(console, timing, indent=4)
-
-
-def print_batch(console: Console, block: Batch) -> None:
-    if isinstance(block, FailedBatch):
-        console.bad(f"{block.error}: {block.detail}", indent=4)
-        return
-    timing, memory = block.timing, block.memory
-    console.good(f"Inference time: {milliseconds(timing)}", indent=4)
-    console.good(f"Throughput: {figure(timing.images_per_second)} images/sec", indent=4)
-    console.good(f"{memory_name(memory)}: {figure(memory.peak_mb)} MB (peak)", indent=4)
-    # A resumed profile of an earlier version knows of no noise.
-    noise = ""
-    if memory.activation_within_noise and memory.noise_bytes is not None:
-        noise = f" (within the noise of {figure(memory.noise_bytes / MIB)} MB)"
-    console.good(f"Activation memory: {figure(memory.activation_mb)} MB{noise}", indent=4)
-    if memory.peak_reserved_mb is not None:
-        console.good(f"Reserved by the allocator: {figure(memory.peak_reserved_mb)} MB (peak)", indent=4)
-    print_notes(console, timing, indent=6)
-
-
-def print_notes(console: Console, timing: Timing, indent: int) -> None:
-    """In how many processes a size was measured, where there were several, and what else must be known."""
-    if timing.num_processes > 1:
-        runs = " + ".join(map(str, timing.runs_by_process or ()))
-        console.note(f"{timing.num_processes} processes, {runs} runs", indent)
-    for note in timing.notes:
-        console.note(note, indent)
-
-
-def print_perceptual_metric(console: Console, block: PerceptualMetric) -> None:
-    console.good(f"Parameters: {block.total_parameters:,}", indent=4)
-    console.good(f"MACs: {block.macs:,}", indent=4)
-    console.good(f"Time: {milliseconds(block.timing)}", indent=4)

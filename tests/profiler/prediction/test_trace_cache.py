@@ -165,7 +165,7 @@ def test_what_was_used_longest_ago_makes_way(tmp_path):
         file.write_bytes(b"x" * 10)
         os.utime(file, (used, used))
     (tmp_path / "folder.npz").mkdir()
-    make_way(tmp_path, limit_bytes=25)
+    make_way(tmp_path, "*.npz", limit_bytes=25)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.npz", "2.npz", "folder.npz"]
 
 

@@ -12,7 +12,8 @@ from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.reading import parse_profile
 from swinmr_profiling.profiler.reports.charts.drawing import charts_of
 from swinmr_profiling.profiler.reports.console.details import print_details
-from swinmr_profiling.profiler.reports.console.terminal import Console, print_batch
+from swinmr_profiling.profiler.reports.console.steps import print_batch
+from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.csv_file import csv_text
 from swinmr_profiling.profiler.reports.html.html_file import html_text
 from swinmr_profiling.profiler.reports.markdown_file import escaped, markdown_text

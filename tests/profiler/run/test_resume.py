@@ -302,7 +302,7 @@ class Predicting:
 
     asked = False
 
-    def predict(self, *_arguments, **_options):
+    def predict_with_inference(self, *_arguments, **_options):
         self.asked = True
         raise prediction_steps.RequestRefusedError("asked")
 

@@ -40,7 +40,7 @@ class Session:
         self.asked.append("training")
         return TRAINING
 
-    def cross_check(self, size, counters):
+    def cross_check(self, size, counters, keep):
         self.asked.append(size)
         return [CHECK]
 

@@ -9,10 +9,10 @@ import pytest
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.record.reading import parse_profile
-from swinmr_profiling.profiler.reports.console.answer import print_answer, training_lines
+from swinmr_profiling.profiler.reports.console.answer import print_answer
 from swinmr_profiling.profiler.reports.console.layout import table_lines
 from swinmr_profiling.profiler.reports.console.summary import print_summary
-from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
 from swinmr_profiling.profiler.reports.console.training import print_beside_answer
 from tests.made_profiles import profile as made_profile
 from tests.training_profiles import MIB, memory_model, typed_model
@@ -82,7 +82,7 @@ def test_framed_and_plain_say_the_same():
 
 def test_a_card_that_nothing_fits_and_a_latency_that_is_not_there_yet():
     text = printed(cards={"small": 600}, measured=False, latency_comes=True)
-    assert "latency     measured below" in text
+    assert "latency     measured below, and in the answer at the end\n" in text
     assert ["small", "nothing", "fits"] in [line.split()[:3] for line in text.splitlines()]
     assert "latency     not measured" in printed(measured=False)
 
@@ -99,12 +99,24 @@ def test_a_terminal_that_cannot_show_frames_gets_none():
     assert "?" not in stream.getvalue().replace("±", "")
 
 
-def test_the_summary_repeats_the_training_answer():
+def test_the_summary_ends_with_the_answer_and_its_latency():
     stream = io.StringIO()
     found = profile()
     print_summary(Console(stream), found)
-    assert "\n".join(["Training batch:", *training_lines(found, 80)]) in stream.getvalue()
+    assert stream.getvalue().endswith(f"\n{printed()}")
+    assert "latency     102.25" in printed()
     assert "Batch Size Recommendations:" in stream.getvalue()
+
+
+@pytest.mark.parametrize("coloured", [False, True])
+def test_quiet_prints_the_last_answer_alone_and_plain(coloured):
+    stream = io.StringIO()
+    console = QuietConsole(stream)
+    console.coloured = coloured
+    with console.after(lambda: print_answer(console, profile(measured=False), latency_comes=True)):
+        console.step(1, "Creating model...")
+    print_summary(console, profile())
+    assert stream.getvalue() == printed()
 
 
 def test_what_is_held_comes_after_the_answer_also_where_it_ends_early():

@@ -6,7 +6,8 @@ import pytest
 
 from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole, print_counters, wrapped
+from swinmr_profiling.profiler.reports.console.steps import print_counters
+from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole, wrapped
 
 
 class Terminal(io.StringIO):
@@ -99,6 +100,7 @@ def test_quiet_says_what_went_wrong_on_standard_error(capsys):
     console.note("a note")
     console.bad("failed")
     console.warning(ProfileWarning("code", "mind this"))
+    console.table(["name"], [["a"]])
     assert stream.getvalue() == ""
     captured = capsys.readouterr()
     assert captured.out == ""

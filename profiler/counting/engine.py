@@ -94,7 +94,10 @@ class CountingMode(ThreadFollowingMode):
             yield
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        return self.dispatched(func, types, args, kwargs or {})
+
+    def dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Runs and enters one operator. (PyTorch wraps each class's ``__torch_dispatch__``, which takes its time.)"""
         rule = self._rules.get(func)
         if rule is None:
             rule = self._rules[func] = rule_for(func)
@@ -110,7 +113,16 @@ class CountingMode(ThreadFollowingMode):
                     return decompose(func, args, kwargs, nested=nested)
         if rule.name == "higher_order::cond":
             return self._run_branch(*args)
-        out = run(rule, func, args, kwargs)
+        out = self.executed(rule, func, args, kwargs)
+        self.note(rule, func, args, kwargs, out)
+        return out
+
+    def executed(self, rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:
+        """The operator's own result."""
+        return run(rule, func, args, kwargs)
+
+    def note(self, rule: Rule, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Enters an operator that has run."""
         is_third = self.composed.is_third(rule.name)
         with self._lock:
             self._ran_in.add(threading.get_ident())
@@ -121,7 +133,6 @@ class CountingMode(ThreadFollowingMode):
                 self._estimate(rule, out, args)
             else:
                 self.tallies.uncounted[rule.name] += 1
-        return out
 
     def _run_branch(self, predicate: Any, true_branch: Any, false_branch: Any, operands: Any) -> Any:
         """torch.cond: the branch that is taken. A predicate on meta has no value and raises."""

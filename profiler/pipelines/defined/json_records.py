@@ -115,57 +115,114 @@ class FailedRecord(TypedDict):
 
 
 class MeasuredComponent(TypedDict):
-    """One network of a run that was watched."""
+    """One network of a run that was watched; `reason` says what of it is missing, `note` how it was counted."""
 
     name: str
     calls: int
     macs: int
     softmax_macs: int
-    seconds: float
-    tflops_per_second: float | None
+    by_kind: Mapping[str, int]
     enabled: bool
+    reason: str | None
+    note: str | None
+
+
+class TimedRun(TypedDict):
+    """A run that nobody watched; bytes are null without a CUDA device."""
+
+    inference_time_seconds: float
+    cuda_peak_allocated_bytes: int | None
+    cuda_peak_reserved_bytes: int | None
+
+
+class LivePrediction(TypedDict):
+    """What a prediction says beside a run that was watched, or why there is none."""
+
+    enabled: bool
+    total_macs: int | None
+    not_costed: list[str]
     reason: str | None
 
 
-class WatchedRecord(TypedDict, total=False):
-    """What a run that was watched says in the place of a prediction, and beside it; empty without one."""
+class SpeedRecord(TypedDict):
+    """Seconds of a run that was not counted meanwhile, and what they make of the FLOPs; null where nobody took them."""
 
+    inference_time_seconds: float | None
+    inference_time_str: str | None
+    inference_time_seconds_str: str | None
+    throughput_tflops: float | None
+    device: str
+    device_peak_tflops: float | None
+    share_of_peak: float | None
+    cuda_peak_allocated_bytes: int | None
+    cuda_peak_reserved_bytes: int | None
+
+
+class WatchedRecord(SizeFigures, MacFigures, SpeedRecord):
+    """A run that was watched, of any pipeline: nothing in it is predicted but what stands under `prediction`.
+
+    Totals are of all calls of the pipeline within the block, figures of a step are their mean.
+    """
+
+    enabled: Literal[True]
     source: Literal["measured"]
-    macs_per_step: int
-    macs_per_step_str: str
-    flops_per_step: int
-    flops_per_step_str: str
-    total_macs: int
-    total_macs_str: str
-    total_flops: int
-    total_flops_str: str
+    model_id: str | None
+    pipeline: str
+    pipeline_class: str
+    model_component: str
+    pipeline_params: int
+    pipeline_calls: int
+    macs_per_call: float
     macs_per_image: float
+    by_kind: Mapping[str, int]
+    by_operator: Mapping[str, int]
+    softmax_macs: int
+    num_inference_steps: int
+    scheduler: str | None
+    denoiser_steps: int
     denoiser_calls: int
+    guidance_scale: float | None
+    batch: int
+    input_shape: list[int]
+    latent_shape: list[int] | None
     unet_macs_per_step: int
     vae_macs: int
     text_encoder_macs: int
-    predicted_total_macs: int
-    by_kind: Mapping[str, int]
-    softmax_macs: int
     components_measured: list[MeasuredComponent]
-    seconds_per_denoiser_call: list[float]
+    never_called: list[str]
     incomplete: Mapping[str, str]
+    partial: str | None
+    watched_seconds: float | None
+    operators: int
+    counting_us_per_operator: float | None
+    prediction: LivePrediction
+    predicted_total_macs: int | None
     summary: Mapping[str, float]
+    notes: list[str]
 
 
-class LiveRecord(CostRecord):
-    """A pipeline with its networks; what is not required is there where a run was watched."""
+class PredictedRecord(CostRecord):
+    """A live pipeline of which no run was watched."""
 
     model_id: str | None
+    not_costed: list[str]
     inference_time_seconds_str: str | None
     device: str
     device_peak_tflops: float | None
     share_of_peak: float | None
-    predicted_total_macs: NotRequired[int]
-    softmax_macs: NotRequired[int]
-    components_measured: NotRequired[list[MeasuredComponent]]
-    seconds_per_denoiser_call: NotRequired[list[float]]
-    incomplete: NotRequired[Mapping[str, str]]
+
+
+LiveRecord = WatchedRecord | PredictedRecord
+
+
+class MeasuredOnlyRecord(TypedDict):
+    """A pipeline of the file that was run, and for which no prediction is written; `reason` says so."""
+
+    enabled: Literal[True]
+    source: Literal["measured"]
+    pipeline: str
+    reason: str
+    measured: WatchedRecord
 
 
 class FileRecord(CostRecord):
@@ -173,7 +230,7 @@ class FileRecord(CostRecord):
 
     step_scaling: NotRequired[list[object]]
     resolution_scaling: NotRequired[list[object]]
-    measured: NotRequired[LiveRecord | FailedRecord]
+    measured: NotRequired[WatchedRecord | FailedRecord]
 
 
 class ResultsRecord(TypedDict):
@@ -182,4 +239,4 @@ class ResultsRecord(TypedDict):
     schema_version: int
     convention: str
     command_line: list[str]
-    pipelines: list[FileRecord | FailedRecord]
+    pipelines: list[FileRecord | MeasuredOnlyRecord | FailedRecord]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,11 +12,7 @@ from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.devices import PRECISIONS
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.definition import Component, PipelineDefinition, Prior
-from swinmr_profiling.profiler.pipelines.defined.folder import (
-    generic_definition,
-    match_text_encoders,
-    template_for,
-)
+from swinmr_profiling.profiler.pipelines.defined.folder import match_text_encoders, template_for
 from swinmr_profiling.profiler.pipelines.defined.inputs import forward_parameters
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
@@ -26,10 +21,9 @@ from swinmr_profiling.profiler.pipelines.errors import PipelineError
 class Anatomy:
     """The networks of a pipeline by the attribute that holds them; `others` have none of these parts."""
 
-    denoiser_name: str
-    denoiser: nn.Module
-    decoder_name: str
-    decoder: nn.Module
+    pipeline_class: str
+    denoisers: dict[str, nn.Module]
+    decoders: dict[str, nn.Module]
     text_encoders: dict[str, nn.Module]
     priors: dict[str, nn.Module]
     others: dict[str, nn.Module]
@@ -37,49 +31,61 @@ class Anatomy:
     @property
     def all(self) -> dict[str, nn.Module]:
         """Every network."""
-        return {
-            self.denoiser_name: self.denoiser,
-            **self.text_encoders,
-            **self.priors,
-            **self.others,
-            self.decoder_name: self.decoder,
-        }
+        return {**self.denoisers, **self.text_encoders, **self.priors, **self.others, **self.decoders}
+
+    @property
+    def denoiser(self) -> tuple[str, nn.Module]:
+        """The one denoiser. Raises PipelineError where there is none, or more than one that could be."""
+        return self._one("denoiser", self.denoisers)
+
+    @property
+    def decoder(self) -> tuple[str, nn.Module]:
+        """The one decoder; as `denoiser`."""
+        return self._one("decoder", self.decoders)
+
+    @property
+    def denoiser_names(self) -> str:
+        """Of those that there are, as "transformer" or "transformer + transformer_2"; "-" where there is none."""
+        return " + ".join(self.denoisers) or "-"
+
+    def _one(self, kind: str, found: dict[str, nn.Module]) -> tuple[str, nn.Module]:
+        if not found:
+            raise PipelineError(
+                f"{self.pipeline_class} holds no {kind} that is known by its signature: {', '.join(self.all) or '-'}"
+            )
+        if len(found) > 1:
+            raise PipelineError(
+                f"{self.pipeline_class} holds several {kind}s ({', '.join(found)}): none can be called the one"
+            )
+        return next(iter(found.items()))
+
+
+def wrapped_networks_of(pipe: Any) -> dict[str, nn.Module]:
+    """Every network that a pipeline holds, by attribute, compiled ones in their wrappers."""
+    try:
+        components = dict(getattr(pipe, "components", None) or {})
+    except (TypeError, ValueError):  # a pipeline whose signature and parts do not agree
+        components = {}
+    own = {name: value for name, value in vars(pipe).items() if not name.startswith("_")}
+    networks = {**components, **own}
+    return {name: value for name, value in networks.items() if isinstance(value, nn.Module)}
 
 
 def networks_of(pipe: Any) -> dict[str, nn.Module]:
     """Every network that a pipeline holds, by attribute; a compiled one as itself."""
-    components = getattr(pipe, "components", None)
-    if not isinstance(components, dict):
-        components = {name: value for name, value in vars(pipe).items() if not name.startswith("_")}
-    networks = {name: value for name, value in components.items() if isinstance(value, nn.Module)}
-    return {name: getattr(module, "_orig_mod", module) for name, module in networks.items()}
+    return {
+        name: getattr(module, "_orig_mod", module) for name, module in wrapped_networks_of(pipe).items()
+    }
 
 
 def find_anatomy(pipe: Any) -> Anatomy:
-    """Raises PipelineError where there is no denoiser or no decoder, or more than one that could be."""
-    networks = networks_of(pipe)
+    """What each network is."""
     kinds: dict[str, dict[str, nn.Module]] = {
         k: {} for k in ("denoiser", "decoder", "text", "prior", "other")
     }
-    for name, module in networks.items():
+    for name, module in networks_of(pipe).items():
         kinds[_kind_of(module)][name] = module
-    name = type(pipe).__name__
-    for kind in ("denoiser", "decoder"):
-        if not kinds[kind]:
-            raise PipelineError(
-                f"{name} holds no {kind} that is known by its signature: {', '.join(networks) or '-'}"
-            )
-        if len(kinds[kind]) > 1:
-            raise PipelineError(
-                f"{name} holds several {kind}s ({', '.join(kinds[kind])}): none can be called the one"
-            )
-    return Anatomy(
-        *next(iter(kinds["denoiser"].items())),
-        *next(iter(kinds["decoder"].items())),
-        kinds["text"],
-        kinds["prior"],
-        kinds["other"],
-    )
+    return Anatomy(type(pipe).__name__, *kinds.values())
 
 
 def _kind_of(module: nn.Module) -> str:
@@ -109,15 +115,13 @@ def module_device(module: nn.Module) -> torch.device:
 def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, ComponentCounts]:
     """The pipeline as a definition, and counts that use copies of its own networks on the meta device.
 
-    How guidance reaches the denoiser is the pipeline class's code. Where the class is not among the definitions,
-    an argument `true_cfg_scale` tells that the guidance scale is an input; else twice the batch is assumed.
+    Raises PipelineError for a pipeline class that the prediction was not written for, and for networks whose forward
+    somebody has replaced: what those do is known when they are watched.
     """
-    pipeline_class = type(pipe).__name__
-    template = template_for(pipeline_class)
-    base = template or generic_definition(pipeline_class)
-    accepted = inspect.signature(type(pipe).__call__).parameters
-    if template is None and "true_cfg_scale" in accepted:
-        base = replace(base, guidance="distilled")
+    template = written_for(pipe)
+    (denoiser_name, denoiser), (decoder_name, decoder) = anatomy.denoiser, anatomy.decoder
+    for name, module in anatomy.all.items():
+        _refuse_replaced(name, module)
     found = {}
     for name, module in sorted(anatomy.text_encoders.items()):
         tokenizer = getattr(pipe, name.replace("text_encoder", "tokenizer"), None)
@@ -125,15 +129,15 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
     encoders, extra_context = match_text_encoders(found, template)
     scheduler = pipe.scheduler
     definition = replace(
-        base,
-        name=pipeline_class,
-        title=pipeline_class,
+        template,
+        name=anatomy.pipeline_class,
+        title=anatomy.pipeline_class,
         checkpoint=str(getattr(pipe, "name_or_path", "") or ""),
         source="live pipeline",
         scheduler=type(scheduler).__name__,
         scheduler_config={k: v for k, v in dict(scheduler.config).items() if not k.startswith("_")},
-        denoiser=_component(anatomy.denoiser_name, anatomy.denoiser),
-        vae=_component(anatomy.decoder_name, anatomy.decoder),
+        denoiser=_component(denoiser_name, denoiser),
+        vae=_component(decoder_name, decoder),
         text_encoders=encoders,
         prior=_prior(anatomy, template),
         image_encoder=_image_encoder(anatomy, template),
@@ -152,9 +156,42 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
             settings._attn_implementation = "eager"
         return nn.Module.to(copied, dtype).eval()
 
-    dtype = module_dtype(anatomy.denoiser)
+    dtype = module_dtype(denoiser)
     # Quantized weights, float64: MACs are the same at any of the precisions that activations can have.
     return definition, ComponentCounts(dtype if dtype in PRECISIONS.values() else torch.float32, copy_on_meta)
+
+
+def written_for(pipe: Any) -> PipelineDefinition:
+    """The definition of the pipeline's class, or of one that it has its `__call__` from.
+
+    Raises PipelineError where there is none: how often such a pipeline calls what is only seen in a run.
+    """
+    own = type(pipe).__call__
+    for kind in type(pipe).__mro__:
+        template = template_for(kind.__name__)
+        if template is not None and getattr(kind, "__call__", None) is own:
+            return template
+    raise PipelineError(
+        f"no prediction is written for {type(pipe).__name__}: watch a run of it, which counts what it really does"
+    )
+
+
+def not_costed(definition: PipelineDefinition, anatomy: Anatomy) -> list[str]:
+    """Networks of the pipeline that no prediction costs: a ControlNet, an adapter's image encoder."""
+    parts = [definition.denoiser, definition.vae, *definition.text_encoders]
+    parts += [p for p in (definition.prior, definition.image_encoder, definition.safety_checker) if p]
+    costed = {part.class_path.partition(":")[0] for part in parts}
+    return [name for name in anatomy.all if name not in costed]
+
+
+def _refuse_replaced(name: str, network: nn.Module) -> None:
+    for path, module in network.named_modules():
+        if "forward" in vars(module) or getattr(module, "_hf_hook", None) is not None:
+            where = ".".join(filter(None, (name, path)))
+            raise PipelineError(
+                f"the forward of {where} was replaced (offloading, layerwise casting, a cache): "
+                "what it does is only known by watching a run"
+            )
 
 
 def _component(name: str, module: nn.Module) -> Component:
@@ -163,16 +200,16 @@ def _component(name: str, module: nn.Module) -> Component:
     return Component(f"{name}:{type(module).__module__}.{type(module).__name__}", config)
 
 
-def _prior(anatomy: Anatomy, template: PipelineDefinition | None) -> Prior | None:
-    if not anatomy.priors or template is None or template.prior is None:
+def _prior(anatomy: Anatomy, template: PipelineDefinition) -> Prior | None:
+    if not anatomy.priors or template.prior is None:
         return None
     found = _component(*next(iter(anatomy.priors.items())))
     return replace(template.prior, class_path=found.class_path, config=found.config, parameters=None)
 
 
-def _image_encoder(anatomy: Anatomy, template: PipelineDefinition | None) -> Component | None:
+def _image_encoder(anatomy: Anatomy, template: PipelineDefinition) -> Component | None:
     """The one that text to image runs; an adapter's waits for an image."""
-    if template is None or template.image_encoder is None:
+    if template.image_encoder is None:
         return None
     names = [name for name, module in anatomy.others.items() if "pixel_values" in forward_parameters(module)]
     return _component(names[0], anatomy.others[names[0]]) if names else None

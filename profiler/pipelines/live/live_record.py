@@ -1,14 +1,21 @@
-"""The record of a live pipeline: the cost as predicted, with what was watched in its place."""
+"""The record of a live pipeline: of the run that was watched, whatever pipeline it is, or as predicted."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from swinmr_profiling.profiler.counting import KINDS
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineCost
-from swinmr_profiling.profiler.pipelines.defined.json_records import LiveRecord, WatchedRecord
+from swinmr_profiling.profiler.pipelines.defined.json_records import (
+    LivePrediction,
+    PredictedRecord,
+    SpeedRecord,
+    TimedRun,
+    WatchedRecord,
+)
 from swinmr_profiling.profiler.pipelines.live.anatomy import Anatomy, module_device, module_dtype
-from swinmr_profiling.profiler.pipelines.live.live_count import NetworkCount, count_run
-from swinmr_profiling.profiler.pipelines.live.recorder import RecordedRun
+from swinmr_profiling.profiler.pipelines.live.watched_run import WatchedRun, denoising_steps
 from swinmr_profiling.profiler.pipelines.output.figures import seconds_text
 from swinmr_profiling.profiler.pipelines.output.record import (
     cost_record,
@@ -19,77 +26,170 @@ from swinmr_profiling.profiler.pipelines.output.record import (
 from swinmr_profiling.profiler.pipelines.peak_rates import device_peak_tflops
 
 
-def live_record(
-    pipe: Any,
+def watched_record(
+    run: WatchedRun,
     anatomy: Anatomy,
-    cost: PipelineCost,
-    run: RecordedRun | None,
+    input_shape: Sequence[int],
+    num_inference_steps: int,
     model_id: str | None,
-    inference_time_seconds: float | None = None,
-) -> LiveRecord:
-    """`cost_record` of the pipeline; with a watched run its calls, MACs, times and achieved TFLOP/s."""
-    predicted, networks = cost_record(cost), anatomy.all
-    seconds = inference_time_seconds
-    watched: WatchedRecord = {}
-    if run is not None:
-        seconds = run.seconds if seconds is None else seconds
-        watched = _watched(cost, anatomy, count_run(run, list(networks)))
-    device, dtype = module_device(anatomy.denoiser), module_dtype(anatomy.denoiser)
-    peak = device_peak_tflops(device, dtype)
-    total_flops = watched.get("total_flops", predicted["total_flops"])
-    achieved = total_flops / seconds / 1e12 if seconds else None
+    guidance_scale: float,
+    prediction: LivePrediction,
+    timed: TimedRun | None = None,
+) -> WatchedRecord:
+    """What was counted. The steps, the guidance and the batch are those of the call where it told them."""
+    calls = max(len(run.calls), 1)
+    told = run.calls[-1].arguments if run.calls else {}
+    steps = _number(told, "num_inference_steps", num_inference_steps)
+    batch = _batch(told, input_shape)
+    networks = {name: count for name, count in run.networks.items() if name in anatomy.all}
+    denoisers = [networks[name] for name in anatomy.denoisers if name in networks]
+    denoiser_calls = sum(count.calls for count in denoisers)
+    times = denoising_steps(run, denoiser_calls)
+    step = sum(count.macs for count in denoisers) // max(times, 1)
+    text = sum(networks[name].macs for name in anatomy.text_encoders if name in networks)
+    vae = sum(networks[name].macs for name in anatomy.decoders if name in networks)
+    total = run.macs
+    seconds = None if timed is None else timed["inference_time_seconds"]
+    return {
+        "enabled": True,
+        "source": "measured",
+        "model_id": model_id,
+        "pipeline": anatomy.pipeline_class,
+        "pipeline_class": anatomy.pipeline_class,
+        "model_component": anatomy.denoiser_names,
+        **size_figures(_parameters(anatomy.denoisers.values())),
+        "pipeline_params": _parameters(anatomy.all.values()),
+        **mac_figures(step, total),
+        "pipeline_calls": len(run.calls),
+        "macs_per_call": total / calls,
+        "macs_per_image": total / (calls * batch),
+        "by_kind": {kind: sum(n.by_kind[kind] for n in run.networks.values()) for kind in KINDS},
+        "by_operator": run.by_operator,
+        "softmax_macs": sum(network.softmax_macs for network in run.networks.values()),
+        "num_inference_steps": steps,
+        "scheduler": type(run.pipe.scheduler).__name__ if hasattr(run.pipe, "scheduler") else None,
+        "denoiser_steps": times,
+        "denoiser_calls": denoiser_calls,
+        "guidance_scale": _number(told, "guidance_scale", guidance_scale),
+        "batch": batch,
+        "input_shape": list(input_shape),
+        "latent_shape": _latent_shape(run, anatomy),
+        "unet_macs_per_step": step,
+        "vae_macs": vae,
+        "text_encoder_macs": text,
+        **_speed(anatomy, 2 * total / calls, seconds, timed),
+        "components_measured": [
+            {
+                "name": count.name,
+                "calls": count.calls,
+                "macs": count.macs,
+                "softmax_macs": count.softmax_macs,
+                "by_kind": count.by_kind,
+                "enabled": count.reason is None,
+                "reason": count.reason,
+                "note": count.note,
+            }
+            for count in run.networks.values()
+        ],
+        "never_called": run.never_called,
+        "incomplete": run.incomplete,
+        "partial": run.partial,
+        "watched_seconds": run.seconds,
+        "operators": run.operators,
+        "counting_us_per_operator": run.counting_us,
+        "prediction": prediction,
+        "predicted_total_macs": prediction["total_macs"],
+        "summary": summary_record(step, text / calls, vae / calls, total / calls, steps),
+        "notes": _notes(run, num_inference_steps, steps, len(denoisers)),
+    }
+
+
+def predicted_record(
+    cost: PipelineCost,
+    anatomy: Anatomy,
+    left_out: list[str],
+    model_id: str | None,
+    seconds: float | None = None,
+) -> PredictedRecord:
+    """`cost_record` of a live pipeline; `left_out`: its networks that the cost does not hold."""
+    predicted = cost_record(cost)
+    name, denoiser = anatomy.denoiser
+    speed = _speed(anatomy, predicted["total_flops"], seconds, None)
+    notes = predicted["notes"]
+    if left_out:
+        notes = [*notes, f"not costed: {', '.join(left_out)}; what they do is only seen in a watched run"]
     return {
         **predicted,
         "model_id": model_id,
-        "model_component": anatomy.denoiser_name,
-        **size_figures(sum(p.numel() for p in anatomy.denoiser.parameters())),
-        "pipeline_params": sum(p.numel() for module in networks.values() for p in module.parameters()),
-        **watched,
+        "model_component": name,
+        **size_figures(_parameters([denoiser])),
+        "pipeline_params": _parameters(anatomy.all.values()),
+        "not_costed": left_out,
+        "notes": notes,
+        "inference_time_seconds": seconds,
+        "inference_time_str": seconds_text(seconds),
+        "inference_time_seconds_str": seconds_text(seconds),
+        "throughput_tflops": speed["throughput_tflops"],
+        "device": speed["device"],
+        "device_peak_tflops": speed["device_peak_tflops"],
+        "share_of_peak": speed["share_of_peak"],
+    }
+
+
+def _speed(anatomy: Anatomy, flops: float, seconds: float | None, timed: TimedRun | None) -> SpeedRecord:
+    networks = list((anatomy.denoisers or anatomy.all).values())
+    device = module_device(networks[0]) if networks else None
+    peak = device_peak_tflops(device, module_dtype(networks[0])) if device is not None else None
+    achieved = flops / seconds / 1e12 if seconds else None
+    return {
         "inference_time_seconds": seconds,
         "inference_time_str": seconds_text(seconds),
         "inference_time_seconds_str": seconds_text(seconds),
         "throughput_tflops": achieved,
-        "device": str(device),
+        "device": str(device or "-"),
         "device_peak_tflops": peak,
         "share_of_peak": achieved / peak if achieved is not None and peak else None,
+        "cuda_peak_allocated_bytes": None if timed is None else timed["cuda_peak_allocated_bytes"],
+        "cuda_peak_reserved_bytes": None if timed is None else timed["cuda_peak_reserved_bytes"],
     }
 
 
-def _watched(cost: PipelineCost, anatomy: Anatomy, counted: dict[str, NetworkCount]) -> WatchedRecord:
-    denoiser = counted[anatomy.denoiser_name]
-    total = sum(network.macs for network in counted.values())
-    timesteps = cost.timesteps
-    # Time steps are the scheduler's; a run that was interrupted, or of other steps, has its calls alone.
-    is_whole = denoiser.calls in (timesteps, 2 * timesteps)
-    step = denoiser.macs // timesteps if is_whole else denoiser.macs // max(denoiser.calls, 1)
-    text = sum(counted[name].macs for name in anatomy.text_encoders)
-    vae = counted[anatomy.decoder_name].macs
-    reasons = {name: network.reason for name, network in counted.items() if network.reason}
-    return {
-        "source": "measured",
-        **mac_figures(step, total),
-        "macs_per_image": total / cost.request.batch,
-        "denoiser_calls": denoiser.calls,
-        "unet_macs_per_step": step,
-        "vae_macs": vae,
-        "text_encoder_macs": text,
-        "predicted_total_macs": cost.macs,
-        "by_kind": {kind: sum(n.by_kind[kind] for n in counted.values()) for kind in denoiser.by_kind},
-        "softmax_macs": sum(network.softmax_macs for network in counted.values()),
-        "components_measured": [
-            {
-                "name": name,
-                "calls": network.calls,
-                "macs": network.macs,
-                "softmax_macs": network.softmax_macs,
-                "seconds": network.seconds,
-                "tflops_per_second": 2 * network.macs / network.seconds / 1e12 if network.seconds else None,
-                "enabled": network.reason is None,
-                "reason": network.reason,
-            }
-            for name, network in counted.items()
-        ],
-        "seconds_per_denoiser_call": denoiser.seconds_per_call,
-        "incomplete": reasons,
-        "summary": summary_record(step, text, vae, total, cost.request.steps),
-    }
+def _parameters(networks: Any) -> int:
+    # A tensor of two networks is one: tied text encoders, a transformer used twice.
+    return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values())
+
+
+def _number(told: dict[str, Any], name: str, otherwise: Any) -> Any:
+    value = told.get(name)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
+
+
+def _batch(told: dict[str, Any], input_shape: Sequence[int]) -> int:
+    if not told:
+        return int(input_shape[0])
+    images = [told.get(f"num_{what}_per_prompt") for what in ("images", "videos", "waveforms")]
+    return int(told.get("prompts", 1)) * next((n for n in images if isinstance(n, int)), 1)
+
+
+def _latent_shape(run: WatchedRun, anatomy: Anatomy) -> list[int] | None:
+    """What the decoder decoded last, of a pipeline with one."""
+    for name in anatomy.decoders:
+        for part in ("post_quant_conv", "decoder"):
+            if (shape := run.shapes.get(f"{name}.{part}")) is not None:
+                return shape
+    return None
+
+
+def _notes(run: WatchedRun, asked: int, steps: int, denoisers: int) -> list[str]:
+    notes = list(run.remarks)
+    if run.partial:
+        notes.append(f"partial: the run ended with {run.partial}; what had been counted until then is kept")
+    if len(run.calls) > 1:
+        notes.append(f"{len(run.calls)} calls of the pipeline were watched: totals are of all of them")
+    if steps != asked:
+        notes.append(f"the run was asked for {steps} steps, not for the {asked} that were named")
+    if run.never_called:
+        notes.append(f"never called: {', '.join(run.never_called)}")
+    if not denoisers:
+        notes.append("no network is known as the denoiser by its signature: no figure of a step")
+    return notes

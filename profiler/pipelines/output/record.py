@@ -110,7 +110,7 @@ def mac_figures(macs_per_step: int, total_macs: int) -> MacFigures:
     }
 
 
-def summary_record(step: int, text: int, vae: int, total: int, steps: int) -> dict[str, float]:
+def summary_record(step: float, text: float, vae: float, total: float, steps: int) -> dict[str, float]:
     """The four figures of `summarize_macs`, in GMACs; "once" is all of a run's calls together."""
     return {
         "UNet per-step (GMACs)": step / 1e9,

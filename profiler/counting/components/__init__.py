@@ -1,0 +1,1 @@
+"""Several networks of one program, counted while the program runs them."""

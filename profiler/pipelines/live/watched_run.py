@@ -1,0 +1,245 @@
+"""Watching a live pipeline: every operator of its run is counted as it is executed, for the network that runs it.
+
+Nothing is run again. Caches, replaced forwards, hooks, adapters, offloading, quantised weights and tiles come out as
+they ran, because the operators that ran are what is counted. Only compiled parts are counted from a trace of their
+originals (compiled_parts.py), and are named.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from swinmr_profiling.profiler.counting import KINDS
+from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
+from swinmr_profiling.profiler.counting.components.component_tracker import ComponentTracker, component_of
+from swinmr_profiling.profiler.counting.extensions import watch as ways_out
+from swinmr_profiling.profiler.counting.threads import mode_of_this_thread
+from swinmr_profiling.profiler.pipelines.live.anatomy import networks_of, wrapped_networks_of
+from swinmr_profiling.profiler.pipelines.live.compiled_parts import (
+    CompiledPart,
+    compiled_parts,
+    counted_at_boundary,
+    other_compiled_code,
+)
+from swinmr_profiling.profiler.pipelines.live.watched_methods import watched_method
+
+# Name of what ran outside every network: the pipeline's own products.
+OUTSIDE = "(outside the networks)"
+OUTSIDE_KEY = ""
+
+
+@dataclass
+class PipelineCall:
+    """One `pipe(...)`: what it was asked for, and how often its scheduler stepped. `ended`: without an error."""
+
+    arguments: dict[str, Any]
+    scheduler_steps: int = 0
+    ended: bool = False
+
+
+@dataclass
+class NetworkCount:
+    """One network in a run. `reason` says why its figures are not the whole, `note` how they were found."""
+
+    name: str
+    calls: int = 0
+    macs: int = 0
+    softmax_macs: int = 0
+    by_kind: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    reason: str | None = None
+    note: str | None = None
+
+
+@dataclass
+class WatchedRun:
+    """All that happened in one `watch`, complete when the block has ended.
+
+    Attributes:
+        calls: of the pipeline. seconds: of the block, the counting included.
+        partial: what ended the block early, None where nothing did.
+        networks: name -> count, of every network of the pipeline, and of OUTSIDE where that did any work.
+        operators: how many were seen; counting_us: microseconds that noting one took.
+        by_operator: MACs.
+    """
+
+    pipe: Any
+    calls: list[PipelineCall] = field(default_factory=list)
+    seconds: float | None = None
+    partial: str | None = None
+    networks: dict[str, NetworkCount] = field(default_factory=dict)
+    by_operator: dict[str, int] = field(default_factory=dict)
+    operators: int = 0
+    counting_us: float | None = None
+    remarks: list[str] = field(default_factory=list)
+    shapes: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def macs(self) -> int:
+        return sum(network.macs for network in self.networks.values())
+
+    @property
+    def scheduler_steps(self) -> int:
+        return sum(call.scheduler_steps for call in self.calls)
+
+    @property
+    def never_called(self) -> list[str]:
+        return [name for name, network in self.networks.items() if not network.calls and name != OUTSIDE]
+
+    @property
+    def incomplete(self) -> dict[str, str]:
+        """Networks of which something is missing, and why."""
+        return {name: network.reason for name, network in self.networks.items() if network.reason}
+
+
+@contextmanager
+def watching(pipe: Any) -> Iterator[WatchedRun]:
+    """Counts what the pipeline does while the block runs, and leaves nothing behind on it.
+
+    A block that raises leaves what was counted, with `partial` set.
+    """
+    run = WatchedRun(pipe)
+    tracker = ComponentTracker(networks_of(pipe))
+    mode = ComponentMode(tracker)
+    parts = compiled_parts(wrapped_networks_of(pipe))
+    with ExitStack() as stack:
+        stack.enter_context(watched_method(pipe, "__call__", _noted_call(run)))
+        scheduler = getattr(pipe, "scheduler", None)
+        if callable(getattr(scheduler, "step", None)):
+            stack.enter_context(watched_method(scheduler, "step", _noted_step(run)))
+        stack.enter_context(counted_at_boundary(parts, mode))
+        stack.enter_context(other_compiled_code(mode))
+        started = time.perf_counter()
+        try:
+            with tracker, mode, ways_out.watched_by(mode_of_this_thread):
+                yield run
+        except BaseException as error:
+            reason = (str(error).splitlines() or [""])[0]
+            run.partial = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+            raise
+        finally:
+            run.seconds = time.perf_counter() - started
+            _fill(run, mode, parts)
+
+
+def _noted_call(run: WatchedRun):
+    running: list[PipelineCall] = []
+
+    def around(pipe: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Any) -> Any:
+        if running:
+            return call()  # a pipeline that calls itself
+        running.append(PipelineCall(_plain_arguments(pipe, args, kwargs)))
+        run.calls.append(running[0])
+        try:
+            result = call()
+            running[0].ended = True
+            return result
+        finally:
+            running.clear()
+
+    return around
+
+
+def _noted_step(run: WatchedRun):
+    def around(scheduler: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Any) -> Any:
+        if run.calls:
+            run.calls[-1].scheduler_steps += 1
+        return call()
+
+    return around
+
+
+def _plain_arguments(pipe: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The numbers and texts among the arguments, by name, defaults included."""
+    try:
+        bound = inspect.signature(type(pipe).__call__).bind(pipe, *args, **kwargs)
+    except (TypeError, ValueError):
+        return {}
+    bound.apply_defaults()
+    prompt = bound.arguments.get("prompt")
+    plain = {
+        name: value
+        for name, value in bound.arguments.items()
+        if isinstance(value, (int, float, str, bool, type(None))) and name != "self"
+    }
+    return plain | ({"prompts": len(prompt)} if isinstance(prompt, (list, tuple)) else {})
+
+
+def _fill(run: WatchedRun, mode: ComponentMode, parts: list[CompiledPart]) -> None:
+    tracker, sums = mode.tracker, mode.tallies
+    run.operators = mode.clock.operators
+    per_operator = mode.clock.seconds_per_operator
+    run.counting_us = None if per_operator is None else per_operator * 1e6
+    run.by_operator = dict(sums.by_operator.most_common())
+    run.shapes = tracker.first_shapes
+    run.remarks = sorted(mode.remarks)
+    for error in mode.thread_errors:
+        run.remarks.append(f"another thread raised {type(error).__name__}: what it left undone is not counted")
+    for name in tracker.networks:
+        run.networks[name] = _counted(name, tracker, mode)
+    if any(tracker.macs_of(OUTSIDE_KEY).values()) or mode.uncounted_by.get(OUTSIDE_KEY):
+        outside = _counted(OUTSIDE_KEY, tracker, mode)
+        outside.name, outside.calls = OUTSIDE, 1
+        run.networks[OUTSIDE] = outside
+    for name, reason in tracker.not_seen.items():
+        run.networks.setdefault(name, NetworkCount(name, calls=1)).reason = reason
+    unseen = [*mode.tracker.unseen_modules, *mode.unfinished()]
+    if unseen:
+        outside = run.networks.setdefault(OUTSIDE, NetworkCount(OUTSIDE, calls=1))
+        outside.reason = f"work in other threads was not seen: {', '.join(unseen)}"
+    by_operator: Counter[str] = Counter(run.by_operator)
+    for part in parts:
+        _add_compiled(run, part, by_operator)
+    run.by_operator = dict(by_operator.most_common())
+
+
+def _counted(name: str, tracker: ComponentTracker, mode: ComponentMode) -> NetworkCount:
+    by_kind = tracker.macs_of(name)
+    count = NetworkCount(
+        name,
+        tracker.calls_of(name),
+        sum(by_kind.values()),
+        mode.softmax_by.get(name, 0),
+        {kind: by_kind[kind] for kind in KINDS},
+    )
+    if uncounted := mode.uncounted_by.get(name):
+        count.reason = f"no formula for {', '.join(sorted(uncounted))}"
+    return count
+
+
+def _add_compiled(run: WatchedRun, part: CompiledPart, by_operator: Counter[str]) -> None:
+    network = run.networks[component_of(part.path)]
+    calls = sum(noted.count for noted in part.calls.values())
+    if part.eager_calls:
+        network.note = f"{part.path} is compiled, and another dispatch mode made it run without compilation"
+    if not calls:
+        return
+    network.note = f"{part.path} ran compiled: counted from a trace of its eager original, {calls} calls"
+    for noted in part.calls.values():
+        try:
+            report = part.traced(noted)
+        except Exception as error:
+            reason = (str(error).splitlines() or [""])[0]
+            network.reason = (
+                f"{part.path} ran compiled and its original cannot be traced without data: "
+                f"{type(error).__name__}: {reason}"
+            )
+            continue
+        network.macs += report.macs * noted.count
+        network.softmax_macs += report.softmax_macs * noted.count
+        for kind, macs in report.by_kind.items():
+            network.by_kind[kind] += macs * noted.count
+        for name, macs in report.by_operator.items():
+            by_operator[name] += macs * noted.count
+        if report.uncounted_operators:
+            network.reason = f"no formula for {', '.join(report.uncounted_operators)}"
+
+
+def denoising_steps(run: WatchedRun, denoiser_calls: int) -> int:
+    """Denoiser times of all calls: what the scheduler stepped; where it was not seen to, the denoiser's calls."""
+    return run.scheduler_steps or denoiser_calls

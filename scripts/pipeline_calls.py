@@ -1,0 +1,170 @@
+"""What diffusers pipeline classes want otherwise than the rest: of their components, and of a call."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+try:  # as a command, and as a module of the package
+    from pipeline_components import (
+        OPTIONAL, PROMPT_TOKENS, WIDTH, NotConstructibleError, classes_of, component, tokenizer,
+    )  # fmt: skip
+except ImportError:
+    from swinmr_profiling.scripts.pipeline_components import (
+        OPTIONAL, PROMPT_TOKENS, WIDTH, NotConstructibleError, classes_of, component, tokenizer,
+    )  # fmt: skip
+
+SIDE = 64
+FRAMES = 9
+STEPS = 2
+
+SDXL_UNET = dict(
+    addition_embed_type="text_time", addition_time_embed_dim=8, projection_class_embeddings_input_dim=6 * 8 + WIDTH,
+    cross_attention_dim=2 * WIDTH,
+)  # fmt: skip
+# Of text to image with two text encoders: patterns of names -> component -> changes.
+FAMILIES: list[tuple[str, dict[str, dict[str, Any]]]] = [
+    ("XL", {"unet": SDXL_UNET, "controlnet": SDXL_UNET}),
+]
+
+
+def components_of(kind: type) -> dict[str, Any]:
+    """Every component of a pipeline class, tiny. Raises NotConstructibleError with the first that cannot be made."""
+    made: dict[str, Any] = {}
+    name = kind.__name__
+    for argument, parameter in inspect.signature(kind.__init__).parameters.items():
+        if argument == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        chosen = OWN.get(name, {}).get(argument, _family(name, argument))
+        if callable(chosen):
+            made[argument] = chosen()
+        elif chosen is None and argument in OWN.get(name, {}):
+            made[argument] = None
+        elif argument == "requires_safety_checker":
+            made[argument] = False
+        elif argument in OPTIONAL and argument not in WANTED.get(name, ()):
+            if parameter.default is parameter.empty:
+                made[argument] = None
+        elif parameter.default is not parameter.empty and not _is_network(parameter):
+            continue
+        else:
+            made[argument] = component(argument, parameter.annotation, chosen or {})
+    return made
+
+
+def _is_network(parameter: inspect.Parameter) -> bool:
+    import diffusers
+    import transformers
+
+    return any(
+        isinstance(getattr(library, one, None), type)
+        for one in classes_of(parameter.annotation)
+        for library in (diffusers, transformers)
+        if one not in ("Optional", "Union")
+    )
+
+
+def _family(name: str, argument: str) -> dict[str, Any] | None:
+    for pattern, changes in FAMILIES:
+        if pattern in name and argument in changes:
+            return changes[argument]
+    return None
+
+
+def _image(side: int = SIDE) -> Any:
+    from PIL import Image
+
+    return Image.new("RGB", (side, side), (120, 40, 200))
+
+
+def _mask() -> Any:
+    from PIL import Image
+
+    return Image.new("L", (SIDE, SIDE), 255)
+
+
+# Argument of a call -> what it gets where the pipeline asks for it.
+GIVEN: dict[str, Any] = {
+    "prompt": lambda: "a cat",
+    "image": _image,
+    "images": _image,
+    "mask_image": _mask,
+    "control_image": _image,
+    "control_mask": _mask,
+    "masked_image": _image,
+    "video": lambda: [_image()] * FRAMES,
+    "conditioning_frames": lambda: [_image()] * FRAMES,
+    "height": lambda: SIDE,
+    "width": lambda: SIDE,
+    "num_frames": lambda: FRAMES,
+    "video_length": lambda: 2,
+    "num_inference_steps": lambda: STEPS,
+    "max_sequence_length": lambda: 16,
+    "class_labels": lambda: [1],
+    "source_prompt": lambda: "a dog",
+    "control_mode": lambda: 0,
+    "generator": lambda: torch.Generator("cpu").manual_seed(0),
+}
+ALWAYS = ("prompt", "height", "width", "num_inference_steps", "max_sequence_length", "num_frames", "generator")
+
+
+def call_of(pipe: Any) -> dict[str, Any]:
+    """Arguments of one call: what the signature asks for, and small numbers where it lets us choose."""
+    name = type(pipe).__name__
+    own = CALLS.get(name, {})
+    arguments: dict[str, Any] = {}
+    for argument, parameter in inspect.signature(type(pipe).__call__).parameters.items():
+        if argument == "self":
+            continue
+        if argument in own:
+            if own[argument] is not LEAVE:
+                arguments[argument] = own[argument]() if callable(own[argument]) else own[argument]
+        elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
+            if argument not in GIVEN:
+                raise NotConstructibleError(f"nobody here knows what its argument {argument} is")
+            arguments[argument] = GIVEN[argument]()
+        elif argument in ALWAYS or (argument in GIVEN and _needs(name, argument)):
+            arguments[argument] = GIVEN[argument]()
+        elif argument == "output_type" and parameter.default == "pil":
+            arguments[argument] = "np"
+    return arguments
+
+
+# Words of a pipeline's name -> arguments that its kind of task needs, though the signature has a default for them.
+NEEDS = {
+    "Img2Img": ("image",),
+    "Image2": ("image",),
+    "ImageTo": ("image",),
+    "Inpaint": ("image", "mask_image"),
+    "Fill": ("image", "mask_image"),
+    "ControlNet": ("image", "control_image"),
+    "Controlnet": ("image",),
+    "Control": ("control_image",),
+    "Edit": ("image",),
+    "Upscale": ("image",),
+    "SuperResolution": ("image",),
+    "Pix2Pix": ("image",),
+    "Depth2Img": ("image",),
+    "Variation": ("image",),
+    "Adapter": ("image",),
+    "VideoToVideo": ("video",),
+    "VideoToWorld": ("video",),
+    "Kontext": ("image",),
+    "I2V": ("image",),
+    "I2I": ("image",),
+}
+
+
+def _needs(name: str, argument: str) -> bool:
+    return any(word in name and argument in arguments for word, arguments in NEEDS.items())
+
+
+LEAVE = object()
+# Pipeline -> optional components that it cannot do without.
+WANTED: dict[str, tuple[str, ...]] = {}
+# Pipeline -> component -> changes of its arguments, a function that makes it, or None.
+OWN: dict[str, dict[str, Any]] = {}
+# Pipeline -> argument of its call -> value, function that makes it, or LEAVE.
+CALLS: dict[str, dict[str, Any]] = {}

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Writes docs/pipeline_classes.md: every pipeline class of diffusers, run with tiny networks, and counted.
+
+    python scripts/table_of_pipelines.py --rows rows.jsonl [--only NAME,NAME] [--again STATUS] [--seconds 400]
+
+A row compares what `profiler.watch` counted of a run with torch's FlopCounterMode / 2 around the same call, operator by
+operator. Rows that `--rows` holds already are not made again; after `--seconds` no other row is begun, so that the table
+can be made in pieces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import random
+import signal
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "src"))
+
+import torch  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E402
+
+import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
+from swinmr_profiling.profiler.compute import create_profiler  # noqa: E402
+from swinmr_profiling.scripts.pipeline_calls import call_of, components_of  # noqa: E402
+from swinmr_profiling.scripts.pipeline_components import NotConstructibleError  # noqa: E402
+
+TABLE = REPOSITORY / "docs" / "pipeline_classes.md"
+LONGEST_S = 120
+EQUAL, DIFFERS, NOT_BUILT, NOT_RUN = "watched and equal", "differs", "not constructible here", "not working here"
+# Their constructors take other pipelines' parts, or anything: none is a pipeline by itself.
+ABSTRACT = {
+    "DiffusionPipeline": "the base class of all",
+    "AutoPipelineForText2Image": "returns another class",
+}
+
+
+def pipeline_classes() -> dict[str, type]:
+    """Public pipeline classes of the installed diffusers, by name."""
+    import diffusers
+
+    found = {}
+    for name in sorted(dir(diffusers)):
+        if "Pipeline" in name and not name.startswith("_"):
+            kind = getattr(diffusers, name)
+            if isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline):
+                found[name] = kind
+    return found
+
+
+def placeholders() -> dict[str, str]:
+    """Names that diffusers exports for pipelines whose packages are not installed, and those packages."""
+    import diffusers
+
+    kinds = ((name, getattr(diffusers, name)) for name in dir(diffusers) if name.endswith("Pipeline"))
+    return {name: ", ".join(kind._backends) for name, kind in kinds if getattr(kind, "_backends", None)}
+
+
+def row_of(name: str, kind: type) -> dict:
+    """One row. Whatever a pipeline raises is its row's reason."""
+    if name in ABSTRACT:
+        return {"name": name, "status": NOT_BUILT, "reason": ABSTRACT[name]}
+    try:
+        torch.manual_seed(0)
+        pipe = kind(**components_of(kind))
+        arguments = call_of(pipe)
+    except NotConstructibleError as error:
+        return {"name": name, "status": NOT_BUILT, "reason": _line(error)}
+    except Exception as error:
+        return {"name": name, "status": NOT_BUILT, "reason": _line(error), "where": _where(error)}
+    pipe.set_progress_bar_config(disable=True)
+    profiler = create_profiler()
+    try:
+        with profiler.watch(pipe) as run, FlopCounterMode(display=False) as flops:
+            pipe(**arguments)
+    except Exception as error:
+        return {"name": name, "status": NOT_RUN, "reason": _line(error), "where": _where(error)}
+    return {"name": name, **compared(run, flops)}
+
+
+def compared(run, flops: FlopCounterMode) -> dict:
+    """The count beside torch's, operator by operator; a gap is only one where torch has a formula, too."""
+    theirs = {
+        str(key).replace("aten.", "aten::"): count // 2
+        for key, count in flops.get_flop_counts().get("Global", {}).items()
+    }
+    known = {str(key).replace("aten.", "aten::") for key in flop_registry}
+    gaps = {
+        key: count
+        for key in sorted({*run.by_operator, *theirs})
+        if (count := run.by_operator.get(key, 0) - theirs.get(key, 0))
+    }
+    wrong = {key: count for key, count in gaps.items() if key in known}
+    status = EQUAL if not wrong and not run.incomplete else DIFFERS
+    reason = ", ".join(f"{k} {v:+,}" for k, v in wrong.items())
+    return {
+        "status": status,
+        "macs": run.macs,
+        "flop_counter": flops.get_total_flops() // 2,
+        "gap": gaps,
+        "called": {name: one.calls for name, one in run.networks.items() if one.calls},
+        "never_called": run.never_called,
+        "reason": "; ".join(filter(None, (reason, *run.incomplete.values()))),
+        "operators": run.operators,
+    }
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:150]}"
+
+
+def _where(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    ours = [f for f in traceback.extract_tb(error.__traceback__) if "diffusers" in f.filename]
+    return f"{Path(frame.filename).name}:{frame.lineno}" + (
+        f" < {Path(ours[-1].filename).name}:{ours[-1].lineno} < {Path(ours[min(1, len(ours) - 1)].filename).name}:"
+        f"{ours[min(1, len(ours) - 1)].lineno}" if ours else ""
+    )
+
+
+def seeded_sample(names: list[str], size: int, seed: int = 0) -> list[str]:
+    """As many names, the same for the same seed."""
+    return sorted(random.Random(seed).sample(sorted(names), size))
+
+
+def timed_row(name: str, kind: type) -> dict:
+    """A row, given up after LONGEST_S; what libraries print meanwhile is dropped."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError(f"not done after {LONGEST_S} s")
+
+    own = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LONGEST_S)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return row_of(name, kind)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, own)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Makes the rows that are missing, and the page when none is."""
+    replace_unknown_characters()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=Path, required=True, metavar="FILE", help="JSON lines, one a class")
+    parser.add_argument("--only", metavar="NAME,NAME", help="make these anew")
+    parser.add_argument("--again", metavar="STATUS", help="make anew what has this status, such as 'not working here'")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N")
+    parsed = parser.parse_args(arguments)
+    import diffusers
+
+    diffusers.utils.logging.set_verbosity_error()
+    started = time.monotonic()
+    rows = read_rows(parsed.rows)
+    kinds = pipeline_classes()
+    wanted = parsed.only.split(",") if parsed.only else [
+        name for name in kinds if name not in rows or rows[name]["status"] == parsed.again
+    ]
+    for name in wanted:
+        if time.monotonic() - started > parsed.seconds:
+            break
+        row = timed_row(name, kinds[name])
+        with parsed.rows.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        rows[name] = row
+        print(f"{name:<48}{row['status']:<24}{row.get('reason', '')[:90]}  {row.get('where', '')}", flush=True)
+    missing = [name for name in kinds if name not in rows]
+    print(f"{len(kinds) - len(missing)} of {len(kinds)} rows; equal: "
+          f"{sum(row['status'] == EQUAL for row in rows.values())}")
+    if not missing:
+        TABLE.write_text(page({name: rows[name] for name in kinds}), encoding="utf-8")
+        print(f"written: {TABLE}")
+    return 0
+
+
+def read_rows(file: Path) -> dict[str, dict]:
+    """The last row of each class."""
+    if not file.exists():
+        return {}
+    rows = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    return {row["name"]: row for row in rows}
+
+
+def page(rows: dict[str, dict]) -> str:
+    """The page."""
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Generates images with local diffusers pipelines and says what each cost.
+"""Generates images and videos with local diffusers pipelines and says what each cost.
 
     python scripts/generate_image.py --model models/sd15 --prompt "a lighthouse" --steps 30
+    python scripts/generate_image.py --model models/sd15 --prompt "a lighthouse" --scheduler "DPM++ 2M" --count 4
     python scripts/generate_image.py --models models/sd15 models/pixart --prompt "a lighthouse" --no-profiling
 
 Exit status: 0 done, 2 bad arguments or no model could be used, 4 some of several models failed, 1 unexpected.
@@ -23,15 +24,14 @@ from swinmr_profiling.profiler.measure.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import (
     OneLineParser,
+    at_least,
     device,
-    non_negative_int,
     positive_int,
 )
 from swinmr_profiling.profiler.pipelines.command_line import finite_number
 from swinmr_profiling.profiler.pipelines.live.generation import (
     CONFIG_NAME,
-    DEFAULT_GUIDANCE_SCALE,
-    DEFAULT_STEPS,
+    RANDOM_SEED,
     generate_image,
     generate_images_sequential,
 )
@@ -39,6 +39,11 @@ from swinmr_profiling.profiler.pipelines.output.generation_report import print_i
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 
 __all__ = ["generate_image", "generate_images_sequential", "main"]
+
+
+def seed(text: str) -> int:
+    """A whole number; -1 for a random one."""
+    return at_least(text, RANDOM_SEED)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -52,18 +57,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--negative-prompt")
     add("--height", type=positive_int, metavar="PX", help="default: the pipeline's own")
     add("--width", type=positive_int, metavar="PX", help="default: the pipeline's own")
-    add("--steps", type=positive_int, default=DEFAULT_STEPS, metavar="N", help=f"default {DEFAULT_STEPS}")
-    add(
-        "--guidance-scale",
-        type=finite_number,
-        default=DEFAULT_GUIDANCE_SCALE,
-        metavar="X",
-        help="default 7.5",
-    )
-    add("--seed", type=non_negative_int, help="default: a random one, which is reported")
+    add("--steps", type=positive_int, metavar="N", help="default: the pipeline's own")
+    add("--guidance-scale", type=finite_number, metavar="X", help="default: the pipeline's own")
+    add("--scheduler", metavar="NAME", help="DDIM, PNDM, Heun, Euler, DPM++ 2M, ... in place of its own")
+    add("--image", metavar="FILE", help="where the pipeline starts from one: image to image, image to video")
+    add("--count", type=positive_int, default=1, metavar="N", help="images of each model, seeds N, N + 1, ...")
+    add("--seed", type=seed, help="default, and -1: a random one, which is reported")
     add("--device", type=device, default="auto", help="auto (default), cpu, cuda, cuda:1")
     add("--precision", choices=list(PRECISIONS), help="default: that of the folder's weights")
     add("--output-dir", metavar="DIR", help="default: outputs/<timestamp>")
+    add("--time", action="store_true", help="run each once more, uncounted, for seconds, TFLOP/s and memory")
     add("--no-profiling", action="store_true", help="generate only")
     add(
         "--allow-download", action="store_true", help="let diffusers fetch a model that is not a local folder"
@@ -81,6 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
             parsed.models or [parsed.model],
             parsed.prompt,
             output_dir=parsed.output_dir,
+            count=parsed.count,
             on_profile=lambda name, profile: print_image_profile(console, name, profile),
             negative_prompt=parsed.negative_prompt,
             height=parsed.height,
@@ -91,6 +95,9 @@ def main(arguments: list[str] | None = None) -> int:
             device=parsed.device,
             precision=parsed.precision,
             allow_download=parsed.allow_download,
+            scheduler=parsed.scheduler,
+            image=parsed.image,
+            enable_timing=parsed.time,
             enable_profiling=not parsed.no_profiling,
         )
     except OutputError as error:

@@ -86,7 +86,7 @@ HUNYUAN_DIT = dict(
 TINY: dict[str, dict[str, Any]] = {
     "AutoencoderKL": dict(
         block_out_channels=(8, 8, 8, 8), layers_per_block=1, norm_num_groups=4, latent_channels=LATENT_CHANNELS,
-        sample_size=64, down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
+        shift_factor=0.0, sample_size=64, down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
     ),
     "AsymmetricAutoencoderKL": dict(norm_num_groups=4),
     "AutoencoderKLTemporalDecoder": dict(
@@ -128,13 +128,23 @@ TINY: dict[str, dict[str, Any]] = {
         encoder_hidden_size=8, downsampling_ratios=[2, 4], channel_multiples=[1, 2], decoder_channels=4,
         decoder_input_channels=4, sampling_rate=64,
     ),
+    "AutoencoderKLHunyuanImage": dict(
+        in_channels=3, out_channels=3, latent_channels=8, block_out_channels=(8, 8, 8, 8), layers_per_block=1,
+        spatial_compression_ratio=8, sample_size=64,
+    ),
+    "AutoencoderKLHunyuanImageRefiner": dict(
+        latent_channels=8, block_out_channels=(8, 8, 8, 8, 8), layers_per_block=1,
+    ),
+    "AutoencoderKLHunyuanVideo15": dict(
+        latent_channels=8, block_out_channels=(8, 8, 8, 8, 8), layers_per_block=1,
+    ),
     "UNet2DConditionModel": UNET,
     "UNet2DModel": dict(
         **BLOCKS, sample_size=16, attention_head_dim=4, down_block_types=("DownBlock2D", "AttnDownBlock2D"),
         up_block_types=("AttnUpBlock2D", "UpBlock2D"),
     ),
     "UNet1DModel": dict(
-        sample_size=512, sample_rate=64, extra_in_channels=16, block_out_channels=(8, 8, 16), norm_num_groups=8,
+        sample_size=512, sample_rate=64, extra_in_channels=16, block_out_channels=(32, 32, 64), norm_num_groups=8,
         flip_sin_to_cos=True, use_timestep_embedding=False, time_embedding_type="fourier",
     ),
     "UNet3DConditionModel": dict(**UNET_3D, attention_head_dim=4),
@@ -154,7 +164,7 @@ TINY: dict[str, dict[str, Any]] = {
         up_block_types=("UpBlockSpatioTemporal", "CrossAttnUpBlockSpatioTemporal"),
     ),
     "Kandinsky3UNet": dict(
-        time_embedding_dim=32, groups=4, attention_head_dim=4, layers_per_block=1, block_out_channels=(8, 16, 16, 16),
+        time_embedding_dim=32, groups=4, attention_head_dim=4, layers_per_block=2, block_out_channels=(8, 16, 32, 64),
         cross_attention_dim=WIDTH, encoder_hid_dim=WIDTH,
     ),
     "ControlNetModel": CONTROLNET,
@@ -323,6 +333,19 @@ TINY: dict[str, dict[str, Any]] = {
     "PRXTransformer2DModel": dict(
         in_channels=4, context_in_dim=WIDTH, hidden_size=32, mlp_ratio=2.0, num_heads=2, depth=1, axes_dim=[8, 8],
     ),
+    "HunyuanImageTransformer2DModel": dict(
+        in_channels=8, out_channels=8, num_attention_heads=2, attention_head_dim=8, num_layers=1, num_single_layers=1,
+        num_refiner_layers=1, text_embed_dim=WIDTH, text_embed_2_dim=WIDTH, rope_axes_dim=(4, 4),
+    ),
+    "HunyuanVideo15Transformer3DModel": dict(
+        in_channels=17, out_channels=8, num_attention_heads=2, attention_head_dim=10, num_layers=1,
+        num_refiner_layers=1, text_embed_dim=WIDTH, text_embed_2_dim=WIDTH, image_embed_dim=WIDTH,
+        rope_axes_dim=(2, 4, 4),
+    ),
+    "GlmImageTransformer2DModel": dict(
+        in_channels=4, out_channels=4, num_layers=1, attention_head_dim=8, num_attention_heads=2, text_embed_dim=WIDTH,
+        time_embed_dim=8, condition_dim=4, prior_vq_quantizer_codebook_size=16,
+    ),
     "ReduxImageEncoder": dict(redux_dim=WIDTH, txt_in_features=WIDTH),
     "CLIPImageProjection": dict(hidden_size=WIDTH),
 }  # fmt: skip
@@ -368,6 +391,35 @@ ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
         ),
     ),
 }  # fmt: skip
+PIXTRAL = dict(
+    model_type="pixtral", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=8,
+    image_size=32, patch_size=8,
+)  # fmt: skip
+QWEN_VL = ENCODERS["Qwen2_5_VLForConditionalGeneration"][1]
+ENCODERS |= {
+    "Qwen2_5_VLTextModel": ("Qwen2_5_VLTextConfig", QWEN_VL["text_config"]),
+    "Qwen2VLForConditionalGeneration": (
+        "Qwen2VLConfig",
+        {**QWEN_VL, "vision_config": dict(depth=1, embed_dim=16, hidden_size=WIDTH, num_heads=2, mlp_ratio=2)},
+    ),
+    "Qwen3VLForConditionalGeneration": (
+        "Qwen3VLConfig",
+        dict(
+            text_config=dict(**LANGUAGE, rope_scaling={**QWEN_ROPE, "mrope_interleaved": True}),
+            vision_config=dict(
+                depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=WIDTH,
+                deepstack_visual_indexes=[0],
+            ),
+            image_token_id=7, video_token_id=8, vision_start_token_id=9, vision_end_token_id=10,
+        ),
+    ),
+    "Mistral3Model": (
+        "Mistral3Config",
+        dict(text_config=dict(model_type="mistral", **LANGUAGE), vision_config=PIXTRAL, image_token_index=12),
+    ),
+}  # fmt: skip
+ENCODERS["Qwen3VLModel"] = ENCODERS["Qwen3VLForConditionalGeneration"]
+ENCODERS["Mistral3ForConditionalGeneration"] = ENCODERS["Mistral3Model"]
 ENCODERS["CLIPTextModelWithProjection"] = ENCODERS["CLIPTextModel"]
 ENCODERS["CLIPVisionModelWithProjection"] = ENCODERS["CLIPVisionModel"]
 # What an abstract annotation stands for.
@@ -436,6 +488,19 @@ def image_processor(name: str) -> Any:
     )
 
 
+def vision_language_processor(name: str) -> Any:
+    """A processor of Qwen's, for images of a few patches."""
+    import transformers
+
+    small_images = dict(patch_size=14, merge_size=2, min_pixels=28 * 28, max_pixels=56 * 56)
+    return getattr(transformers, name)(
+        image_processor=transformers.Qwen2VLImageProcessor(**small_images),
+        tokenizer=tokenizer(),
+        video_processor=transformers.Qwen2VLVideoProcessor(**small_images),
+        chat_template=CHAT,
+    )
+
+
 def classes_of(annotation: Any) -> list[str]:
     """Names of the classes in an annotation, in order."""
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
@@ -448,10 +513,16 @@ def component(name: str, annotation: Any, changes: dict[str, Any]) -> Any:
     import transformers
 
     names = classes_of(annotation)
+    if any(one.endswith("VLProcessor") for one in names):
+        return vision_language_processor(next(one for one in names if one.endswith("VLProcessor")))
     if "tokenizer" in name and "audio" not in name:
         return tokenizer()
     if "processor" in name or "feature_extractor" in name:
         for one in names:
+            if one == "CLIPProcessor":
+                return image_processor("CLIPImageProcessor")
+            if one.endswith("VLProcessor"):
+                return vision_language_processor(one)
             if one.endswith("ImageProcessor"):
                 return image_processor(one)
         raise NotConstructibleError(f"no tiny {name} ({', '.join(names)}) is known")

@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E40
 import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.profiler.compute import create_profiler  # noqa: E402
-from swinmr_profiling.scripts.pipeline_calls import call_of, components_of  # noqa: E402
+from swinmr_profiling.scripts.pipeline_calls import BEFORE, call_of, components_of  # noqa: E402
 from swinmr_profiling.scripts.pipeline_components import NotConstructibleError  # noqa: E402
 
 TABLE = REPOSITORY / "docs" / "pipeline_classes.md"
@@ -80,6 +80,8 @@ def row_of(name: str, kind: type) -> dict:
     pipe.set_progress_bar_config(disable=True)
     profiler = create_profiler()
     try:
+        if name in BEFORE:
+            arguments |= BEFORE[name](pipe)
         with profiler.watch(pipe) as run, FlopCounterMode(display=False) as flops:
             pipe(**arguments)
     except Exception as error:

@@ -38,6 +38,8 @@ ALLOCATIONS = frozenset(
 ONE_NUMBER = 16
 # Operators that take a tensor for its shape alone.
 READS_NOTHING = ("aten::sym_", "aten::new_", "prim::")
+# beta times the first argument and a product: with a beta of 0 it is not read, and callers hand on any memory.
+ADDS_A_PRODUCT = frozenset(["aten::addmm", "aten::addmv", "aten::addbmm", "aten::baddbmm", "aten::addr"])
 DEPENDS_ON_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 # These PyTorch has not tagged: their results are as long as a mask or a list of lengths says.
 SHAPED_BY_VALUES = frozenset(
@@ -117,19 +119,22 @@ class Storages:
             for storage in _storages(out):
                 self._unwritten[storage._cdata] = Allocation(StorageWeakRef(storage), where, call)
             return []
-        unseen = self._unseen_reads(access, args, kwargs, out) if self._unwritten else []
+        read = args[1:] if name in ADDS_A_PRODUCT and kwargs.get("beta") == 0 else args
+        unseen = self._unseen_reads(access, args, read, kwargs, out) if self._unwritten else []
         if self.follow:
             self._follow(name, access, args, kwargs, out)
         return unseen
 
-    def _unseen_reads(self, access: _Access, args: Any, kwargs: Any, out: Any) -> list[Allocation]:
+    def _unseen_reads(
+        self, access: _Access, args: Any, read: Any, kwargs: Any, out: Any
+    ) -> list[Allocation]:
         for storage in _storages(_written(access, args, kwargs)):
             self._unwritten.pop(storage._cdata, None)
         if not access.reads:
             return []
         results = {storage._cdata for storage in _storages(out)}
         # A view, by whatever name, has only taken the memory along.
-        return self.take_unwritten((args, kwargs), but=results)
+        return self.take_unwritten((read, kwargs), but=results)
 
     def take_unwritten(self, values: Any, but: Iterable[int] = ()) -> list[Allocation]:
         """What of these tensors' memory no operator has written; it is not told a second time."""

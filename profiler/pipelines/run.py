@@ -22,7 +22,12 @@ from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DO
 from swinmr_profiling.profiler.pipelines.command_line import DEFAULT_OUTPUT, PipelineArguments
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
-from swinmr_profiling.profiler.pipelines.defined.cost_records import CostedPipeline, FailedPipeline
+from swinmr_profiling.profiler.pipelines.defined.cost_records import (
+    AnyPipeline,
+    CostedPipeline,
+    FailedPipeline,
+    MeasuredPipeline,
+)
 from swinmr_profiling.profiler.pipelines.defined.definition import (
     PipelineDefinition,
     list_pipelines,
@@ -34,6 +39,7 @@ from swinmr_profiling.profiler.pipelines.defined.scaling import resolution_scali
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.output.chart import write_chart
 from swinmr_profiling.profiler.pipelines.output.console_report import print_comparison, print_cost
+from swinmr_profiling.profiler.pipelines.output.measured_report import print_measured
 from swinmr_profiling.profiler.pipelines.output.csv_file import csv_text
 from swinmr_profiling.profiler.pipelines.output.record import results_record
 from swinmr_profiling.profiler.record.earlier_results import pipeline_results
@@ -67,16 +73,23 @@ def _cost_and_write(
 ) -> int:
     result.prepare()
     console = Console(sys.stderr if result.to_standard_output else sys.stdout, report_columns())
-    definitions = _definitions(parsed)
     counts = ComponentCounts(PRECISIONS[parsed.precision])
-    pipelines: list[CostedPipeline | FailedPipeline]
-    if len(definitions) == 1:
-        pipelines = [_costed(definitions[0], parsed, counts)]
+    pipelines: list[AnyPipeline]
+    if parsed.pipeline_dir:
+        pipelines = [_of_folder(Path(parsed.pipeline_dir), parsed, counts)]
     else:
-        pipelines = _each_costed(definitions, parsed, counts)
+        definitions = _definitions(parsed)
+        only = len(definitions) == 1
+        pipelines = [_costed(definitions[0], parsed, counts)] if only else _each(definitions, parsed, counts)
     for one in pipelines if len(pipelines) == 1 or parsed.detailed else ():
         if isinstance(one, CostedPipeline):
             print_cost(console, one)
+        if isinstance(one, MeasuredPipeline):
+            console.title(one.name)
+            console.note(f"no prediction: {one.reason}", 0)
+        if (measured := getattr(one, "measured", None)) is not None:
+            print_measured(console, measured)
+        if isinstance(one, CostedPipeline):
             if len(pipelines) > 1:
                 console.line()
     if len(pipelines) > 1:
@@ -103,10 +116,26 @@ def _cost_and_write(
 
 
 def _definitions(parsed: PipelineArguments) -> list[PipelineDefinition]:
-    if parsed.pipeline_dir:
-        return [read_pipeline_folder(Path(parsed.pipeline_dir))]
     names = list_pipelines() if parsed.all else parsed.pipelines or [parsed.pipeline]
     return [load_pipeline(name) for name in dict.fromkeys(names)]
+
+
+def _of_folder(folder: Path, parsed: PipelineArguments, counts: ComponentCounts) -> AnyPipeline:
+    """A folder's cost; with --measure its run, too, which needs no prediction. Raises PipelineError for neither."""
+    if not parsed.measure:
+        return _costed(read_pipeline_folder(folder), parsed, counts)
+    from swinmr_profiling.profiler.pipelines.live.measured_run import measured_run
+
+    try:
+        found = _costed(read_pipeline_folder(folder), parsed, counts)
+    except PipelineError as error:
+        if not (folder / INDEX_NAME).is_file():
+            raise
+        measured = measured_run(folder, parsed.request())
+        if not measured["enabled"]:
+            raise PipelineError(measured["reason"]) from error
+        return MeasuredPipeline(folder.resolve().name, str(error), measured)
+    return replace(found, measured=measured_run(folder, found.cost.request))
 
 
 def _costed(
@@ -119,18 +148,14 @@ def _costed(
             step_scaling=step_scaling(definition, parsed.request(), counts),
             resolution_scaling=resolution_scaling(definition, parsed.request(), counts),
         )
-    if parsed.measure:
-        from swinmr_profiling.profiler.pipelines.live.measured_run import measured_run
-
-        found = replace(found, measured=measured_run(Path(parsed.pipeline_dir), found.cost))
     counts.release()
     return found
 
 
-def _each_costed(
+def _each(
     definitions: list[PipelineDefinition], parsed: PipelineArguments, counts: ComponentCounts
-) -> list[CostedPipeline | FailedPipeline]:
-    found: list[CostedPipeline | FailedPipeline] = []
+) -> list[AnyPipeline]:
+    found: list[AnyPipeline] = []
     for definition in tqdm(definitions, unit="pipeline", disable=None, leave=False):
         try:
             found.append(_costed(definition, parsed, counts))

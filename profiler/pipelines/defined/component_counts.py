@@ -57,7 +57,9 @@ class ComponentCounts:
         """Latent pixels per token and side: 2 where the pipeline packs 2 x 2, else the network's own patches."""
 
         def measure(module: nn.Module) -> int:
-            return 2 if is_packed(module) else getattr(module.config, "patch_size", None) or 1
+            patch = getattr(module.config, "patch_size", None) or 1
+            # Of networks for videos it has an axis of frames, too.
+            return 2 if is_packed(module) else int(patch[-1] if isinstance(patch, (list, tuple)) else patch)
 
         return self._once(component, ("patch",), measure)
 

@@ -100,6 +100,8 @@ def denoiser_name(component: Component) -> str:
 def _is_guided(definition: PipelineDefinition, request: ResolvedRequest) -> bool:
     if definition.guidance == "distilled":
         return request.true_cfg_scale > 1
+    if definition.denoiser.config.get("time_cond_proj_dim") is not None:
+        return False  # distilled as latent consistency models are: the scale is embedded with the time
     return request.guidance_scale > 1
 
 
@@ -199,6 +201,8 @@ def _notes(definition, request, geometry, timesteps, guided) -> tuple[str, ...]:
         notes.append(f"{request.steps} steps are {timesteps} denoiser times by the scheduler")
     if definition.guidance == "distilled" and not guided:
         notes.append("guidance is an input of this distilled denoiser, no second pass")
+    if definition.denoiser.config.get("time_cond_proj_dim") is not None:
+        notes.append("guidance is embedded with the time of this distilled denoiser, no second pass")
     if definition.guidance_needs_negative_prompt and guided:
         notes.append("guidance runs only when a negative prompt is given, which is assumed here")
     if definition.prior is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from swinmr_profiling.profiler.counting import KINDS
 from swinmr_profiling.profiler.pipelines.defined.definition import PipelineDefinition
 from swinmr_profiling.profiler.pipelines.defined.geometry import Geometry
-from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, LiveRecord
+from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, WatchedRecord
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 
@@ -186,7 +186,16 @@ class CostedPipeline:
     cost: PipelineCost
     step_scaling: list[StepPoint] | None = None
     resolution_scaling: list[SidePoint | RefusedSide] | None = None
-    measured: LiveRecord | FailedRecord | None = None
+    measured: WatchedRecord | FailedRecord | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredPipeline:
+    """A pipeline that was run and could not be costed; `reason` says why not."""
+
+    name: str
+    reason: str
+    measured: WatchedRecord
 
 
 @dataclass(frozen=True)
@@ -197,7 +206,10 @@ class FailedPipeline:
     reason: str
 
 
-def cheapest_first(pipelines: Iterable[CostedPipeline | FailedPipeline]) -> list[PipelineCost]:
+AnyPipeline = CostedPipeline | MeasuredPipeline | FailedPipeline
+
+
+def cheapest_first(pipelines: Iterable[AnyPipeline]) -> list[PipelineCost]:
     """Of those that could be costed."""
     costs = [one.cost for one in pipelines if isinstance(one, CostedPipeline)]
     return sorted(costs, key=lambda cost: cost.macs)

@@ -48,18 +48,21 @@ def read_pipeline_folder(folder: Path) -> PipelineDefinition:
         if isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)
     }
     template = template_for(pipeline_class)
+    if template is None:
+        raise PipelineError(
+            f"{folder}: no prediction is written for {pipeline_class}: --measure runs it once and counts what it does"
+        )
     denoiser = _one_of(folder, components, DENOISERS, "denoiser")
     vae = _one_of(folder, components, DECODERS, "decoder")
     if "scheduler" not in components:
         raise PipelineError(f"{folder}: its model_index.json names no scheduler")
     scheduler = _read_json(folder / "scheduler" / "scheduler_config.json", "component scheduler is missing")
     encoders, extra_context = _text_encoders(folder, components, template)
-    factor = template.vae_scale_factor if template else None
+    factor = template.vae_scale_factor
     side = denoiser.config.get("sample_size")
     native = side * (factor or 8) if isinstance(side, int) else DEFAULT_SIDE_PX
-    base = template or generic_definition(pipeline_class)
     return replace(
-        base,
+        template,
         name=folder.resolve().name,
         title=f"{pipeline_class} in {folder.resolve().name}",
         checkpoint=str(folder),
@@ -76,10 +79,23 @@ def read_pipeline_folder(folder: Path) -> PipelineDefinition:
         image_encoder=_optional(folder, components, "prior_image_encoder"),
         safety_checker=_optional(folder, components, "safety_checker"),
         vae_scale_factor=None,
-        notes=()
-        if template
-        else (f"{pipeline_class} is not known here: guidance is taken as twice the batch",),
+        notes=_not_costed(folder, components, template),
     )
+
+
+def _not_costed(
+    folder: Path, components: dict[str, tuple[str, str]], template: PipelineDefinition
+) -> tuple[str, ...]:
+    """A note that names the networks of the index which the cost does not hold; none where there is no such."""
+    costed = {*DENOISERS, *DECODERS, "safety_checker", "prior_image_encoder"}
+    if template.prior is not None:
+        costed |= {"prior_prior", "prior"}
+    others = [
+        name
+        for name in components
+        if name not in costed and "text_encoder" not in name and (folder / name / "config.json").is_file()
+    ]
+    return (f"not costed: {', '.join(others)}",) if others else ()
 
 
 def template_for(pipeline_class: str) -> PipelineDefinition | None:
@@ -89,15 +105,6 @@ def template_for(pipeline_class: str) -> PipelineDefinition | None:
         if definition.pipeline_class == pipeline_class:
             return definition
     return None
-
-
-def generic_definition(pipeline_class: str) -> PipelineDefinition:
-    """What is assumed of a pipeline class that nobody knows."""
-    nothing = Component("", {})
-    return PipelineDefinition(
-        *(pipeline_class, pipeline_class, "", "", pipeline_class, "", {}, 50, 7.5, "doubled_batch"),
-        *(DEFAULT_SIDE_PX, nothing, nothing, ()),
-    )
 
 
 def _read_json(file: Path, otherwise: str) -> dict[str, Any]:
@@ -134,16 +141,16 @@ def _optional(folder: Path, components: dict, name: str) -> Component | None:
     return _component(folder, components, name) if name in components else None
 
 
-def _prior(folder: Path, components: dict, template: PipelineDefinition | None) -> Prior | None:
+def _prior(folder: Path, components: dict, template: PipelineDefinition) -> Prior | None:
     name = next((name for name in ("prior_prior", "prior") if name in components), None)
-    if name is None or template is None or template.prior is None:
+    if name is None or template.prior is None:
         return None
     found = _component(folder, components, name)
     return replace(template.prior, class_path=found.class_path, config=found.config, parameters=None)
 
 
 def _text_encoders(
-    folder: Path, components: dict, template: PipelineDefinition | None
+    folder: Path, components: dict, template: PipelineDefinition
 ) -> tuple[tuple[TextEncoder, ...], int]:
     found = {}
     for name in sorted(n for n in components if "text_encoder" in n):
@@ -155,7 +162,7 @@ def _text_encoders(
 
 
 def match_text_encoders(
-    found: dict[str, tuple[Component, Any]], template: PipelineDefinition | None
+    found: dict[str, tuple[Component, Any]], template: PipelineDefinition
 ) -> tuple[tuple[TextEncoder, ...], int]:
     """Text encoders with the calls and lengths of the template's of the same class.
 
@@ -165,7 +172,7 @@ def match_text_encoders(
     Returns:
         the encoders, and the tokens that those of the template that are left out would have handed on.
     """
-    known = list(template.text_encoders) if template else []
+    known = list(template.text_encoders)
     encoders: list[TextEncoder] = []
     for name, (component, limit) in found.items():
         same = next((encoder for encoder in known if encoder.class_name == component.class_name), None)

@@ -1,47 +1,60 @@
-"""`profile_pipeline.py --measure`: loads a folder's weights, generates once and times it."""
+"""`profile_pipeline.py --measure`: loads a folder's weights, counts one run as it happens and times another."""
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
-from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineCost
-from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, LiveRecord
-from swinmr_profiling.profiler.pipelines.defined.schedule import replace_scheduler
-from swinmr_profiling.profiler.pipelines.live.compute import create_profiler
-from swinmr_profiling.profiler.pipelines.live.generation import (
-    GenerationSettings,
-    call_arguments,
-    load_pipeline_object,
+from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
+from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, WatchedRecord
+from swinmr_profiling.profiler.pipelines.errors import PipelineError
+from swinmr_profiling.profiler.pipelines.live.call_arguments import call_arguments
+from swinmr_profiling.profiler.pipelines.live.compute import (
+    DEFAULT_GUIDANCE_SCALE,
+    DEFAULT_SIDE_PX,
+    DEFAULT_STEPS,
+    create_profiler,
 )
+from swinmr_profiling.profiler.pipelines.live.loaded_pipeline import GenerationSettings, load_pipeline_object
+from swinmr_profiling.profiler.pipelines.live.timed_run import timed_run
 
 PROMPT = "a photo of a cat"
 SEED = 0
 
 
-def measured_run(folder: Path, cost: PipelineCost) -> LiveRecord | FailedRecord:
-    """The live profile of one generation with the weights of a folder, at the sides and steps of its cost.
+def measured_run(folder: Path, request: PipelineRequest) -> WatchedRecord | FailedRecord:
+    """The live profile of two generations with the weights of a folder; what is None is the pipeline's own.
 
-    Raises PipelineError where diffusers cannot load the folder.
+    Raises PipelineError where diffusers cannot load the folder, or the pipeline refuses what is asked.
     """
-    request, height, width = cost.request, cost.geometry.height, cost.geometry.width
     settings = GenerationSettings(
         PROMPT,
-        height=height,
-        width=width,
+        height=request.height,
+        width=request.width,
         num_inference_steps=request.steps,
         guidance_scale=request.guidance_scale,
-        seed=SEED,
         precision=request.precision,
+        scheduler=request.scheduler,
     )
     pipe = load_pipeline_object(str(folder), settings)
-    if request.scheduler is not None:
-        pipe.scheduler = replace_scheduler(pipe.scheduler, request.scheduler)
     profiler = create_profiler()
-    arguments = call_arguments(pipe, settings, SEED)
-    arguments["prompt"] = [PROMPT] * request.batch
+
+    def run() -> None:
+        arguments = call_arguments(pipe, settings, SEED)
+        if "prompt" in arguments and request.batch > 1:
+            arguments["prompt"] = [PROMPT] * request.batch
+        if "output_type" in inspect.signature(type(pipe).__call__).parameters:
+            arguments["output_type"] = "pil"
+        try:
+            pipe(**arguments)
+        except (ValueError, TypeError, RuntimeError) as error:
+            line = (str(error).splitlines() or [""])[0]
+            raise PipelineError(f"{folder}: the run failed: {type(error).__name__}: {line}") from error
+
     with profiler.watch(pipe):
-        pipe(**arguments)
-    shape = (request.batch, 3, height, width)
-    return profiler.profile_pipeline(
-        pipe, shape, settings.num_inference_steps, str(folder), settings.guidance_scale
-    )
+        run()
+    timed = timed_run(pipe, run)
+    shape = (request.batch, 3, request.height or DEFAULT_SIDE_PX, request.width or DEFAULT_SIDE_PX)
+    steps, scale = request.steps or DEFAULT_STEPS, request.guidance_scale or DEFAULT_GUIDANCE_SCALE
+    record = profiler.profile_pipeline(pipe, shape, steps, str(folder), scale, timed=timed)
+    return record  # type: ignore[return-value]  # of a watched run

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from swinmr_profiling.configs.writing.atomic_files import replacing
 from swinmr_profiling.profiler.pipelines.defined.cost_records import (
-    CostedPipeline,
-    FailedPipeline,
+    AnyPipeline,
     PipelineCost,
     cheapest_first,
 )
@@ -31,7 +30,7 @@ INCHES_PER_BAR = 0.34
 DOTS_PER_INCH = 130
 
 
-def write_chart(pipelines: Sequence[CostedPipeline | FailedPipeline], file: Path) -> None:
+def write_chart(pipelines: Sequence[AnyPipeline], file: Path) -> None:
     """A PNG with a bar per pipeline, the dearest on top, its components stacked.
 
     Raises PipelineError without matplotlib, OSError for a file that cannot be written.

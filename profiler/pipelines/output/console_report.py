@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from swinmr_profiling.profiler.pipelines.defined.cost_records import (
+    AnyPipeline,
     CostedPipeline,
     FailedPipeline,
     PipelineCost,
@@ -93,7 +94,7 @@ def print_cost(console: Console, pipeline: CostedPipeline) -> None:
         _print_resolution_scaling(console, pipeline.resolution_scaling)
 
 
-def print_comparison(console: Console, pipelines: Sequence[CostedPipeline | FailedPipeline]) -> None:
+def print_comparison(console: Console, pipelines: Sequence[AnyPipeline]) -> None:
     """A line for each pipeline, the cheapest first; what failed at the end, with the reason."""
     console.title("PIPELINES COMPARED")
     headings = [

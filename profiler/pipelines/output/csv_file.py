@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 
 from swinmr_profiling.configs.writing.atomic_files import table_text
-from swinmr_profiling.profiler.pipelines.defined.cost_records import CostedPipeline, FailedPipeline
+from swinmr_profiling.profiler.pipelines.defined.cost_records import AnyPipeline
 from swinmr_profiling.profiler.pipelines.output.record import pipeline_record
 
 RUN_COLUMNS = (
@@ -30,8 +30,8 @@ COMPONENT_COLUMNS = (
 KIND_COLUMNS = ("attention", "convolution", "linear")
 
 
-def csv_text(pipelines: Iterable[CostedPipeline | FailedPipeline]) -> str:
-    """The table as text; pipelines that failed have no line."""
+def csv_text(pipelines: Iterable[AnyPipeline]) -> str:
+    """The table as text; pipelines that were not costed have no line."""
     header = [
         *RUN_COLUMNS,
         "height",
@@ -41,7 +41,7 @@ def csv_text(pipelines: Iterable[CostedPipeline | FailedPipeline]) -> str:
     ]
     rows = []
     for record in map(pipeline_record, pipelines):
-        if not record["enabled"]:
+        if not record["enabled"] or "components" not in record:
             continue
         for part in record["components"]:
             row = [*itemgetter(*RUN_COLUMNS)(record), *record["input_shape"][2:]]

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from swinmr_profiling.profiler.pipelines.defined.cost_records import (
+    AnyPipeline,
     ComponentCost,
-    CostedPipeline,
     FailedPipeline,
+    MeasuredPipeline,
     PipelineCost,
 )
 from swinmr_profiling.profiler.pipelines.defined.json_records import (
@@ -17,6 +18,7 @@ from swinmr_profiling.profiler.pipelines.defined.json_records import (
     FailedRecord,
     FileRecord,
     MacFigures,
+    MeasuredOnlyRecord,
     MemoryRecord,
     ResultsRecord,
     SizeFigures,
@@ -26,8 +28,16 @@ from swinmr_profiling.profiler.pipelines.output.figures import flops_text, macs_
 SCHEMA_VERSION = 1
 
 
-def pipeline_record(pipeline: CostedPipeline | FailedPipeline) -> FileRecord | FailedRecord:
+def pipeline_record(pipeline: AnyPipeline) -> FileRecord | MeasuredOnlyRecord | FailedRecord:
     """One pipeline of the file."""
+    if isinstance(pipeline, MeasuredPipeline):
+        return {
+            "enabled": True,
+            "source": "measured",
+            "pipeline": pipeline.name,
+            "reason": pipeline.reason,
+            "measured": pipeline.measured,
+        }
     if isinstance(pipeline, FailedPipeline):
         return {"enabled": False, "pipeline": pipeline.name, "reason": pipeline.reason}
     record: FileRecord = {**cost_record(pipeline.cost)}
@@ -158,7 +168,7 @@ def memory_record(cost: PipelineCost) -> MemoryRecord:
 
 
 def results_record(
-    pipelines: Iterable[CostedPipeline | FailedPipeline], command_line: Sequence[str]
+    pipelines: Iterable[AnyPipeline], command_line: Sequence[str]
 ) -> ResultsRecord:
     """The whole file."""
     return {

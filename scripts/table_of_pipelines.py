@@ -36,7 +36,8 @@ from swinmr_profiling.scripts.pipeline_components import NotConstructibleError  
 
 TABLE = REPOSITORY / "docs" / "pipeline_classes.md"
 LONGEST_S = 120
-EQUAL, DIFFERS, NOT_BUILT, NOT_RUN = "watched and equal", "differs", "not constructible here", "not working here"
+EQUAL, DIFFERS, WATCHED = "watched and equal", "differs", "watched, not compared"
+NOT_BUILT, NOT_RUN = "not constructible here", "not working here"
 # Their constructors take other pipelines' parts, or anything: none is a pipeline by itself.
 ABSTRACT = {
     "DiffusionPipeline": "the base class of all",
@@ -85,8 +86,27 @@ def row_of(name: str, kind: type) -> dict:
         with profiler.watch(pipe) as run, FlopCounterMode(display=False) as flops:
             pipe(**arguments)
     except Exception as error:
-        return {"name": name, "status": NOT_RUN, "reason": _line(error), "where": _where(error)}
+        return {"name": name, **_without_the_other(kind, profiler, error)}
     return {"name": name, **compared(run, flops)}
+
+
+def _without_the_other(kind: type, profiler, error: Exception) -> dict:
+    """What stopped a run: torch's counter, the watching, or the pipeline itself, which is then run alone."""
+    reason = {"reason": _line(error), "where": _where(error)}
+    try:
+        pipe = kind(**components_of(kind))
+        pipe.set_progress_bar_config(disable=True)
+        arguments = call_of(pipe) | (BEFORE[kind.__name__](pipe) if kind.__name__ in BEFORE else {})
+        pipe(**arguments)
+    except Exception:
+        return {"status": NOT_RUN, **reason}
+    try:
+        with profiler.watch(pipe) as run:
+            pipe(**call_of(pipe))
+    except Exception as ours:
+        return {"status": DIFFERS, "reason": f"runs, and not while it is watched: {_line(ours)}", "where": _where(ours)}
+    gaps = {"macs": run.macs, "operators": run.operators, "incomplete": run.incomplete}
+    return {"status": WATCHED, **gaps, **reason, "reason": f"FlopCounterMode cannot run it: {_line(error)}"}
 
 
 def compared(run, flops: FlopCounterMode) -> dict:

@@ -100,7 +100,7 @@ class CountingMode(ThreadFollowingMode):
         """Runs and enters one operator. (PyTorch wraps each class's ``__torch_dispatch__``, which takes its time.)"""
         rule = self._rules.get(func)
         if rule is None:
-            rule = self._rules[func] = rule_for(func)
+            rule = self._rules[func] = self.rule_of(func)
         if rule.action == "shape" or NestedTensor in types:
             # A jagged tensor makes operators on its values of what is done to it.
             return NotImplemented
@@ -116,6 +116,10 @@ class CountingMode(ThreadFollowingMode):
         out = self.executed(rule, func, args, kwargs)
         self.note(rule, func, args, kwargs, out)
         return out
+
+    def rule_of(self, func: Any) -> Rule:
+        """What is to be done with an operator overload that was not met before."""
+        return rule_for(func)
 
     def executed(self, rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:
         """The operator's own result."""

@@ -34,10 +34,10 @@ PLAIN_OVERLOADS = frozenset(["default", "Tensor"])
 
 def is_answered(name: str, func: Any) -> bool:
     """Whether an operator overload is one that ``result_on_meta`` may know."""
+    if name not in ANSWERS or isinstance(func, torch._ops.HigherOrderOperator):
+        return False
     overload = func._overloadname
-    return name in ANSWERS and (
-        overload in PLAIN_OVERLOADS or (ANSWERS[name] is _resized and overload == "vec")
-    )
+    return overload in PLAIN_OVERLOADS or (ANSWERS[name] is _resized and overload == "vec")
 
 
 def result_on_meta(name: str, args: Any, kwargs: Any) -> Result:

@@ -61,7 +61,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--guidance-scale", type=finite_number, metavar="X", help="default: the pipeline's own")
     add("--scheduler", metavar="NAME", help="DDIM, PNDM, Heun, Euler, DPM++ 2M, ... in place of its own")
     add("--image", metavar="FILE", help="where the pipeline starts from one: image to image, image to video")
-    add("--count", type=positive_int, default=1, metavar="N", help="images of each model, seeds N, N + 1, ...")
+    add(
+        "--count", type=positive_int, default=1, metavar="N", help="images of each model, seeds N, N + 1, ..."
+    )
     add("--seed", type=seed, help="default, and -1: a random one, which is reported")
     add("--device", type=device, default="auto", help="auto (default), cpu, cuda, cuda:1")
     add("--precision", choices=list(PRECISIONS), help="default: that of the folder's weights")

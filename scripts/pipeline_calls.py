@@ -9,11 +9,21 @@ import torch
 
 try:  # as a command, and as a module of the package
     from pipeline_components import (
-        OPTIONAL, PROMPT_TOKENS, WIDTH, NotConstructibleError, classes_of, component, tokenizer,
+        OPTIONAL,
+        WIDTH,
+        NotConstructibleError,
+        classes_of,
+        component,
+        encoder,
     )  # fmt: skip
 except ImportError:
     from swinmr_profiling.scripts.pipeline_components import (
-        OPTIONAL, PROMPT_TOKENS, WIDTH, NotConstructibleError, classes_of, component, tokenizer,
+        OPTIONAL,
+        WIDTH,
+        NotConstructibleError,
+        classes_of,
+        component,
+        encoder,
     )  # fmt: skip
 
 SIDE = 64
@@ -236,11 +246,13 @@ KANDINSKY_UNET = dict(
 )  # fmt: skip
 KANDINSKY_SCHEDULER = _scheduler("DDPMScheduler", variance_type="learned_range", clip_sample=False)
 KANDINSKY = {"unet": KANDINSKY_UNET, "scheduler": KANDINSKY_SCHEDULER}
-KANDINSKY_HINT = {"unet": {**KANDINSKY_UNET, "in_channels": 8, "addition_embed_type": "image_hint"},
-                  "scheduler": KANDINSKY_SCHEDULER}
+KANDINSKY_HINT = {
+    "unet": {**KANDINSKY_UNET, "in_channels": 8, "addition_embed_type": "image_hint"},
+    "scheduler": KANDINSKY_SCHEDULER,
+}
 KANDINSKY_COMBINED = {**KANDINSKY, "prior_image_encoder": _vision(), "prior_text_encoder": None}
 EMBEDS = {"image_embeds": _prior_embeds(1, WIDTH), "negative_image_embeds": _prior_embeds(1, WIDTH)}
-HINT = {**EMBEDS, "hint": lambda: torch.zeros(1, 3, SIDE, SIDE)}
+HINT = {**EMBEDS, "hint": lambda: torch.zeros(1, 3, 4 * SIDE, 4 * SIDE)}
 PIXELS = lambda side: lambda: torch.zeros(1, 3, side, side)  # noqa: E731
 NO_GUARD = {"safety_checker": _Passes}
 FLUX_CONTROL = {"transformer": dict(in_channels=32, out_channels=16)}
@@ -253,16 +265,23 @@ UNCLIP = dict(
                          "StableUnCLIPImageNormalizer", embedding_dim=WIDTH),
     image_noising_scheduler=_scheduler("DDPMScheduler"),
 )  # fmt: skip
-PAELLA = _of("pipelines.wuerstchen", "PaellaVQModel", levels=1, bottleneck_blocks=1, embed_dim=8, num_vq_embeddings=8,
-             latent_channels=4)
+PAELLA = _of(
+    "pipelines.wuerstchen",
+    "PaellaVQModel",
+    levels=1,
+    bottleneck_blocks=1,
+    embed_dim=8,
+    num_vq_embeddings=8,
+    latent_channels=4,
+)
 VIDEO = lambda: [_image()] * FRAMES  # noqa: E731
 
 # Pipeline -> optional components that it cannot do without.
 VISION = ("image_encoder", "feature_extractor")
 WANTED: dict[str, tuple[str, ...]] = dict.fromkeys(
     (
-        "FluxPriorReduxPipeline", "HunyuanVideoFramepackPipeline", "KandinskyPriorPipeline", "KandinskyV22PriorPipeline",
-        "KandinskyV22PriorEmb2EmbPipeline", "StableDiffusionImageVariationPipeline", "StableVideoDiffusionPipeline",
+        "FluxPriorReduxPipeline", "HunyuanVideoFramepackPipeline", "KandinskyPriorPipeline",
+        "KandinskyV22PriorPipeline", "KandinskyV22PriorEmb2EmbPipeline", "StableDiffusionImageVariationPipeline", "StableVideoDiffusionPipeline",
         "StableUnCLIPImg2ImgPipeline", "I2VGenXLPipeline", "WanAnimatePipeline", "ChronoEditPipeline",
         "HunyuanVideo15ImageToVideoPipeline", "ShapEImg2ImgPipeline", "SkyReelsV2ImageToVideoPipeline",
         "PaintByExamplePipeline",
@@ -271,22 +290,45 @@ WANTED: dict[str, tuple[str, ...]] = dict.fromkeys(
 )  # fmt: skip
 # Pipeline -> component -> changes of its arguments, a function that makes it, or None.
 OWN: dict[str, dict[str, Any]] = {
-    **{f"Amused{task}Pipeline": {"scheduler": {"mask_token_id": 31}} for task in ("", "Img2Img", "Inpaint")},
+    **{
+        f"Amused{task}Pipeline": {
+            "scheduler": {"mask_token_id": 31},
+            "vqvae": {"lookup_from_codebook": True, "num_vq_embeddings": 24},
+        }
+        for task in ("", "Img2Img", "Inpaint")
+    },
+    "ChronoEditPipeline": {"transformer": {"in_channels": 36}},
+    "WanImageToVideoPipeline": {"transformer": {"in_channels": 36}, "transformer_2": None},
+    "LucyEditPipeline": {"transformer": {"in_channels": 32}, "transformer_2": None},
+    "StableVideoDiffusionPipeline": {"image_encoder": lambda: encoder(
+        "CLIPVisionModelWithProjection", image_size=224, patch_size=32
+    )},
+    "PixArtSigmaPAGPipeline": {"transformer": {"num_layers": 2}},
+    "SanaSprintPipeline": {"scheduler": _scheduler("SCMScheduler"), "transformer": {"guidance_embeds": True}},
+    "SanaSprintImg2ImgPipeline": {"scheduler": _scheduler("SCMScheduler"), "transformer": {"guidance_embeds": True}},
+    "StableDiffusion3ControlNetInpaintingPipeline": {"controlnet": {"extra_conditioning_channels": 1}},
+    "QwenImageControlNetInpaintPipeline": {"controlnet": {"extra_condition_channels": 4}},
+    "ErnieImagePipeline": {"pe": None, "pe_tokenizer": None},
+    "HunyuanVideo15Pipeline": {"guider": _scheduler("ClassifierFreeGuidance")},
+    "HunyuanImagePipeline": {"vae": {"latent_channels": 4}, "transformer": dict(in_channels=4, out_channels=4),
+                             "guider": None, "ocr_guider": None},
+    "LEditsPPPipelineStableDiffusion": {"scheduler": _scheduler(
+        "DPMSolverMultistepScheduler", algorithm_type="sde-dpmsolver++", solver_order=2
+    )},
     "AnyFlowFARPipeline": {"transformer": {"chunk_partition": (1, 2)}},
     "CogView4ControlPipeline": {"transformer": {"in_channels": 8}},
     "CogVideoXFunControlPipeline": {"transformer": {"in_channels": 8}},
     "CogVideoXImageToVideoPipeline": {"transformer": {"in_channels": 8}},
-    **{
-        name: NO_GUARD
-        for name in (
-            "Cosmos2TextToImagePipeline", "Cosmos2_5_PredictBasePipeline", "Cosmos2_5_TransferPipeline",
-            "CosmosTextToWorldPipeline",
-        )
-    },
+    "Cosmos2TextToImagePipeline": NO_GUARD, "Cosmos2_5_TransferPipeline": NO_GUARD,
+    "CosmosTextToWorldPipeline": NO_GUARD,
     **{
         name: {**NO_GUARD, "transformer": {"in_channels": 17}}
         for name in ("Cosmos2VideoToWorldPipeline", "CosmosVideoToWorldPipeline")
     },
+    "Cosmos2_5_PredictBasePipeline": {**NO_GUARD, "transformer": dict(
+        in_channels=17, use_crossattn_projection=True, crossattn_proj_in_channels=2 * WIDTH,
+        encoder_hidden_states_channels=WIDTH,
+    )},
     **{f"FluxControl{task}Pipeline": FLUX_CONTROL for task in ("", "Img2Img")},
     "FluxControlInpaintPipeline": {"transformer": dict(in_channels=52, out_channels=16)},
     "FluxFillPipeline": {"transformer": dict(in_channels=16 + 16 + 256, out_channels=16)},
@@ -305,7 +347,7 @@ OWN: dict[str, dict[str, Any]] = {
     "KandinskyV22CombinedPipeline": KANDINSKY, "KandinskyV22Img2ImgCombinedPipeline": KANDINSKY,
     "KandinskyV22InpaintCombinedPipeline": {**KANDINSKY, "unet": {**KANDINSKY_UNET, "in_channels": 9}},
     "LDMPipeline": {"unet": dict(in_channels=4, out_channels=4)},
-    "LDMSuperResolutionPipeline": {"unet": dict(in_channels=7, out_channels=4)},
+    "LDMSuperResolutionPipeline": {"unet": dict(in_channels=6, out_channels=3)},
     "LDMTextToImagePipeline": {"unet": _unet_of()},
     **{f"LatentConsistencyModel{task}Pipeline": {"unet": {"time_cond_proj_dim": 8}} for task in ("", "Img2Img")},
     "MarigoldDepthPipeline": MARIGOLD, "MarigoldNormalsPipeline": MARIGOLD,
@@ -313,7 +355,9 @@ OWN: dict[str, dict[str, Any]] = {
     "PaintByExamplePipeline": {"unet": {"in_channels": 9}, "image_encoder": lambda: _paint_encoder()},
     "SanaVideoPipeline": SANA_VIDEO, "SanaImageToVideoPipeline": SANA_VIDEO,
     "StableCascadeDecoderPipeline": {"vqgan": PAELLA, "decoder": {"in_channels": 4, "out_channels": 4}},
-    "StableDiffusionDepth2ImgPipeline": {"unet": {"in_channels": 5}, "depth_estimator": None, "feature_extractor": None},
+    "StableDiffusionDepth2ImgPipeline": {
+        "unet": {"in_channels": 5}, "depth_estimator": None, "feature_extractor": None,
+    },
     "StableDiffusionGLIGENPipeline": {"unet": {"attention_type": "gated"}},
     "StableDiffusionInstructPix2PixPipeline": {"unet": {"in_channels": 8}},
     "StableDiffusionXLInstructPix2PixPipeline": {"unet": {**SDXL_UNET, "in_channels": 8}},
@@ -334,7 +378,10 @@ CALLS: dict[str, dict[str, Any]] = {
     "CycleDiffusionPipeline": {"image": _image, "strength": 0.75},
     "DanceDiffusionPipeline": {"audio_length_in_s": 4.0},
     **{f"Flux2Klein{task}Pipeline": {"text_encoder_out_layers": (0, 1, 2)} for task in ("", "Inpaint", "KV")},
-    "FluxPriorReduxPipeline": {"prompt": LEAVE},
+    "FluxPriorReduxPipeline": {"prompt": "a cat"},
+    "Flux2Pipeline": {"text_encoder_out_layers": (0, 1, 2)},
+    **{f"TextToVideoZero{task}Pipeline": dict(num_inference_steps=4, t0=1, t1=2, video_length=2)
+       for task in ("", "SDXL")},
     "IFSuperResolutionPipeline": {"height": SIDE, "width": SIDE, "image": PIXELS(32)},
     "IFImg2ImgSuperResolutionPipeline": {"image": PIXELS(32), "original_image": PIXELS(SIDE)},
     "IFInpaintingSuperResolutionPipeline": {"image": PIXELS(32), "original_image": PIXELS(SIDE), "mask_image": _mask},
@@ -362,7 +409,12 @@ def _paint_encoder() -> Any:
     from diffusers.pipelines.paint_by_example import PaintByExampleImageEncoder
 
     settings = transformers.CLIPVisionConfig(
-        hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4, image_size=32, patch_size=8
+        hidden_size=WIDTH,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        image_size=32,
+        patch_size=8,
     )
     return PaintByExampleImageEncoder(settings, proj_size=WIDTH).eval()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -86,7 +85,8 @@ HUNYUAN_DIT = dict(
 TINY: dict[str, dict[str, Any]] = {
     "AutoencoderKL": dict(
         block_out_channels=(8, 8, 8, 8), layers_per_block=1, norm_num_groups=4, latent_channels=LATENT_CHANNELS,
-        shift_factor=0.0, sample_size=64, down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
+        shift_factor=0.0, sample_size=64, down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
     ),
     "AsymmetricAutoencoderKL": dict(norm_num_groups=4),
     "AutoencoderKLTemporalDecoder": dict(
@@ -144,7 +144,7 @@ TINY: dict[str, dict[str, Any]] = {
         up_block_types=("AttnUpBlock2D", "UpBlock2D"),
     ),
     "UNet1DModel": dict(
-        sample_size=512, sample_rate=64, extra_in_channels=16, block_out_channels=(32, 32, 64), norm_num_groups=8,
+        sample_size=512, sample_rate=64, extra_in_channels=64, block_out_channels=(32, 32, 64), norm_num_groups=8,
         flip_sin_to_cos=True, use_timestep_embedding=False, time_embedding_type="fourier",
     ),
     "UNet3DConditionModel": dict(**UNET_3D, attention_head_dim=4),
@@ -350,7 +350,9 @@ TINY: dict[str, dict[str, Any]] = {
     "CLIPImageProjection": dict(hidden_size=WIDTH),
 }  # fmt: skip
 
-CLIP = dict(hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, projection_dim=WIDTH)
+CLIP = dict(
+    hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, projection_dim=WIDTH
+)
 LANGUAGE = dict(
     hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
     vocab_size=VOCABULARY, max_position_embeddings=4096, head_dim=8, pad_token_id=0, bos_token_id=1, eos_token_id=2,
@@ -360,7 +362,9 @@ VISION = dict(
     hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8,
     projection_dim=WIDTH,
 )  # fmt: skip
-BERT = dict(hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=VOCABULARY)
+BERT = dict(
+    hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=VOCABULARY
+)
 QWEN_ROPE = dict(rope_type="default", mrope_section=[1, 1, 2], rope_theta=10000.0)
 
 # Class of transformers -> class and arguments of its config.
@@ -448,7 +452,9 @@ def tokenizer() -> Any:
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens(SPECIAL)
-    inner.post_processor = processors.TemplateProcessing(single="$A <eos>", pair="$A $B <eos>", special_tokens=[("<eos>", 2)])
+    inner.post_processor = processors.TemplateProcessing(
+        single="$A <eos>", pair="$A $B <eos>", special_tokens=[("<eos>", 2)]
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>", unk_token="<unk>",
         model_max_length=PROMPT_TOKENS, chat_template=CHAT,
@@ -483,8 +489,10 @@ def image_processor(name: str) -> Any:
     import transformers
 
     kind = getattr(transformers, name)
-    return kind(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}) if "CLIP" in name else kind(
-        size={"height": 32, "width": 32}
+    return (
+        kind(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+        if "CLIP" in name
+        else kind(size={"height": 32, "width": 32})
     )
 
 
@@ -537,6 +545,3 @@ def component(name: str, annotation: Any, changes: dict[str, Any]) -> Any:
         if isinstance(getattr(transformers, one, None), type):
             return encoder(one, **changes)
     raise NotConstructibleError(f"no tiny {name} ({', '.join(names) or annotation}) is known")
-
-
-Maker = Callable[[], Any]

@@ -125,9 +125,7 @@ class Storages:
             self._follow(name, access, args, kwargs, out)
         return unseen
 
-    def _unseen_reads(
-        self, access: _Access, args: Any, read: Any, kwargs: Any, out: Any
-    ) -> list[Allocation]:
+    def _unseen_reads(self, access: _Access, args: Any, read: Any, kwargs: Any, out: Any) -> list[Allocation]:
         for storage in _storages(_written(access, args, kwargs)):
             self._unwritten.pop(storage._cdata, None)
         if not access.reads:

@@ -39,8 +39,8 @@ from swinmr_profiling.profiler.pipelines.defined.scaling import resolution_scali
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.output.chart import write_chart
 from swinmr_profiling.profiler.pipelines.output.console_report import print_comparison, print_cost
-from swinmr_profiling.profiler.pipelines.output.measured_report import print_measured
 from swinmr_profiling.profiler.pipelines.output.csv_file import csv_text
+from swinmr_profiling.profiler.pipelines.output.measured_report import print_measured
 from swinmr_profiling.profiler.pipelines.output.record import results_record
 from swinmr_profiling.profiler.record.earlier_results import pipeline_results
 from swinmr_profiling.profiler.record.result_file import STANDARD_OUTPUT, ResultFile
@@ -89,9 +89,8 @@ def _cost_and_write(
             console.note(f"no prediction: {one.reason}", 0)
         if (measured := getattr(one, "measured", None)) is not None:
             print_measured(console, measured)
-        if isinstance(one, CostedPipeline):
-            if len(pipelines) > 1:
-                console.line()
+        if isinstance(one, CostedPipeline) and len(pipelines) > 1:
+            console.line()
     if len(pipelines) > 1:
         print_comparison(console, pipelines)
     reasons = [one.reason for one in pipelines if isinstance(one, FailedPipeline)]

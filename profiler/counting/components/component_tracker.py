@@ -1,7 +1,7 @@
 """Which of several networks is running: their calls as they come, in whatever order the program makes them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 

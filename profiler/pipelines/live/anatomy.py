@@ -73,9 +73,7 @@ def wrapped_networks_of(pipe: Any) -> dict[str, nn.Module]:
 
 def networks_of(pipe: Any) -> dict[str, nn.Module]:
     """Every network that a pipeline holds, by attribute; a compiled one as itself."""
-    return {
-        name: getattr(module, "_orig_mod", module) for name, module in wrapped_networks_of(pipe).items()
-    }
+    return {name: getattr(module, "_orig_mod", module) for name, module in wrapped_networks_of(pipe).items()}
 
 
 def find_anatomy(pipe: Any) -> Anatomy:
@@ -169,7 +167,7 @@ def written_for(pipe: Any) -> PipelineDefinition:
     own = type(pipe).__call__
     for kind in type(pipe).__mro__:
         template = template_for(kind.__name__)
-        if template is not None and getattr(kind, "__call__", None) is own:
+        if template is not None and kind.__call__ is own:
             return template
     raise PipelineError(
         f"no prediction is written for {type(pipe).__name__}: watch a run of it, which counts what it really does"

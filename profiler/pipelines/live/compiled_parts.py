@@ -40,7 +40,7 @@ class BoundaryCalls:
 
 @dataclass
 class CompiledPart:
-    """A compiled callable that `holder` keeps in its __dict__ as `attribute`; what it was made of is a method of `module`.
+    """A compiled callable that `holder` keeps as `attribute` in its __dict__, made of a method of `module`.
 
     Attributes:
         path: of the module, beginning with the network's name.

@@ -92,9 +92,7 @@ class ComputeProfiler:
         (decode,) = self._cost(pipe, height, width, 1, 1.0).of_role("vae_decode")
         return decode.macs_per_call
 
-    def measure_text_encoder_macs(
-        self, pipe: Any, prompt: str = "", negative_prompt: str | None = ""
-    ) -> int:
+    def measure_text_encoder_macs(self, pipe: Any, prompt: str = "", negative_prompt: str | None = "") -> int:
         """Encoding a prompt with every text encoder, and the negative one unless that is None.
 
         The text has no influence: prompts are padded to a fixed length. 0 for a pipeline without text encoders.
@@ -188,9 +186,7 @@ class ComputeProfiler:
         cost = _cost(definition, counts, height, width, steps, guidance_scale, batch)
         return cost, not_costed(definition, anatomy)
 
-    def _cost(
-        self, pipe: Any, height: int, width: int, steps: int, guidance_scale: float
-    ) -> PipelineCost:
+    def _cost(self, pipe: Any, height: int, width: int, steps: int, guidance_scale: float) -> PipelineCost:
         definition, counts = live_definition(pipe, find_anatomy(pipe))
         return _cost(definition, counts, height, width, steps, guidance_scale, 1)
 

@@ -17,7 +17,7 @@ FRAMES_PER_SECOND = 8
 
 
 def output_kind(pipe: Any) -> str | None:
-    """"images" or "frames" by the output class beside the pipeline's own; None where that cannot be told.
+    """ "images" or "frames" by the output class beside the pipeline's own; None where that cannot be told.
 
     Raises PipelineError for a pipeline that gives neither: sound, embeddings for another pipeline.
     """

@@ -179,7 +179,9 @@ def _fill(run: WatchedRun, mode: ComponentMode, parts: list[CompiledPart]) -> No
     run.shapes = tracker.first_shapes
     run.remarks = sorted(mode.remarks)
     for error in mode.thread_errors:
-        run.remarks.append(f"another thread raised {type(error).__name__}: what it left undone is not counted")
+        run.remarks.append(
+            f"another thread raised {type(error).__name__}: what it left undone is not counted"
+        )
     for name in tracker.networks:
         run.networks[name] = _counted(name, tracker, mode)
     if any(tracker.macs_of(OUTSIDE_KEY).values()) or mode.uncounted_by.get(OUTSIDE_KEY):

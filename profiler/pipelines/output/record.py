@@ -167,9 +167,7 @@ def memory_record(cost: PipelineCost) -> MemoryRecord:
     }
 
 
-def results_record(
-    pipelines: Iterable[AnyPipeline], command_line: Sequence[str]
-) -> ResultsRecord:
+def results_record(pipelines: Iterable[AnyPipeline], command_line: Sequence[str]) -> ResultsRecord:
     """The whole file."""
     return {
         "schema_version": SCHEMA_VERSION,

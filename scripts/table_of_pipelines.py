@@ -246,8 +246,8 @@ def page(rows: dict[str, dict]) -> str:
         "",
         f"{versions}: every public pipeline class, built from tiny components of our own with random weights "
         f"(`scripts/pipeline_components.py`) and run once on a CPU. **{counts[EQUAL]}** of {len(rows)} were watched "
-        "and have the MACs of torch's FlopCounterMode / 2 around the same call to the unit, operator by operator. Made by "
-        "`scripts/table_of_pipelines.py`, with the packages of the extra `test`.",
+        "and have the MACs of torch's FlopCounterMode / 2 around the same call to the unit, operator by operator. "
+        "Made by `scripts/table_of_pipelines.py`, with the packages of the extra `test`.",
         "",
         "| what | classes |",
         "| --- | ---: |",

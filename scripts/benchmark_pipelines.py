@@ -3,16 +3,20 @@
 
     python scripts/benchmark_pipelines.py                     # each pipeline at 1024 px, then all at 512 px
     python scripts/benchmark_pipelines.py --pipelines sd15    # these alone
+    python scripts/benchmark_pipelines.py --watching          # what watching a run takes, an operator
 
-Goals: one pipeline at 1024 px within 10 s and 1.2 GB resident, importing included; all at 512 px within 90 s.
+Goals: one pipeline at 1024 px within 10 s and 1.2 GB resident, importing included; all at 512 px within 90 s; watching
+takes 20 us of CPU time an operator, beside running it.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
@@ -24,6 +28,8 @@ from swinmr_profiling.profiler.pipelines.defined.definition import list_pipeline
 
 COMMAND = Path(__file__).resolve().parent / "profile_pipeline.py"
 SIDE_PX, ALL_SIDE_PX = 1024, 512
+WATCHED = ("StableDiffusionPipeline", "StableDiffusion3Pipeline", "FluxPipeline", "WanPipeline")
+PAIRS = 7
 
 
 def run_fresh(options: list[str]) -> tuple[float, float, int]:
@@ -44,13 +50,52 @@ def run_fresh(options: list[str]) -> tuple[float, float, int]:
     return time.perf_counter() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
+def watching(name: str) -> tuple[int, float, float]:
+    """Operators of a run of a tiny pipeline; us of CPU time that each takes more when it is watched, and under torch's
+    own FlopCounterMode. Medians of pairs of runs that follow one another."""
+    import diffusers
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from swinmr_profiling.profiler.compute import create_profiler
+    from swinmr_profiling.scripts.pipeline_calls import call_of, components_of
+
+    pipe = getattr(diffusers, name)(**components_of(getattr(diffusers, name)))
+    pipe.set_progress_bar_config(disable=True)
+    profiler = create_profiler()
+
+    def cpu_seconds(context: AbstractContextManager) -> float:
+        arguments = call_of(pipe)
+        started = time.process_time()
+        with context:
+            pipe(**arguments)
+        return time.process_time() - started
+
+    cpu_seconds(nullcontext())
+    ours, theirs, operators = [], [], 0
+    for _ in range(PAIRS):
+        plain = cpu_seconds(nullcontext())
+        ours.append(cpu_seconds(profiler.watch(pipe)) - plain)
+        theirs.append(cpu_seconds(FlopCounterMode(display=False)) - plain)
+        operators = profiler.profile_pipeline(pipe)["operators"]
+    return operators, statistics.median(ours) / operators * 1e6, statistics.median(theirs) / operators * 1e6
+
+
 def main() -> int:
     """Runs the benchmark that the options name."""
     replace_unknown_characters()
     parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pipelines", nargs="+", metavar="NAME", default=None)
     parser.add_argument("--side", type=int, default=SIDE_PX, metavar="PX")
+    parser.add_argument("--watching", action="store_true", help="what watching takes, and nothing else")
     arguments = parser.parse_args()
+    if arguments.watching:
+        print(
+            f"{'tiny pipeline':<32}{'operators':>10}{'watched us':>12}{'FlopCounterMode us':>20}   (goal 20 us)"
+        )
+        for name in WATCHED:
+            operators, ours, theirs = watching(name)
+            print(f"{name:<32}{operators:>10}{ours:>12.1f}{theirs:>20.1f}", flush=True)
+        return 0
     print(
         f"{'pipeline':<22}{'seconds':>9}{'CPU s':>9}{'peak GB':>9}   ({arguments.side} px; goal 10 s, 1.2 GB)"
     )

@@ -136,10 +136,10 @@ VISION = ("image_encoder", "feature_extractor")
 WANTED: dict[str, tuple[str, ...]] = dict.fromkeys(
     (
         "FluxPriorReduxPipeline", "HunyuanVideoFramepackPipeline", "KandinskyPriorPipeline",
-        "KandinskyV22PriorPipeline", "KandinskyV22PriorEmb2EmbPipeline",
-        "StableDiffusionImageVariationPipeline", "StableVideoDiffusionPipeline", "StableUnCLIPImg2ImgPipeline", "I2VGenXLPipeline", "WanAnimatePipeline", "ChronoEditPipeline",
-        "HunyuanVideo15ImageToVideoPipeline", "ShapEImg2ImgPipeline", "SkyReelsV2ImageToVideoPipeline",
-        "PaintByExamplePipeline",
+        "KandinskyV22PriorPipeline", "KandinskyV22PriorEmb2EmbPipeline", "StableDiffusionImageVariationPipeline",
+        "StableVideoDiffusionPipeline", "StableUnCLIPImg2ImgPipeline", "I2VGenXLPipeline", "WanAnimatePipeline",
+        "ChronoEditPipeline", "HunyuanVideo15ImageToVideoPipeline", "ShapEImg2ImgPipeline",
+        "SkyReelsV2ImageToVideoPipeline", "PaintByExamplePipeline",
     ),
     VISION,
 )  # fmt: skip

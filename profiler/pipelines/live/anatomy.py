@@ -182,14 +182,28 @@ def not_costed(definition: PipelineDefinition, anatomy: Anatomy) -> list[str]:
     return [name for name in anatomy.all if name not in costed]
 
 
+# Whose forwards and hooks a prediction may call. What is the user's own runs when the user runs it.
+LIBRARIES = ("torch", "diffusers", "transformers", "peft", "torchao")
+
+
 def _refuse_replaced(name: str, network: nn.Module) -> None:
     for path, module in network.named_modules():
+        where = ".".join(filter(None, (name, path)))
         if "forward" in vars(module) or getattr(module, "_hf_hook", None) is not None:
-            where = ".".join(filter(None, (name, path)))
             raise PipelineError(
                 f"the forward of {where} was replaced (offloading, layerwise casting, a cache): "
                 "what it does is only known by watching a run"
             )
+        hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+        if not all(_is_of_a_library(hook) for hook in (type(module), *hooks)):
+            raise PipelineError(
+                f"{where} ({type(module).__name__}) has code of your own: what it does is only known by watching a run"
+            )
+
+
+def _is_of_a_library(thing: Any) -> bool:
+    module = getattr(thing, "__module__", None) or type(thing).__module__
+    return str(module).partition(".")[0] in LIBRARIES
 
 
 def _component(name: str, module: nn.Module) -> Component:

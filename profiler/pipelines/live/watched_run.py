@@ -107,24 +107,29 @@ def watching(pipe: Any) -> Iterator[WatchedRun]:
     tracker = ComponentTracker(networks_of(pipe))
     mode = ComponentMode(tracker)
     parts = compiled_parts(wrapped_networks_of(pipe))
-    with ExitStack() as stack:
-        stack.enter_context(watched_method(pipe, "__call__", _noted_call(run)))
-        scheduler = getattr(pipe, "scheduler", None)
-        if callable(getattr(scheduler, "step", None)):
-            stack.enter_context(watched_method(scheduler, "step", _noted_step(run)))
-        stack.enter_context(counted_at_boundary(parts, mode))
-        stack.enter_context(other_compiled_code(mode))
-        started = time.perf_counter()
+    scheduler = getattr(pipe, "scheduler", None)
+    started = time.perf_counter()
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(watched_method(pipe, "__call__", _noted_call(run)))
+            if callable(getattr(scheduler, "step", None)):
+                stack.enter_context(watched_method(scheduler, "step", _noted_step(run)))
+            stack.enter_context(counted_at_boundary(parts, mode))
+            stack.enter_context(other_compiled_code(mode))
+            for context in (tracker, mode, ways_out.watched_by(mode_of_this_thread)):
+                stack.enter_context(context)
+            yield run
+    except BaseException as error:
+        reason = (str(error).splitlines() or [""])[0]
+        run.partial = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        raise
+    finally:
+        run.seconds = time.perf_counter() - started
         try:
-            with tracker, mode, ways_out.watched_by(mode_of_this_thread):
-                yield run
-        except BaseException as error:
-            reason = (str(error).splitlines() or [""])[0]
-            run.partial = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-            raise
-        finally:
-            run.seconds = time.perf_counter() - started
             _fill(run, mode, parts)
+        except Exception as error:  # the program must not fail because it was watched
+            outside = run.networks.setdefault(OUTSIDE, NetworkCount(OUTSIDE, calls=1))
+            outside.reason = f"the count could not be summed up: {type(error).__name__}: {error}"
 
 
 def _noted_call(run: WatchedRun):

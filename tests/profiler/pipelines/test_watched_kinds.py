@@ -72,6 +72,27 @@ def test_a_subclass_that_runs_as_its_parent_is_predicted_and_one_that_does_not_i
     )
 
 
+def test_code_of_the_user_s_own_is_called_by_the_run_alone():
+    pipe = tiny("StableDiffusionPipeline")
+    calls = {"forward": 0, "hook": 0}
+    kind = type(pipe.text_encoder)
+
+    class Mine(kind):
+        def forward(self, *args, **kwargs):
+            calls["forward"] += 1
+            return super().forward(*args, **kwargs)
+
+    pipe.text_encoder.__class__ = Mine
+    profile = watched(pipe)
+    assert calls["forward"] == part(profile, "text_encoder")["calls"] == 2
+    assert "text_encoder (Mine) has code of your own" in profile["prediction"]["reason"]
+    pipe.text_encoder.__class__ = kind
+    pipe.vae.decoder.register_forward_hook(lambda *_: calls.update(hook=calls["hook"] + 1))
+    profile = watched(pipe)
+    assert calls["hook"] == 1
+    assert "vae.decoder (Decoder) has code of your own" in profile["prediction"]["reason"]
+
+
 def test_a_unet_that_was_distilled_with_its_guidance_runs_once_a_step():
     import diffusers
 

@@ -44,6 +44,8 @@ def call_arguments(pipe: Any, settings: GenerationSettings, seed: int) -> dict[s
         "generator": torch.Generator("cpu").manual_seed(seed),
     }
     arguments = {name: value for name, value in wanted.items() if name in accepted and value is not None}
+    if "output_type" in accepted:
+        arguments["output_type"] = "pil"
     name = type(pipe).__name__
     if settings.image is not None:
         if "image" not in accepted:
@@ -78,6 +80,14 @@ def _opened(file: str) -> Any:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise PipelineError(f"image {file}: cannot be read: {reason}") from error
+
+
+def given(pipe: Any, arguments: dict[str, Any], name: str, otherwise: Any) -> Any:
+    """An argument of a call as the pipeline gets it: the one given, or the default of its signature."""
+    parameter = inspect.signature(type(pipe).__call__).parameters.get(name)
+    default = parameter.default if parameter is not None else None
+    value = arguments.get(name, default)
+    return otherwise if value is None or value is inspect.Parameter.empty else value
 
 
 def checkpoint_defaults(pipe: Any) -> PipelineDefinition | None:

@@ -18,7 +18,7 @@ from swinmr_profiling.configs.writing.output_claims import claim_free_folder, sa
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, LiveRecord
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
-from swinmr_profiling.profiler.pipelines.live.call_arguments import call_arguments
+from swinmr_profiling.profiler.pipelines.live.call_arguments import call_arguments, given
 from swinmr_profiling.profiler.pipelines.live.compute import (
     DEFAULT_GUIDANCE_SCALE,
     DEFAULT_STEPS,
@@ -65,13 +65,26 @@ def generate_image(
     all before anything is computed, and before anything is loaded OutputError for a file that cannot be written.
     """
     wanted = GenerationSettings(prompt, **settings)
-    seed = secrets.randbelow(MAX_SEED) if wanted.seed in (None, RANDOM_SEED) else int(wanted.seed or 0)
     folder = Path(output_dir) if output_dir is not None else OUTPUTS / _timestamp()
     name = model_name(model_id) if name is None else name
-    check_writable(folder / f"{name}_seed{seed}.png", "the image")
-    if pipe is None:
-        pipe = load_pipeline_object(model_id, wanted)
-    kind = output_kind(pipe)
+    load = (lambda: load_pipeline_object(model_id, wanted)) if pipe is None else (lambda: pipe)
+    return _generated(model_id, wanted, wanted.seed, folder / name, load, on_profile)
+
+
+def _generated(
+    model_id: str,
+    wanted: GenerationSettings,
+    seed: int | None,
+    beginning: Path,
+    load: Callable[[], Any],
+    on_profile: OnProfile | None,
+) -> tuple[Any, str, int, LiveRecord | FailedRecord | None]:
+    """As generate_image; the file is `beginning` with the seed and the ending of its kind."""
+    seed = secrets.randbelow(MAX_SEED) if seed is None or seed == RANDOM_SEED else seed
+    start = beginning.with_name(f"{beginning.name}_seed{seed}")
+    check_writable(f"{start}{KINDS['images']}", "the image")
+    pipe = load()
+    output_kind(pipe)
     arguments = call_arguments(pipe, wanted, seed)
     if hasattr(pipe, "set_progress_bar_config"):
         pipe.set_progress_bar_config(disable=None, leave=False)
@@ -87,19 +100,20 @@ def generate_image(
         line = (str(error).splitlines() or [""])[0]
         raise PipelineError(f"model {model_id!r} refuses: {line}") from error
     image = first_output(result, type(pipe).__name__)
-    file = folder / f"{name}_seed{seed}{KINDS['frames' if isinstance(image, list) else kind or 'images']}"
+    is_video = isinstance(image, list)
+    file = Path(f"{start}{KINDS['frames' if is_video else 'images']}")
     save(image, file)
     profile = None
     if wanted.enable_profiling:
-        width, height = (image[0] if isinstance(image, list) else image).size
+        width, height = (image[0] if is_video else image).size
         sides: Any = (arguments.get("height") or height, arguments.get("width") or width)
         profile = profiler.profile_pipeline(
-            *(pipe, (1, 3, *sides), arguments.get("num_inference_steps", DEFAULT_STEPS), model_id),
-            guidance_scale=arguments.get("guidance_scale", DEFAULT_GUIDANCE_SCALE),
+            *(pipe, (1, 3, *sides), given(pipe, arguments, "num_inference_steps", DEFAULT_STEPS), model_id),
+            guidance_scale=given(pipe, arguments, "guidance_scale", DEFAULT_GUIDANCE_SCALE),
             timed=timed,
         )
         if on_profile is not None:
-            on_profile(name, profile)
+            on_profile(beginning.name, profile)
     return image, str(file), seed, profile
 
 
@@ -157,22 +171,21 @@ def _entries_of(
     on_profile: OnProfile | None,
 ):
     """The entry of each image of one model; a model that cannot be loaded is one entry."""
-    pipe, first_seed = None, wanted.seed
+    loaded: list[Any] = []
+
+    def load() -> Any:
+        if not loaded:
+            loaded.append(load_pipeline_object(model_id, wanted))
+        return loaded[0]
+
     for number in range(count):
         entry: dict[str, Any] = {"model_id": model_id, "model_name": name}
         image = None
+        is_random = wanted.seed is None or wanted.seed == RANDOM_SEED
         try:
-            if pipe is None:
-                pipe = load_pipeline_object(model_id, wanted)
-            seed = first_seed if first_seed in (None, RANDOM_SEED) else first_seed + number
-            settings = {key: value for key, value in asdict(wanted).items() if key != "prompt"}
-            image, file, seed, profile = generate_image(
-                *(model_id, wanted.prompt),
-                pipe=pipe,
-                output_dir=folder,
-                name=name,
-                on_profile=on_profile,
-                **{**settings, "seed": seed},
+            image, file, seed, profile = _generated(
+                *(model_id, wanted, None if is_random else (wanted.seed or 0) + number),
+                *(folder / name, load, on_profile),
             )
             entry |= {"status": "done", "image_path": file, "seed": seed, "compute_profile": profile}
         except Exception as error:
@@ -183,7 +196,7 @@ def _entries_of(
             entry |= {"status": "failed", "error": line, "image_path": None, "compute_profile": None}
             complain(f"error: {model_id}: {line}")
         yield entry, image
-        if pipe is None:
+        if not loaded:
             return
 
 

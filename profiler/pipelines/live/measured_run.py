@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
+from typing import Any
 
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
 from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, WatchedRecord
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
-from swinmr_profiling.profiler.pipelines.live.call_arguments import call_arguments
+from swinmr_profiling.profiler.pipelines.live.call_arguments import call_arguments, given
 from swinmr_profiling.profiler.pipelines.live.compute import (
     DEFAULT_GUIDANCE_SCALE,
     DEFAULT_SIDE_PX,
@@ -39,14 +39,15 @@ def measured_run(folder: Path, request: PipelineRequest) -> WatchedRecord | Fail
     pipe = load_pipeline_object(str(folder), settings)
     profiler = create_profiler()
 
+    def arguments() -> dict[str, Any]:
+        found = call_arguments(pipe, settings, SEED)
+        if "prompt" in found and request.batch > 1:
+            found["prompt"] = [PROMPT] * request.batch
+        return found
+
     def run() -> None:
-        arguments = call_arguments(pipe, settings, SEED)
-        if "prompt" in arguments and request.batch > 1:
-            arguments["prompt"] = [PROMPT] * request.batch
-        if "output_type" in inspect.signature(type(pipe).__call__).parameters:
-            arguments["output_type"] = "pil"
         try:
-            pipe(**arguments)
+            pipe(**arguments())
         except (ValueError, TypeError, RuntimeError) as error:
             line = (str(error).splitlines() or [""])[0]
             raise PipelineError(f"{folder}: the run failed: {type(error).__name__}: {line}") from error
@@ -55,6 +56,7 @@ def measured_run(folder: Path, request: PipelineRequest) -> WatchedRecord | Fail
         run()
     timed = timed_run(pipe, run)
     shape = (request.batch, 3, request.height or DEFAULT_SIDE_PX, request.width or DEFAULT_SIDE_PX)
-    steps, scale = request.steps or DEFAULT_STEPS, request.guidance_scale or DEFAULT_GUIDANCE_SCALE
+    steps = given(pipe, arguments(), "num_inference_steps", DEFAULT_STEPS)
+    scale = given(pipe, arguments(), "guidance_scale", DEFAULT_GUIDANCE_SCALE)
     record = profiler.profile_pipeline(pipe, shape, steps, str(folder), scale, timed=timed)
     return record  # type: ignore[return-value]  # of a watched run

@@ -233,6 +233,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "CycleDiffusionPipeline": {"image": image, "strength": 0.75},
     "DanceDiffusionPipeline": {"audio_length_in_s": 4.0},
     **{f"Flux2Klein{task}Pipeline": {"text_encoder_out_layers": (0, 1, 2)} for task in ("", "Inpaint", "KV")},
+    "FluxKontextPipeline": {"max_area": SIDE * SIDE, "_auto_resize": False},
+    "FluxKontextInpaintPipeline": {"max_area": SIDE * SIDE, "_auto_resize": False},
     "FluxPriorReduxPipeline": {"prompt": "a cat"},
     "Flux2Pipeline": {"text_encoder_out_layers": (0, 1, 2)},
     **{f"TextToVideoZero{task}Pipeline": dict(num_inference_steps=4, t0=1, t1=2, video_length=2)

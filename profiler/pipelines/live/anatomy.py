@@ -1,4 +1,4 @@
-"""What the parts of a live pipeline are, found from the objects: their signatures and methods, not their names."""
+"""What the parts of a live pipeline are, found from the objects: their signatures and methods, before their names."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from swinmr_profiling.profiler.pipelines.defined.definition import Component, Pi
 from swinmr_profiling.profiler.pipelines.defined.folder import match_text_encoders, template_for
 from swinmr_profiling.profiler.pipelines.defined.inputs import forward_parameters
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
+
+
+DENOISER_NAMES = ("transformer", "unet")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ def find_anatomy(pipe: Any) -> Anatomy:
     }
     for name, module in networks_of(pipe).items():
         kinds[_kind_of(module)][name] = module
+    if not kinds["denoiser"]:
+        # Some have words of their own for what they take (x, t): the name that pipelines give them tells.
+        for name in [name for name in kinds["other"] if name.startswith(DENOISER_NAMES)]:
+            kinds["denoiser"][name] = kinds["other"].pop(name)
     return Anatomy(type(pipe).__name__, *kinds.values())
 
 

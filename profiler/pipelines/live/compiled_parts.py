@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from swinmr_profiling.profiler.counting import CountReport
 from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
+from swinmr_profiling.profiler.counting.components.component_tracker import component_of
 from swinmr_profiling.profiler.counting.count import report_fields
 from swinmr_profiling.profiler.counting.engine import CountingMode
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
@@ -132,7 +133,8 @@ def _bypass(part: CompiledPart, compiled: Callable[..., Any], mode: ComponentMod
             part.eager_calls += 1
             return compiled(*args, **kwargs)
         part.note(args, kwargs)
-        mode.tracker.called(part.path, args, kwargs)
+        if component_of(mode.tracker.running().path) != component_of(part.path):
+            mode.tracker.called(part.path, args, kwargs)
         mode.__exit__(None, None, None)
         try:
             with mode.tracker.hooks_off():

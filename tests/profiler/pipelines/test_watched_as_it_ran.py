@@ -75,6 +75,7 @@ def test_a_cache_of_diffusers_own():
     assert "was replaced" in cached["prediction"]["reason"]
 
 
+@pytest.mark.slow
 def test_a_cache_that_leaves_blocks_out_by_their_magnitude():
     from diffusers import MagCacheConfig
 
@@ -105,6 +106,7 @@ def test_lora(load_tiny_pipeline):
     assert profile["total_macs"] - plain["total_macs"] == sum(added)
 
 
+@pytest.mark.slow
 def test_tiles(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
     plain = watched(pipe, (1, 3, 2 * SIDE, 2 * SIDE), **{**CALL, "height": 2 * SIDE, "width": 2 * SIDE})
@@ -114,6 +116,7 @@ def test_tiles(load_tiny_pipeline):
     assert part(tiled, "vae")["macs"] > part(plain, "vae")["macs"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["model", "sequential", "group", "layerwise"])
 def test_weights_that_come_and_go(load_tiny_pipeline, kind):
     """accelerate refuses to offload without an accelerator: its hooks are put on with the CPU in its place."""

@@ -16,7 +16,6 @@ from swinmr_profiling.profiler.pipelines.defined.folder import match_text_encode
 from swinmr_profiling.profiler.pipelines.defined.inputs import forward_parameters
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
-
 DENOISER_NAMES = ("transformer", "unet")
 
 

@@ -15,7 +15,9 @@ from swinmr_profiling.profiler.counting import (
     forward_backward,
     register_formula,
 )
+from swinmr_profiling.profiler.counting.engine import CountingMode
 from swinmr_profiling.profiler.counting.extensions import FUNCTIONS
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 from swinmr_profiling.profiler.counting.operator_table import COUNTED
 
 
@@ -605,3 +607,26 @@ def test_names_of_five_families_are_known():
         assert any(name.startswith(family) for name in FUNCTIONS)
     for prefix in ("flash_attn::", "xformers::", "torchao::", "bitsandbytes::", "flash_attn_3::"):
         assert any(name.startswith(prefix) for name in COUNTED)
+
+
+def test_memory_that_a_product_is_handed_with_a_beta_of_0_is_not_read():
+    def scores(beta):
+        # What diffusers' plain attention does: baddbmm wants a tensor to add to, and multiplies it by 0.
+        return lambda x: torch.baddbmm(torch.empty(1, 4, 4, device=x.device), x, x, beta=beta)
+
+    report = count_forward(Calls(scores(0)), tensors((1, 4, 4)))
+    assert (report.macs, report.uncounted_operators) == (4 * 4 * 4, {})
+    report = count_forward(Calls(scores(1)), tensors((1, 4, 4)))
+    assert (report.macs, len(report.uncounted_operators)) == (4 * 4 * 4, 1)
+
+
+def test_attention_of_a_function_of_the_user_s_runs_without_compilation():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    query = torch.randn(1, 2, 16, 8)
+    mode = CountingMode(ModuleTracker(torch.nn.Identity()))
+    with torch.no_grad(), mode:
+        result = flex_attention(query, query, query)
+    assert result.shape == query.shape
+    # Two products of 16 x 16 x 8 for each of 2 heads.
+    assert mode.tallies.by_operator == {"higher_order::flex_attention": 2 * 2 * 16 * 16 * 8}

@@ -26,12 +26,14 @@ def output_kind(pipe: Any) -> str | None:
         return None
     for kind in type(pipe).__mro__:
         module = sys.modules.get(kind.__module__)
+        # That of the base class has outputs of every kind.
+        if module is None or "diffusers" not in kind.__module__ or kind.__module__.endswith("pipeline_utils"):
+            continue
         outputs = [
             value
-            for value in vars(module).values()
-            if isinstance(value, type) and issubclass(value, base) and value is not base
-            if "Pipeline" in value.__name__ or value.__name__.endswith("Output")
-        ] if module is not None and "diffusers" in kind.__module__ else []  # fmt: skip
+            for name, value in vars(module).items()
+            if "Pipeline" in name and isinstance(value, type) and issubclass(value, base)
+        ]
         fields = {field.name for output in outputs for field in _fields(output)}
         for known in KINDS:
             if known in fields:

@@ -15,9 +15,9 @@ from swinmr_profiling.profiler.counting import (
     forward_backward,
     register_formula,
 )
-from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
+from swinmr_profiling.profiler.counting.components.component_tracker import ComponentTracker
 from swinmr_profiling.profiler.counting.extensions import FUNCTIONS
-from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 from swinmr_profiling.profiler.counting.operator_table import COUNTED
 
 
@@ -624,7 +624,7 @@ def test_attention_of_a_function_of_the_user_s_runs_without_compilation():
     from torch.nn.attention.flex_attention import flex_attention
 
     query = torch.randn(1, 2, 16, 8)
-    mode = CountingMode(ModuleTracker(torch.nn.Identity()))
+    mode = ComponentMode(ComponentTracker({"network": nn.Identity()}))
     with torch.no_grad(), mode:
         result = flex_attention(query, query, query)
     assert result.shape == query.shape

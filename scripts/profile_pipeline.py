@@ -3,6 +3,7 @@
 
     python scripts/profile_pipeline.py --pipeline sd21-base --height 512 --width 512 --steps 30 --guidance-scale 7.5
     python scripts/profile_pipeline.py --all --height 512 --chart pipelines.png
+    python scripts/profile_pipeline.py --pipeline-dir models/any-pipeline --measure
     python scripts/profile_pipeline.py --list
 
 Exit status: 0 done, 2 bad arguments or pipeline, 4 some of several pipelines could not be costed, or

@@ -97,7 +97,7 @@ def parse_pipeline_arguments(arguments: Sequence[str]) -> PipelineArguments:
     add(
         "--measure",
         action="store_true",
-        help="with --pipeline-dir: load the weights, generate once and time it",
+        help="with --pipeline-dir: load the weights, count one run as it happens and time another",
     )
     parsed = parser.parse_args(arguments, namespace=PipelineArguments())
     if parsed.measure and not parsed.pipeline_dir:

@@ -150,7 +150,7 @@ def other_compiled_code(mode: ComponentMode) -> Iterator[None]:
     """Lists what inductor made of functions that are no parts of a network: of its kernels only some are seen."""
     before = sys.modules.get(INDUCTOR)
     kind: Any = getattr(before, "CompiledFxGraph", None)
-    own = None if kind is None else kind.__call__
+    own: Any = None if kind is None else kind.__call__
 
     def call(graph: Any, *args: Any, **kwargs: Any) -> Any:
         if mode.is_innermost():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import itemgetter
+from typing import Any
 
 from swinmr_profiling.configs.writing.atomic_files import table_text
-from swinmr_profiling.profiler.pipelines.defined.cost_records import AnyPipeline
+from swinmr_profiling.profiler.pipelines.defined.cost_records import AnyPipeline, CostedPipeline
 from swinmr_profiling.profiler.pipelines.output.record import pipeline_record
 
 RUN_COLUMNS = (
@@ -40,9 +41,10 @@ def csv_text(pipelines: Iterable[AnyPipeline]) -> str:
         *(f"{kind}_macs_per_call" for kind in KIND_COLUMNS),
     ]
     rows = []
-    for record in map(pipeline_record, pipelines):
-        if not record["enabled"] or "components" not in record:
+    for pipeline in pipelines:
+        if not isinstance(pipeline, CostedPipeline):
             continue
+        record: Any = pipeline_record(pipeline)
         for part in record["components"]:
             row = [*itemgetter(*RUN_COLUMNS)(record), *record["input_shape"][2:]]
             row += itemgetter(*COMPONENT_COLUMNS)(part)

@@ -241,6 +241,7 @@ def run_one(functions, folder, tmp_path, *options):
     return status, json.loads((out / "generation_config.json").read_text())["models"]
 
 
+@pytest.mark.slow
 def test_a_scheduler_a_count_and_seconds(functions, tiny_pipeline_folders, tmp_path, capsys):
     status, entries = run_one(
         *(functions, tiny_pipeline_folders["unet"], tmp_path, "--scheduler", "Heun", "--count", "2"),
@@ -293,6 +294,7 @@ def image_to_image(tmp_path_factory, tiny_pipeline_folders):
     return folder
 
 
+@pytest.mark.slow
 def test_image_to_image(functions, image_to_image, tmp_path, capsys):
     from PIL import Image
 
@@ -329,6 +331,7 @@ def tiny_folder(name, folder):
     return folder / name
 
 
+@pytest.mark.slow
 def test_a_video_is_saved_as_one(functions, tmp_path, capsys):
     from PIL import Image
 
@@ -340,6 +343,7 @@ def test_a_video_is_saved_as_one(functions, tmp_path, capsys):
     assert entries[0]["compute_profile"]["model_component"] == "unet"
 
 
+@pytest.mark.slow
 def test_what_gives_sound_is_refused_before_anything_is_computed(functions, tmp_path, monkeypatch):
     import diffusers
 

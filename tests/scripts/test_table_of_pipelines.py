@@ -10,7 +10,7 @@ pytest.importorskip("diffusers")
 PAGE = REPOSITORY / "docs" / "pipeline_classes.md"
 LEAST_EQUAL = 150
 # The quick tests make the first of these anew, the slow ones all.
-SAMPLE, QUICK = 24, 3
+SAMPLE, QUICK = 24, 2
 
 
 @pytest.fixture(scope="module")

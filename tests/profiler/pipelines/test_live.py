@@ -97,6 +97,7 @@ def test_total_is_components_times_calls_to_the_unit(load_tiny_pipeline, schedul
     same(before, state_of(pipe))
 
 
+@pytest.mark.slow
 def test_a_transformer_pipeline(load_tiny_pipeline):
     pipe = load_tiny_pipeline("transformer")
     profiler = create_profiler()
@@ -119,6 +120,7 @@ def test_a_transformer_pipeline(load_tiny_pipeline):
     assert profile["total_macs"] == 3 * step + profile["text_encoder_macs"] + profile["vae_macs"]
 
 
+@pytest.mark.slow
 def test_the_interface(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
     profiler = create_profiler(enabled=True)
@@ -163,6 +165,7 @@ KEYS = [
 ]
 
 
+@pytest.mark.slow
 def test_without_a_run_it_is_a_prediction(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
     profile = create_profiler().profile_pipeline(pipe, (1, 3, SIDE, SIDE), 10, "tiny", 7.5)
@@ -277,6 +280,7 @@ def test_two_runs_in_one_block_have_the_figures_of_one(load_tiny_pipeline):
     assert twice["macs_per_image"] == once["macs_per_image"]
 
 
+@pytest.mark.slow
 def test_the_run_knows_its_own_steps_and_images(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
     profiler = create_profiler()
@@ -288,6 +292,7 @@ def test_the_run_knows_its_own_steps_and_images(load_tiny_pipeline):
     assert any("2 steps, not for the 30" in note for note in profile["notes"])
 
 
+@pytest.mark.slow
 def test_what_nobody_has_a_formula_for_is_named(load_tiny_pipeline, monkeypatch):
     from swinmr_profiling.profiler.counting import operator_table
 
@@ -304,6 +309,7 @@ def test_what_nobody_has_a_formula_for_is_named(load_tiny_pipeline, monkeypatch)
     assert (parts["unet"]["enabled"], parts["text_encoder"]["enabled"]) == (False, True)
 
 
+@pytest.mark.slow
 def test_watching_never_stops_a_generation(load_tiny_pipeline, monkeypatch):
     def fail(*_):
         raise RuntimeError("no tally")
@@ -319,6 +325,7 @@ def test_watching_never_stops_a_generation(load_tiny_pipeline, monkeypatch):
     assert any("no tally" in note for note in profile["notes"])
 
 
+@pytest.mark.slow
 def test_two_denoisers_are_counted_together_and_not_predicted(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
 

@@ -51,6 +51,7 @@ def test_a_cache_of_the_whole_unet_by_a_patched_forward(load_tiny_pipeline):
     assert "only known by watching" in unwatched["reason"]
 
 
+@pytest.mark.slow
 def test_a_skip_of_the_middle(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
     whole = unet_macs(pipe)
@@ -62,6 +63,7 @@ def test_a_skip_of_the_middle(load_tiny_pipeline):
     assert part(profile, "unet")["macs"] == TIMES * whole.macs - 2 * middle["macs"]
 
 
+@pytest.mark.slow
 def test_a_cache_of_diffusers_own():
     from diffusers import FirstBlockCacheConfig
 
@@ -87,6 +89,7 @@ def test_a_cache_that_leaves_blocks_out_by_their_magnitude():
     assert part(watched(pipe), "transformer")["macs"] < part(plain, "transformer")["macs"]
 
 
+@pytest.mark.slow
 def test_lora(load_tiny_pipeline):
     peft = pytest.importorskip("peft")
     pipe = load_tiny_pipeline("unet")
@@ -116,7 +119,7 @@ def test_tiles(load_tiny_pipeline):
     assert part(tiled, "vae")["macs"] > part(plain, "vae")["macs"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["model", "sequential", "group", "layerwise"])
 def test_weights_that_come_and_go(load_tiny_pipeline, kind):
     """accelerate refuses to offload without an accelerator: its hooks are put on with the CPU in its place."""
@@ -175,6 +178,7 @@ class Int8Linear(nn.Module):
         return out if self.bias is None else out + self.bias
 
 
+@pytest.mark.slow
 def test_products_of_integers(load_tiny_pipeline):
     pipe = load_tiny_pipeline("unet")
     whole = unet_macs(pipe)

@@ -40,7 +40,7 @@ def by_forward(pipe, backend):
     pipe.unet.forward = torch.compile(pipe.unet.forward, backend=backend)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("compile_unet", [by_wrapper, in_place, by_forward])
 def test_a_compiled_unet(load_tiny_pipeline, compiler, compile_unet):
     plain = watched(load_tiny_pipeline("unet"), SHAPE, **CALL)

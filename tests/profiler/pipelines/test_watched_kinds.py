@@ -24,7 +24,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", KINDS)
 def test_what_is_not_predicted_is_counted(name):
     pipe = tiny(name)
@@ -39,12 +39,14 @@ def test_what_is_not_predicted_is_counted(name):
     assert profile["denoiser_calls"] >= profile["denoiser_steps"] > 0
 
 
+@pytest.mark.slow
 def test_a_controlnet_is_a_network_of_its_own():
     profile = watched(tiny("StableDiffusionControlNetPipeline"))
     assert part(profile, "controlnet")["calls"] == part(profile, "unet")["calls"] > 0
     assert part(profile, "controlnet")["macs"] > 0
 
 
+@pytest.mark.slow
 def test_a_pipeline_with_networks_that_the_prediction_leaves_out_says_so():
     import diffusers
 
@@ -60,6 +62,7 @@ def test_a_pipeline_with_networks_that_the_prediction_leaves_out_says_so():
     assert isinstance(pipe, diffusers.StableDiffusionPipeline)
 
 
+@pytest.mark.slow
 def test_a_subclass_that_runs_as_its_parent_is_predicted_and_one_that_does_not_is_refused():
     pipe = tiny("StableDiffusionPipeline")
     total = create_profiler().profile_pipeline(pipe, SHAPE, 2)["total_macs"]
@@ -93,6 +96,7 @@ def test_code_of_the_user_s_own_is_called_by_the_run_alone():
     assert "vae.decoder (Decoder) has code of your own" in profile["prediction"]["reason"]
 
 
+@pytest.mark.slow
 def test_a_unet_that_was_distilled_with_its_guidance_runs_once_a_step():
     import diffusers
 
@@ -156,6 +160,7 @@ def test_a_folder_that_is_not_predicted_is_measured(wan_folder, tmp_path, monkey
         assert words in printed, printed
 
 
+@pytest.mark.slow
 def test_a_controlnet_folder_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tiny("StableDiffusionControlNetPipeline").save_pretrained(tmp_path / "control")
@@ -163,6 +168,7 @@ def test_a_controlnet_folder_is_refused(tmp_path, monkeypatch, capsys):
     assert "no prediction is written for StableDiffusionControlNetPipeline" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_measure_prints_what_it_measured(tiny_pipeline_folders, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     options = ["--height", "16", "--steps", "2", "--guidance-scale", "7.5", "--precision", "fp32"]

@@ -1,0 +1,154 @@
+"""What a rank really takes: the allocator's events of a real step between processes of this machine's CPU."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from torch.autograd.profiler import record_function
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives
+
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.profiler.measure.example_data import ExampleData
+from swinmr_profiling.profiler.ranks.traced_rank import RANK_STEPS
+from swinmr_profiling.training.step.losses import build_loss
+from swinmr_profiling.training.step.training_step import build_settings, build_state, training_step
+from swinmr_profiling.training.strategies.engine import build_engine
+
+BuildRank = Callable[[ExperimentConfig], BuiltModel]
+MARK = "measured steps"
+DROPPED_AFTER_S = 0.02
+
+
+def measure_ranks(build: BuildRank, config: ExperimentConfig, batch_size: int, size: int) -> list[int]:
+    """Peak live bytes of each rank while it makes steps, by torch's profiler; processes talk over gloo.
+
+    build: makes the network, a function that a new process can import.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = processes.get_context("spawn")
+    answers = context.SimpleQueue()
+    processes.spawn(_work, (build, config, batch_size, size, port, answers), nprocs=size)
+    found = dict(answers.get() for _ in range(size))
+    return [found[rank] for rank in range(size)]
+
+
+def _work(
+    rank: int, build: BuildRank, config: ExperimentConfig, batch_size: int, size: int, port: int, answers: Any
+) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(size))
+    torch.set_num_threads(1)
+    if size > 1:
+        dist.init_process_group("gloo")
+    try:
+        answers.put((rank, peak_of_steps(build, config, batch_size, size)))
+    finally:
+        if size > 1:
+            dist.destroy_process_group()
+
+
+def peak_of_steps(build: BuildRank, config: ExperimentConfig, batch_size: int, size: int) -> int:
+    """Peak live bytes of steps in this process, which is one of `size`; the network and all else included."""
+    device = torch.device("cpu")
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+        built = build(config)
+        engine = build_engine(config, size, device)
+        loss = build_loss(config, for_prediction=True)
+        batches = ExampleData(built, config, loss, device).micro_batches(batch_size)
+        settings = build_settings(config, "cpu")
+        state = build_state(
+            config,
+            built.module.train(),
+            loss,
+            RANK_STEPS,
+            wrap=engine.wrap,
+            shard=engine.shard,
+            make_optimizer=engine.optimizer,
+        )
+        del built
+        with record_function(MARK), _given_back_by_this_thread():
+            for _ in range(RANK_STEPS):
+                training_step(state, settings, batches)
+    return peak_after_mark(profiler)
+
+
+@contextmanager
+def _given_back_by_this_thread() -> Iterator[None]:
+    """After each collective, gloo's thread gets time to drop its hold on the tensors: the profiler would not see it
+    give them back, if it were the last."""
+    with ExitStack() as stack:
+        for kind in (_fsdp_collectives.DefaultAllGather, _fsdp_collectives.DefaultReduceScatter):
+            stack.enter_context(mock.patch.object(kind, "__call__", _and_wait(kind.__call__)))
+        yield
+
+
+def _and_wait(call: Callable[..., Any]) -> Callable[..., Any]:
+    def waiting(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        time.sleep(DROPPED_AFTER_S)
+        return result
+
+    return waiting
+
+
+def peak_after_mark(profiler: torch.profiler.profile) -> int:
+    """The most bytes alive at once after the mark: of all allocations that the profiler saw since it began.
+
+    Without what a collective of CPUs takes for itself (gloo copies what it reduces): NCCL takes none of it from torch's
+    allocator, and gloo's threads, which give it back, are not seen.
+    """
+    events = sorted(_events(profiler.profiler.kineto_results.experimental_event_tree()), key=lambda e: e.time_ns)
+    [start_ns] = [event.time_ns for event in events if event.is_mark]
+    of_collectives: set[int] = set()
+    live = peak = 0
+    for event in events:
+        if event.bytes > 0:
+            of_collectives.discard(event.pointer)
+            if event.in_collective:
+                of_collectives.add(event.pointer)
+                continue
+        elif event.pointer in of_collectives:
+            of_collectives.discard(event.pointer)
+            continue
+        live += event.bytes
+        if event.time_ns >= start_ns:
+            peak = max(peak, live)
+    return peak
+
+
+@dataclass(frozen=True)
+class _Event:
+    """bytes: negative where they are given back; 0 for the mark."""
+
+    time_ns: int
+    bytes: int
+    pointer: int
+    in_collective: bool
+    is_mark: bool
+
+
+def _events(tree: Iterable[Any]) -> Iterator[_Event]:
+    """What the CPU's allocator did, and where the mark is."""
+    waiting = [(event, False) for event in tree]
+    while waiting:
+        event, inside = waiting.pop()
+        inside = inside or event.name.startswith(("c10d::", "gloo:"))
+        waiting += [(child, inside) for child in event.children]
+        if event.name == MARK:
+            yield _Event(event.start_time_ns, 0, 0, False, True)
+        elif str(event.tag).endswith("Allocation") and event.extra_fields.device.type == "cpu":
+            fields = event.extra_fields
+            yield _Event(event.start_time_ns, fields.alloc_size, fields.ptr, inside, False)

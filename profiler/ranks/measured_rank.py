@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.ranks.traced_rank import RANK_STEPS
+from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import build_settings, build_state, training_step
 from swinmr_profiling.training.strategies.engine import build_engine
@@ -30,44 +32,52 @@ MARK = "measured steps"
 DROPPED_AFTER_S = 0.02
 
 
-def measure_ranks(build: BuildRank, config: ExperimentConfig, batch_size: int, size: int) -> list[int]:
-    """Peak live bytes of each rank while it makes steps, by torch's profiler; processes talk over gloo.
+@dataclass(frozen=True)
+class Cell:
+    """One training to measure. build: makes the network, a function that a new process can import."""
 
-    build: makes the network, a function that a new process can import.
-    """
+    build: BuildRank
+    config: ExperimentConfig
+    batch_size: int
+
+
+def measure_ranks(cells: Sequence[Cell], size: int) -> list[list[int]]:
+    """For each cell the peak live bytes of each rank while it makes steps, by torch's profiler; gloo between ranks."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    context = processes.get_context("spawn")
-    answers = context.SimpleQueue()
-    processes.spawn(_work, (build, config, batch_size, size, port, answers), nprocs=size)
+    answers = processes.get_context("spawn").SimpleQueue()
+    processes.spawn(_work, (list(cells), size, port, answers), nprocs=size)
     found = dict(answers.get() for _ in range(size))
-    return [found[rank] for rank in range(size)]
+    return [[found[rank][number] for rank in range(size)] for number in range(len(cells))]
 
 
-def _work(
-    rank: int, build: BuildRank, config: ExperimentConfig, batch_size: int, size: int, port: int, answers: Any
-) -> None:
+def _work(rank: int, cells: list[Cell], size: int, port: int, answers: Any) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(size))
     torch.set_num_threads(1)
     if size > 1:
         dist.init_process_group("gloo")
     try:
-        answers.put((rank, peak_of_steps(build, config, batch_size, size)))
+        answers.put((rank, [peak_of_steps(cell, size) for cell in cells]))
     finally:
         if size > 1:
             dist.destroy_process_group()
 
 
-def peak_of_steps(build: BuildRank, config: ExperimentConfig, batch_size: int, size: int) -> int:
+def peak_of_steps(cell: Cell, size: int) -> int:
     """Peak live bytes of steps in this process, which is one of `size`; the network and all else included."""
-    device = torch.device("cpu")
+    device, config = torch.device("cpu"), cell.config
     activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
-        built = build(config)
+    gc.collect()
+    with (
+        attention_kernels(config.system.attention),
+        torch.profiler.profile(activities=activities, profile_memory=True) as profiler,
+    ):
+        torch.manual_seed(config.system.seed)
+        built = cell.build(config)
         engine = build_engine(config, size, device)
         loss = build_loss(config, for_prediction=True)
-        batches = ExampleData(built, config, loss, device).micro_batches(batch_size)
+        batches = ExampleData(built, config, loss, device).micro_batches(cell.batch_size)
         settings = build_settings(config, "cpu")
         state = build_state(
             config,
@@ -82,6 +92,7 @@ def peak_of_steps(build: BuildRank, config: ExperimentConfig, batch_size: int, s
         with record_function(MARK), _given_back_by_this_thread():
             for _ in range(RANK_STEPS):
                 training_step(state, settings, batches)
+                gc.collect()
     return peak_after_mark(profiler)
 
 

@@ -26,11 +26,20 @@ from swinmr_profiling.models.checkpoint_files import NoFileError, refuse_pipes
 from swinmr_profiling.models.swin.official_state_dict import official_state_dict, without_computed
 from swinmr_profiling.training.errors import first_line
 from swinmr_profiling.training.step.training_step import TrainingState
+from swinmr_profiling.training.strategies.sharded_state import (
+    load_moments,
+    load_weights_into,
+    param_groups,
+    whole_state,
+)
 
 FORMAT = "swinmr-profiling training checkpoint"
 VERSION = 1
 LAST, BEST = "last.pth", "best.pth"
 STEP_PATTERN, STEP_NAME = "step_*.pth", "step_{step:09d}.pth"
+# Of a state that is spread over processes: a folder (training/run/sharded_checkpoints.py).
+SHARDED_SUFFIX = ".dcp"
+SHARDED_NAME = "step_{step:09d}" + SHARDED_SUFFIX
 # A state with weights that are not numbers is kept to be looked at; no run goes on from it.
 NON_FINITE_PATTERN, NON_FINITE_NAME = "nonfinite_step_*.pth", "nonfinite_step_{step:09d}.pth"
 
@@ -73,9 +82,30 @@ def state_content(state: TrainingState) -> dict[str, Any]:
         "params_ema": None if ema is None else official_state_dict(ema.module),
         "ema_updates": None if ema is None else ema.n_averaged,
         "optimizer": state.optimizer.state_dict(),
-        "scheduler": state.scheduler.state_dict(),
-        "scaler": state.scaler.state_dict(),
+        **_counters(state),
     }
+
+
+def _counters(state: TrainingState) -> dict[str, Any]:
+    return {"scheduler": state.scheduler.state_dict(), "scaler": state.scaler.state_dict()}
+
+
+def whole_content(state: TrainingState) -> dict[str, Any]:
+    """`state_content` of a state that is spread over processes; every process must ask."""
+    found = whole_state(state)
+    moments = found.pop("optimizer_state")
+    official = {
+        name: None if found[name] is None else official_state_dict(state.module, found[name])
+        for name in ("params", "params_ema")
+    }
+    groups = param_groups(state.optimizer)
+    optimizer = {"state": moments, "param_groups": groups}
+    return {"step": state.step, **found, **official, "optimizer": optimizer, **_counters(state)}
+
+
+def rest_of_content(state: TrainingState) -> dict[str, Any]:
+    """What of `state_content` is no tensor of the state."""
+    return {"step": state.step, "optimizer_groups": param_groups(state.optimizer), **_counters(state)}
 
 
 def restore_state(state: TrainingState, content: dict[str, Any], file: Path) -> list[str]:
@@ -86,11 +116,11 @@ def restore_state(state: TrainingState, content: dict[str, Any], file: Path) -> 
     CheckpointError for parameters that the optimizer does not have.
     """
     step, notes = content["step"], []
-    state.module.load_state_dict(content["params"])
+    load_weights_into(state.module, content["params"])
     if state.ema is not None:
         if content["params_ema"] is None:
             notes.append(f"the moving average begins with the weights of step {step}")
-        state.ema.module.load_state_dict(content["params_ema"] or content["params"])
+        load_weights_into(state.ema.module, content["params_ema"] or content["params"])
         if content["ema_updates"] is not None:
             state.ema.n_averaged.copy_(content["ema_updates"])
     elif content["params_ema"] is not None:
@@ -107,13 +137,13 @@ def restore_state(state: TrainingState, content: dict[str, Any], file: Path) -> 
 
 def _restore_optimizer(state: TrainingState, content: dict[str, Any], file: Path) -> None:
     """The checkpoint's moments and place in the schedule under the state's own settings."""
-    theirs, ours = content["optimizer"], state.optimizer.state_dict()["param_groups"]
+    theirs, ours = content["optimizer"], param_groups(state.optimizer)
     try:
         groups = [
             {**own, "params": group["params"]}
             for own, group in zip(ours, theirs["param_groups"], strict=True)
         ]
-        state.optimizer.load_state_dict({"state": theirs["state"], "param_groups": groups})
+        load_moments(state.optimizer, {"state": theirs["state"], "param_groups": groups})
     except (ValueError, KeyError) as error:
         raise CheckpointError(f"{file}: its optimizer does not fit: {first_line(error)}") from error
     scheduler: Any = state.scheduler  # a LambdaLR
@@ -193,6 +223,14 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     return content
 
 
+def _read(file: Path) -> dict[str, Any]:
+    if file.suffix != SHARDED_SUFFIX:
+        return read_checkpoint(file)
+    from swinmr_profiling.training.run.sharded_checkpoints import read_sharded
+
+    return read_sharded(file)
+
+
 @contextmanager
 def _told_as_unwritable(place: Path) -> Iterator[None]:
     try:
@@ -218,9 +256,31 @@ class CheckpointFolder:
         write_checkpoint(content, file)
         with _told_as_unwritable(self.folder / LAST):
             self._point_last_at(file)
-        for old in [file for file in self._by_step() if file.is_file()][self.keep :]:
-            old.unlink(missing_ok=True)
+        self._remove_old()
         return file
+
+    def save_sharded(self, tensors: dict[str, torch.Tensor], rest: dict[str, Any], *, is_first: bool) -> Path:
+        """Writes the state of a step, of which every process has a part; every process must call it.
+
+        rest: what is no tensor of the state, the same everywhere. is_first: whether this process tidies the folder.
+        `last.pth`, which is whole, is not of this step: it goes. Raises CheckpointError, in every process.
+        """
+        from swinmr_profiling.training.run.sharded_checkpoints import write_sharded
+
+        folder = self.folder / SHARDED_NAME.format(step=rest["step"])
+        write_sharded(tensors, rest, folder)
+        if is_first:
+            with _told_as_unwritable(self.folder / LAST):
+                (self.folder / LAST).unlink(missing_ok=True)
+                self._remove_old()
+        return folder
+
+    def _remove_old(self) -> None:
+        for old in self._by_step()[self.keep :]:
+            if old.is_file():
+                old.unlink(missing_ok=True)
+            elif old.suffix == SHARDED_SUFFIX:
+                shutil.rmtree(old, ignore_errors=True)
 
     def save_aside(self, content: dict[str, Any]) -> Path:
         """Writes a state that no run may go on from; `last.pth` and the others stay as they are."""
@@ -251,7 +311,7 @@ class CheckpointFolder:
         candidates = self._by_step()
         for file in candidates:
             try:
-                return read_checkpoint(file), file, complaints
+                return _read(file), file, complaints
             except CheckpointError as error:
                 complaints.append(f"{error}; going back to the one before")
         if complaints:
@@ -284,7 +344,9 @@ class CheckpointFolder:
         return named + self._by_step() + sorted(self.folder.glob(NON_FINITE_PATTERN))
 
     def _by_step(self) -> list[Path]:
-        return sorted(self.folder.glob(STEP_PATTERN), reverse=True)
+        return sorted(
+            [*self.folder.glob(STEP_PATTERN), *self.folder.glob(f"step_*{SHARDED_SUFFIX}")], reverse=True
+        )
 
     def _point_last_at(self, file: Path) -> None:
         # A hard link costs no space; where a file system has none, a relative symbolic link does. So this name is

@@ -139,3 +139,9 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor that may be sharded, put together; every process must ask."""
     put_together = getattr(tensor, "full_tensor", None)
     return tensor if put_together is None else put_together()
+
+
+def own(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a tensor that may be sharded the part that this process has."""
+    part = getattr(tensor, "to_local", None)
+    return tensor if part is None else part()

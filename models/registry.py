@@ -13,6 +13,7 @@ from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.lora import add_adapters
 from swinmr_profiling.models.restoration.build import build_restoration
 from swinmr_profiling.models.size_guard import SizeGuard, told_as_model_error, without_data
 from swinmr_profiling.models.spandrel_network import build_spandrel
@@ -97,7 +98,10 @@ def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> Buil
     """
     with told_as_model_error(f"model: the {config.model.net_type} network"):
         built = _built(config, trust_config)
-    freeze(built.module, config.training.trainable)
+    if config.training.lora is None:
+        freeze(built.module, config.training.trainable)
+    else:
+        add_adapters(built.module, config.training.lora, config.training.trainable)
     if config.system.mixed_precision == "pure_bf16":
         to_bf16_weights(built.module)
     return built

@@ -15,6 +15,7 @@ from swinmr_profiling.profiler.prediction.traced_step import TRACED_STEPS, Sprea
 from swinmr_profiling.profiler.ranks.fake_ranks import META, fake_rank
 from swinmr_profiling.profiler.ranks.rank_trace import RankTrace
 from swinmr_profiling.profiler.ranks.traffic import Sent
+from swinmr_profiling.training.errors import StrategyError
 from swinmr_profiling.training.strategies.engine import build_engine
 
 # DDP puts its buckets in another order after the first step; from the third on every step is like the one before.
@@ -70,5 +71,12 @@ def trace_rank(
         ),
     )
     with fake_rank(size, rank):
-        found = trace()
+        try:
+            found = trace()
+        except RuntimeError as error:
+            if "mixed torch.Tensor and DTensor" not in str(error):
+                raise
+            raise StrategyError(
+                "fsdp: the network uses parameters of a unit outside the unit's forward pass, where they are shards"
+            ) from error
     return RankStep(found, tuple(made[-1].sent[RANK_STEPS]))

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch.distributed as dist
 from torch import Tensor
 
+from swinmr_profiling.training.errors import StrategyError
+
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
 # The operators of a process group, and where among their arguments the whole tensor is.
 OPERATORS: dict[str, tuple[Kind, int]] = {
@@ -16,7 +18,11 @@ OPERATORS: dict[str, tuple[Kind, int]] = {
     "c10d::broadcast_": ("broadcast", 0),
     "c10d::_allgather_base_": ("all_gather", 0),
     "c10d::_reduce_scatter_base_": ("reduce_scatter", 1),
+    # Of sharded tensors: the norm of all gradients.
+    "_c10d_functional::all_reduce": ("all_reduce", 0),
 }
+# What engines do beside, of a few bytes: to agree, to wait.
+BESIDE = ("c10d::barrier", "_c10d_functional::wait_tensor")
 
 
 @dataclass(frozen=True)
@@ -37,9 +43,14 @@ class Sent:
 
 
 def collective_of(function: Any, args: Any) -> Sent | None:
-    """The collective that an operator is; None for all others."""
-    found = OPERATORS.get(function._schema.name)
+    """The collective that an operator is; None for all others. Raises StrategyError for one that no engine uses."""
+    name = function._schema.name
+    found = OPERATORS.get(name)
     if found is None:
+        if name.startswith(("c10d::", "_c10d_functional")) and name not in BESIDE:
+            raise StrategyError(
+                f"{name}: collectives of a network's own, tensor and pipeline parallel are not predicted"
+            )
         return None
     kind, position = found
     whole = args[position]

@@ -131,6 +131,8 @@ def _refuse(config: ExperimentConfig, size: int) -> None:
             'training.strategy "fsdp" takes no fp16, whose scale is found from whole gradients: set '
             'system.mixed_precision to "bf16"'
         )
+    if strategy == "fsdp" and config.system.channels_last:
+        raise StrategyError('training.strategy "fsdp" takes contiguous parameters: set system.channels_last to false')
     if strategy == "fsdp" and config.system.compile:
         raise StrategyError('training.strategy "fsdp" is not tried with system.compile: set it to false')
 

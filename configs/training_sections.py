@@ -245,7 +245,9 @@ class TrainingSection(Section):
         "frozen. null: all.",
     )
     lora: Annotated[LoraSection | None, Expected("object, or null")] = Field(
-        None, description="Low-rank adapters in place of the network's own weights. null: none."
+        None,
+        description="Low-rank adapters (peft) in place of the network's own weights: `rank` (8), `alpha` (their scale; null: "
+        "the rank), `targets` (ends of names of layers, as `qkv`). null: none.",
     )
     strategy: Annotated[Strategy, Expected('"ddp", "zero1" or "fsdp"')] = Field(
         "ddp",

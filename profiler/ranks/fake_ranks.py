@@ -7,6 +7,7 @@ is seen. Collectives do nothing here: they would change values, and there are no
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -41,6 +42,9 @@ def fake_rank(size: int, rank: int = 0) -> Iterator[None]:
         with ExitStack() as stack:
             for change in (*_of_ddp(), *_of_fsdp()):
                 stack.enter_context(change)
+            stack.enter_context(warnings.catch_warnings())
+            # Of values that would be wrong: there are none.
+            warnings.filterwarnings("ignore", "FSDP2-wrapped module")
             yield
     finally:
         dist.destroy_process_group()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import queue
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,15 +42,29 @@ class Cell:
     batch_size: int
 
 
-def measure_ranks(cells: Sequence[Cell], size: int) -> list[list[int]]:
-    """For each cell the peak live bytes of each rank while it makes steps, by torch's profiler; gloo between ranks."""
+def measure_ranks(cells: Sequence[Cell], size: int) -> Iterator[list[int]]:
+    """Of each cell, one after the other, the peak live bytes of each rank while it makes steps, by torch's profiler.
+
+    Raises torch.multiprocessing's exception for a rank that fails.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    answers = processes.get_context("spawn").SimpleQueue()
-    processes.spawn(_work, (list(cells), size, port, answers), nprocs=size)
-    found = dict(answers.get() for _ in range(size))
-    return [[found[rank][number] for rank in range(size)] for number in range(len(cells))]
+    answers = processes.get_context("spawn").Queue()
+    running = processes.spawn(_work, (list(cells), size, port, answers), nprocs=size, join=False)
+    assert running is not None
+    for _ in cells:
+        found: dict[int, int] = {}
+        while len(found) < size:
+            try:
+                rank, peak = answers.get(timeout=1)
+            except queue.Empty:
+                running.join(timeout=0)  # raises what a process has failed with
+                continue
+            found[rank] = peak
+        yield [found[rank] for rank in range(size)]
+    while not running.join():
+        pass
 
 
 def _work(rank: int, cells: list[Cell], size: int, port: int, answers: Any) -> None:
@@ -58,7 +73,10 @@ def _work(rank: int, cells: list[Cell], size: int, port: int, answers: Any) -> N
     if size > 1:
         dist.init_process_group("gloo")
     try:
-        answers.put((rank, [peak_of_steps(cell, size) for cell in cells]))
+        for cell in cells:
+            answers.put((rank, peak_of_steps(cell, size)))
+            if size > 1:
+                dist.barrier()
     finally:
         if size > 1:
             dist.destroy_process_group()

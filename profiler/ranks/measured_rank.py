@@ -136,48 +136,60 @@ def _and_wait(call: Callable[..., Any]) -> Callable[..., Any]:
 def peak_after_mark(profiler: torch.profiler.profile) -> int:
     """The most bytes alive at once after the mark: of all allocations that the profiler saw since it began.
 
-    Without what a collective of CPUs takes for itself (gloo copies what it reduces): NCCL takes none of it from torch's
-    allocator, and gloo's threads, which give it back, are not seen.
+    Without what a collective of CPUs takes for itself (gloo copies what it reduces; NCCL takes none of it from torch's
+    allocator, and gloo's threads, which give it back, are not seen), and without what a convolution of CPUs takes and
+    gives back before it is done (oneDNN's copies of weights, which on a GPU are cuDNN's workspaces).
     """
     events = sorted(_events(profiler.profiler.kineto_results.experimental_event_tree()), key=lambda e: e.time_ns)
     [start_ns] = [event.time_ns for event in events if event.is_mark]
-    of_collectives: set[int] = set()
     live = peak = 0
-    for event in events:
-        if event.bytes > 0:
-            of_collectives.discard(event.pointer)
-            if event.in_collective:
-                of_collectives.add(event.pointer)
-                continue
-        elif event.pointer in of_collectives:
-            of_collectives.discard(event.pointer)
-            continue
-        live += event.bytes
-        if event.time_ns >= start_ns:
+    for time_ns, change in sorted(_changes(events)):
+        live += change
+        if time_ns >= start_ns:
             peak = max(peak, live)
     return peak
 
 
+def _changes(events: Sequence[_Event]) -> Iterator[tuple[int, int]]:
+    """(time, bytes more or less) of the allocations that count."""
+    made: dict[int, _Event] = {}
+    for event in events:
+        if event.bytes > 0:
+            made[event.pointer] = event
+            continue
+        maker = made.pop(event.pointer, None)
+        if maker is None or maker.in_collective or event.time_ns <= maker.convolution_ends_ns:
+            continue
+        yield maker.time_ns, maker.bytes
+        yield event.time_ns, -maker.bytes
+    for maker in made.values():
+        if not maker.in_collective:
+            yield maker.time_ns, maker.bytes
+
+
 @dataclass(frozen=True)
 class _Event:
-    """bytes: negative where they are given back; 0 for the mark."""
+    """bytes: negative where they are given back; 0 for the mark. convolution_ends_ns: of the one it is made in, or 0."""
 
     time_ns: int
     bytes: int
-    pointer: int
-    in_collective: bool
-    is_mark: bool
+    pointer: int = 0
+    in_collective: bool = False
+    convolution_ends_ns: int = 0
+    is_mark: bool = False
 
 
 def _events(tree: Iterable[Any]) -> Iterator[_Event]:
     """What the CPU's allocator did, and where the mark is."""
-    waiting = [(event, False) for event in tree]
+    waiting = [(event, False, 0) for event in tree]
     while waiting:
-        event, inside = waiting.pop()
-        inside = inside or event.name.startswith(("c10d::", "gloo:"))
-        waiting += [(child, inside) for child in event.children]
+        event, in_collective, ends_ns = waiting.pop()
+        in_collective = in_collective or event.name.startswith(("c10d::", "gloo:"))
+        if not ends_ns and "conv" in event.name and event.name.startswith("aten::"):
+            ends_ns = event.end_time_ns
+        waiting += [(child, in_collective, ends_ns) for child in event.children]
         if event.name == MARK:
-            yield _Event(event.start_time_ns, 0, 0, False, True)
+            yield _Event(event.start_time_ns, 0, is_mark=True)
         elif str(event.tag).endswith("Allocation") and event.extra_fields.device.type == "cpu":
             fields = event.extra_fields
-            yield _Event(event.start_time_ns, fields.alloc_size, fields.ptr, inside, False)
+            yield _Event(event.start_time_ns, fields.alloc_size, fields.ptr, in_collective, ends_ns)

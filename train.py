@@ -82,7 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
     from swinmr_profiling.training.run.checkpoints import CheckpointError
 
     mistakes = (
-        BatchSizeError, ModelError, DataError, LossError, OptimizerError, CheckpointError, DistributedError, StrategyError,
+        BatchSizeError, ModelError, DataError, LossError, OptimizerError, CheckpointError, DistributedError,
+        StrategyError,
     )  # fmt: skip
     try:
         return train(loaded.config, parsed)

@@ -16,7 +16,8 @@ class DdpSection(Section):
     """DistributedDataParallel, under `ddp` and `zero1`."""
 
     bucket_cap_mib: PositiveOrNull = Field(
-        None, description="Size at which a bucket of gradients is full. null: torch's 25 MiB, and 1 MiB for the first."
+        None,
+        description="Size at which a bucket of gradients is full. null: torch's 25 MiB, and 1 MiB for the first.",
     )
     gradient_as_bucket_view: Flag = Field(
         False, description="Gradients are parts of the buckets, not tensors beside them."
@@ -48,5 +49,6 @@ class LoraSection(Section):
         Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)],
         Expected("list of names of layers, at least one"),
     ] = Field(
-        ["qkv", "proj"], description="Layers that get an adapter, by the end of their names (`qkv`, `attn.proj`)."
+        ["qkv", "proj"],
+        description="Layers that get an adapter, by the end of their names (`qkv`, `attn.proj`).",
     )

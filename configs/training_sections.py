@@ -246,13 +246,13 @@ class TrainingSection(Section):
     )
     lora: Annotated[LoraSection | None, Expected("object, or null")] = Field(
         None,
-        description="Low-rank adapters (peft) in place of the network's own weights: `rank` (8), `alpha` (their scale; null: "
-        "the rank), `targets` (ends of names of layers, as `qkv`). null: none.",
+        description="Low-rank adapters (peft) in place of the network's own weights: `rank` (8), `alpha` (their scale; "
+        "null: the rank), `targets` (ends of names of layers, as `qkv`). null: none.",
     )
     strategy: Annotated[Strategy, Expected('"ddp", "zero1" or "fsdp"')] = Field(
         "ddp",
-        description="What several processes (torchrun) hold: all of the network and of the optimizer (`ddp`), a part of "
-        "the optimizer's states (`zero1`), a part of parameters, gradients and states (`fsdp`).",
+        description="What several processes (torchrun) hold: all of the network and of the optimizer (`ddp`), a part "
+        "of the optimizer's states (`zero1`), a part of parameters, gradients and states (`fsdp`).",
     )
     ddp: DdpSection = Field(DdpSection(), description="DistributedDataParallel, under `ddp` and `zero1`.")
     fsdp: FsdpSection = Field(FsdpSection(), description="FSDP2, under `fsdp`.")

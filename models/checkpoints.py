@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from swinmr_profiling.models.adapters.lora import BASE, has_adapters, with_adapters
 from swinmr_profiling.models.checkpoint_files import read_checkpoint
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.lora import BASE, has_adapters, with_adapters
 
 # Where the files in the wild keep the state dict, the averaged weights first.
 WRAPPERS = (

@@ -7,13 +7,13 @@ from contextlib import nullcontext
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.model_sections import SwinIRModelConfig
+from swinmr_profiling.models.adapters.lora import add_adapters
 from swinmr_profiling.models.custom_network import build_custom
 from swinmr_profiling.models.diffusers_network import build_diffusers
 from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
-from swinmr_profiling.models.lora import add_adapters
 from swinmr_profiling.models.restoration.build import build_restoration
 from swinmr_profiling.models.size_guard import SizeGuard, told_as_model_error, without_data
 from swinmr_profiling.models.spandrel_network import build_spandrel

@@ -123,7 +123,9 @@ def main(arguments: list[str] | None = None) -> int:
     replace_unknown_characters()
     parser = OneLineParser(description=__doc__.split("\n")[0])
     parser.add_argument("--config", type=Path, default=REPOSITORY / "configs/train_config_large.json")
-    parser.add_argument("--ranks", default="", metavar="N[,N]", help="only ranks, between so many processes: 1,2,4")
+    parser.add_argument(
+        "--ranks", default="", metavar="N[,N]", help="only ranks, between so many processes: 1,2,4"
+    )
     parser.add_argument("--networks", metavar="NAME[,NAME]", help="of --ranks: SwinMR, U-Net, DiT, timm ViT")
     options = parser.parse_args(arguments)
     if options.ranks:

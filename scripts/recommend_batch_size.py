@@ -81,9 +81,7 @@ def recommend(parsed: RecommendationArguments, console: Console) -> int:
     return EXIT_DONE
 
 
-def recommend_by_strategy(
-    parsed: RecommendationArguments, profile: TrainingProfile, console: Console
-) -> int:
+def recommend_by_strategy(parsed: RecommendationArguments, profile: TrainingProfile, console: Console) -> int:
     """Predicts each strategy and prints their table."""
     from swinmr_profiling.profiler.ranks.predicted_rank import NCCL_BYTES
     from swinmr_profiling.profiler.run.strategy_recommendation import predict_strategies, recommend_strategies

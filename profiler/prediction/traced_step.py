@@ -284,7 +284,9 @@ def _set_up(
         trace.category = "parameters"
         module.to(memory_format=torch.channels_last)
     trace.category = "ema"
-    trace.is_looking = spread.is_moved_whole  # else the network and its copy are on the host until they are sharded
+    trace.is_looking = (
+        spread.is_moved_whole
+    )  # else the network and its copy are on the host until they are sharded
 
     def shard(network: nn.Module) -> nn.Module:
         trace.is_looking = True

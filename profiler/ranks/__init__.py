@@ -1,1 +1,1 @@
-"""Memory of one process among several that train together: predicted by torch's own engines without data, and measured."""
+"""Memory of one process among several that train together: torch's engines without data, and measured."""

@@ -48,7 +48,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 
 def compared_config(network: str, strategy: str) -> ExperimentConfig:
-    """In fp32 with AdamW, with attention as operators of their own: the CPU's fused kernel is not on the meta device."""
+    """In fp32 with AdamW; attention as operators of their own: the CPU's fused kernel is not on the meta device."""
     section, _ = NETWORKS[network]
     loss = {"type": "auto" if section["net_type"] == "timm" else "mse"}
     training = {"ema_decay": 0.0, "optimizer": {"type": "adamw"}, "loss": loss, **STRATEGIES[strategy]}

@@ -61,7 +61,7 @@ def _of_ddp() -> list[Any]:
             dist._register_comm_hook(self.reducer, None, _bucket_as_it_is)  # past a check of annotations
 
     return [
-        mock.patch(f"{module}._verify_param_shape_across_processes", lambda *_: True),
+        mock.patch(f"{module}._verify_param_shape_across_processes", return_value=True),
         mock.patch.object(DistributedDataParallel, "__init__", init),
     ]
 
@@ -79,14 +79,14 @@ def _of_fsdp() -> list[Any]:
     package = "torch.distributed.fsdp._fully_shard"
     handle = f"{package}.%s._get_device_handle"
     parts = [
-        mock.patch(handle % part, lambda _="cpu": torch.cpu)
+        mock.patch(handle % part, return_value=torch.cpu)
         for part in ("_fsdp_param_group", "_fsdp_collectives", "_fsdp_state")
     ]
     group = importlib.import_module(f"{package}._fsdp_param_group").FSDPParamGroup
     return [
         *parts,
-        mock.patch(f"{package}._fully_shard._get_device_from_mesh", lambda _: META),
-        mock.patch.object(group, "_validate_no_meta_params", lambda _: None),
+        mock.patch(f"{package}._fully_shard._get_device_from_mesh", return_value=META),
+        mock.patch.object(group, "_validate_no_meta_params", return_value=None),
     ]
 
 

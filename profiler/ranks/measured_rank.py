@@ -140,7 +140,9 @@ def peak_after_mark(profiler: torch.profiler.profile) -> int:
     allocator, and gloo's threads, which give it back, are not seen), and without what a convolution of CPUs takes and
     gives back before it is done (oneDNN's copies of weights, which on a GPU are cuDNN's workspaces).
     """
-    events = sorted(_events(profiler.profiler.kineto_results.experimental_event_tree()), key=lambda e: e.time_ns)
+    events = sorted(
+        _events(profiler.profiler.kineto_results.experimental_event_tree()), key=lambda e: e.time_ns
+    )
     [start_ns] = [event.time_ns for event in events if event.is_mark]
     live = peak = 0
     for time_ns, change in sorted(_changes(events)):
@@ -169,7 +171,7 @@ def _changes(events: Sequence[_Event]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Event:
-    """bytes: negative where they are given back; 0 for the mark. convolution_ends_ns: of the one it is made in, or 0."""
+    """bytes: negative where they are given back; 0 for the mark. convolution_ends_ns: of the one around it, or 0."""
 
     time_ns: int
     bytes: int

@@ -132,12 +132,16 @@ def untested_torch() -> list[str]:
     """A line where this version of torch is none of those whose engines were held against real runs."""
     if torch.__version__.startswith(TESTED_TORCH):
         return []
-    return [f"torch {torch.__version__}: its engines were not held against real runs ({', '.join(TESTED_TORCH)} were)"]
+    return [
+        f"torch {torch.__version__}: its engines were not held against real runs ({', '.join(TESTED_TORCH)} were)"
+    ]
 
 
 def largest_rank(built: BuiltModel, config: ExperimentConfig, devices: int) -> int:
-    """The rank that holds most: the first under DDP and FSDP2 (the last shards are the small ones), under ZeRO-1 the one
-    with the most bytes of parameters to keep states of, as ZeroRedundancyOptimizer deals them out."""
+    """The rank that holds most: the first under DDP and FSDP2 (the last shards are the small ones).
+
+    Under ZeRO-1 the one with the most bytes of parameters to keep states of, as ZeroRedundancyOptimizer deals them out.
+    """
     engine = build_engine(config, devices, META)
     if config.training.strategy != "zero1" or devices == 1:
         return 0

@@ -67,7 +67,11 @@ def trace_rank(
         validation=validation,
         steps=RANK_STEPS,
         spread=Spread(
-            new_trace, engine.shard, engine.optimizer, engine.wrap, is_moved_whole=not engine.shards_parameters
+            new_trace,
+            engine.shard,
+            engine.optimizer,
+            engine.wrap,
+            is_moved_whole=not engine.shards_parameters,
         ),
     )
     with fake_rank(size, rank):

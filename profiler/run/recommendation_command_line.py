@@ -16,7 +16,6 @@ from swinmr_profiling.profiler.options.budget_options import add_budget_options
 from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu as MachineGpu
 
-
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 OTHER_PARALLELISM = ("tp", "tensor", "pp", "pipeline", "tensor_parallel", "pipeline_parallel")
 

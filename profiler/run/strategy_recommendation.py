@@ -27,8 +27,8 @@ def predict_strategies(
 ) -> list[RankPrediction]:
     """One prediction per strategy, of the profile's config in its own setting.
 
-    Raises ProfileFileError, ConfigError for a config that this version does not take, and ModelError for what does not go
-    together or cannot be traced.
+    Raises ProfileFileError, ConfigError for a config that this version does not take, and ModelError for what does not
+    go together or cannot be traced.
     """
     loaded = load_profile(profile).profile
     raw = dict(loaded.config.resolved)

@@ -42,8 +42,14 @@ def test_units_of_a_swinir_are_its_groups():
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"training.strategy": "zero1", "training.optimizer.type": "adafactor"}, "takes the optimizers adam, adamw"),
-        ({"training.strategy": "fsdp", "training.optimizer.type": "muon"}, "takes the optimizers adam, adamw"),
+        (
+            {"training.strategy": "zero1", "training.optimizer.type": "adafactor"},
+            "takes the optimizers adam, adamw",
+        ),
+        (
+            {"training.strategy": "fsdp", "training.optimizer.type": "muon"},
+            "takes the optimizers adam, adamw",
+        ),
         ({"training.strategy": "fsdp", "system.mixed_precision": "fp16"}, "no fp16"),
         ({"training.strategy": "fsdp", "system.channels_last": True}, "channels_last"),
         ({"training.strategy": "fsdp", "system.compile": True}, "compile"),

@@ -1,6 +1,6 @@
 """Checkpoints that every process writes its part of, by torch.distributed.checkpoint; read whole by any number of them.
 
-A folder `step_*.dcp` holds the tensors, and `run.pth` in it all else of a checkpoint. It gets its name when it is whole.
+A folder `step_*.dcp` holds the tensors, and `run.pth` in it all else. It gets its name when it is whole.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ def build_state(
 ) -> TrainingState:
     """Optimizer, schedule, scaler and moving average around a network that is on its device already.
 
-    wrap: makes what is called out of the network (torch.compile, DistributedDataParallel). shard, make_optimizer: spread
-    the network, its average and the optimizer's states over processes (`training.strategies`).
+    wrap: makes what is called out of the network (torch.compile, DistributedDataParallel). shard, make_optimizer:
+    spread the network, its average and the optimizer's states over processes (`training.strategies`).
     """
     ema = None
     if config.training.ema_decay > 0:

@@ -71,7 +71,9 @@ class Engine:
         fully_shard(network, **{**options, "reshard_after_forward": False})
         return network
 
-    def optimizer(self, parameters: Iterable[nn.Parameter], section: OptimizerSection) -> torch.optim.Optimizer:
+    def optimizer(
+        self, parameters: Iterable[nn.Parameter], section: OptimizerSection
+    ) -> torch.optim.Optimizer:
         """The optimizer of the section; under ZeRO-1 each process keeps the states of its part of the parameters."""
         if self.strategy != "zero1" or self.size == 1:
             return build_optimizer(parameters, section)
@@ -96,7 +98,7 @@ class Engine:
 
 
 class _OfGroups:
-    """What ZeroRedundancyOptimizer takes for the class of the optimizer: called with groups of this rank's parameters."""
+    """What ZeroRedundancyOptimizer takes for the optimizer's class: called with groups of this rank's parameters."""
 
     def __init__(self, section: OptimizerSection) -> None:
         self.section = section
@@ -132,7 +134,9 @@ def _refuse(config: ExperimentConfig, size: int) -> None:
             'system.mixed_precision to "bf16"'
         )
     if strategy == "fsdp" and config.system.channels_last:
-        raise StrategyError('training.strategy "fsdp" takes contiguous parameters: set system.channels_last to false')
+        raise StrategyError(
+            'training.strategy "fsdp" takes contiguous parameters: set system.channels_last to false'
+        )
     if strategy == "fsdp" and config.system.compile:
         raise StrategyError('training.strategy "fsdp" is not tried with system.compile: set it to false')
 

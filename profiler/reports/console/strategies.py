@@ -53,7 +53,9 @@ def print_strategies(console: Console, rows: Sequence[StrategyRow], devices: int
         ]
         for row in rows
     ]
-    console.table(["strategy", "between steps", "validation", "export", "sent a step"], cells, names=1, indent=2)
+    console.table(
+        ["strategy", "between steps", "validation", "export", "sent a step"], cells, names=1, indent=2
+    )
     for row in rows:
         parts = ", ".join(f"{kind.replace('_', '-')} of {_mib(size)} MiB" for kind, size in row.sent.items())
         console.line(f"  {row.strategy}: {parts or 'nothing'} a step")

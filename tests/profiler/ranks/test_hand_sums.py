@@ -64,8 +64,8 @@ def test_zero1(rank, layers):
 
 @pytest.mark.parametrize("size", [2, 4, 8, 64])
 def test_fsdp_with_even_shards(size):
-    """In the backward pass of the middle layer: its weight (gathered) and its gradient, the first layer's gather ahead of
-    its turn, what the last layer scatters: 4 W. Of shards all weights and states, and the last gradient. Six
+    """In the backward pass of the middle layer: its weight (gathered) and its gradient, the first layer's gather ahead
+    of its turn, what the last layer scatters: 4 W. Of shards all weights and states, and the last gradient. Six
     activations: the input, the target, two saved, and two gradients of them."""
     step = traced("fsdp", size)
     assert peak_without_scalars(step.trace) == 10 * W // size + 4 * W + 6 * A
@@ -76,8 +76,8 @@ def test_fsdp_with_even_shards(size):
 
 @pytest.mark.parametrize(("rank", "shards_of_states"), [(0, 6), (63, 0)])
 def test_fsdp_pads_uneven_shards(rank, shards_of_states):
-    """1000 rows between 64: sixteen each, padded to 1024; the last rank has none, but room for sixteen. States are of the
-    rows that there are, gradients and weights of the padded ones, and the whole gradient is not padded."""
+    """1000 rows between 64: sixteen each, padded to 1024; the last rank has none, but room for sixteen. States are of
+    the rows that there are, gradients and weights of the padded ones, and the whole gradient is not padded."""
     padded, whole, activation = 1024 * 1000 * 4, 1000 * 1000 * 4, 8 * 1000 * 4
     shard = padded // 64
     expected = (3 + 1 + shards_of_states) * shard + 3 * padded + whole + 6 * activation

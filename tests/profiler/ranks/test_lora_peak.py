@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.adapters.lora import add_adapters, merged_state, with_adapters
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
-from swinmr_profiling.models.lora import add_adapters, merged_state, with_adapters
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.prediction.traced_step import trace_training
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
@@ -40,10 +40,10 @@ def test_peak_of_two_layers():
     """In fp32: two frozen weights W; of each layer an A and a B of `rank x width`, and two states of each; activations
     of `batch x width` (a) and of `batch x rank` (h).
 
-    The peak is in the second layer's backward pass, where the two gradients of its input meet: 6 a (the input, which the
-    first adapter has kept, the target, the first layer's result, the gradient of the output, that of the adapter's
-    branch and that of the weight's), the gradients of its A and B, and 2 h (the first layer's, which its B has kept, and
-    the gradient of the second one's).
+    The peak is in the second layer's backward pass, where the two gradients of its input meet: 6 a (the input, which
+    the first adapter has kept, the target, the first layer's result, the gradient of the output, that of the adapter's
+    branch and that of the weight's), the gradients of its A and B, and 2 h (the first layer's, which its B has kept,
+    and the gradient of the second one's).
     """
     config = lora()
     network = TwoLayers()
@@ -93,7 +93,8 @@ def test_plain_weights_are_taken_for_the_base():
 def test_parameters_that_trainable_names_are_trained_beside():
     config = config_from_dict(
         merged(
-            TINY_RUN, {"training.lora": {"rank": 2, "targets": ["qkv"]}, "training.trainable": ["*.norm1.bias"]}
+            TINY_RUN,
+            {"training.lora": {"rank": 2, "targets": ["qkv"]}, "training.trainable": ["*.norm1.bias"]},
         )
     )
     trained = [name for name, p in build_model(config).module.named_parameters() if p.requires_grad]

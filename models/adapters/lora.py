@@ -20,8 +20,8 @@ ADAPTER = ".lora_"
 def add_adapters(module: nn.Module, section: LoraSection, trainable: Sequence[str] | None) -> None:
     """Puts an adapter on each target and freezes all else but the parameters that `trainable` names.
 
-    Raises ModelError where peft is not installed, no layer is called like a target, or one is of a kind that peft has no
-    adapter for.
+    Raises ModelError where peft is not installed, no layer is called like a target, or one is of a kind that peft has
+    no adapter for.
     """
     if util.find_spec("peft") is None:
         raise ModelError("training.lora needs the package peft: pip install peft")
@@ -30,7 +30,11 @@ def add_adapters(module: nn.Module, section: LoraSection, trainable: Sequence[st
     for target in section.targets:
         if not any(name == target or name.endswith(f".{target}") for name in names):
             linear = sorted(
-                {name.rpartition(".")[2] for name, child in module.named_modules() if isinstance(child, nn.Linear)}
+                {
+                    name.rpartition(".")[2]
+                    for name, child in module.named_modules()
+                    if isinstance(child, nn.Linear)
+                }
             )
             known = f"its linear layers are {', '.join(linear[:6])}" if linear else "it has no linear layer"
             raise ModelError(f"training.lora.targets: no layer's name ends with {target!r}; {known}")

@@ -25,6 +25,7 @@ def write_config(tmp_path):
             "experiment_name": name,
             "training.total_steps": STEPS,
             "training.optimizer.type": "adamw",
+            "model.drop_path_rate": 0.0,
             "training.validate_every_steps": 10,
             "training.checkpoint_every_steps": 5,
             "training.keep_checkpoints": 10,

@@ -6,6 +6,7 @@ A folder `step_*.dcp` holds the tensors, and `run.pth` in it all else. It gets i
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,36 @@ SUFFIX = ".dcp"
 REST = "run.pth"
 
 
+# All that the index of torch.distributed.checkpoint, a pickle, names; it holds sizes and places and nothing that runs.
+NAMED_BY_THE_INDEX = {
+    "torch.distributed.checkpoint.metadata": (
+        "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties",
+        "TensorStorageMetadata", "BytesStorageMetadata", "_MEM_FORMAT_ENCODING",
+    ),
+    "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
+    "torch.serialization": ("_get_layout",),
+    "torch": (
+        "Size", "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
+    ),
+    "pathlib": ("PosixPath", "WindowsPath", "PurePosixPath"),
+    "collections": ("OrderedDict",),
+}  # fmt: skip
+
+
+class _Index(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in NAMED_BY_THE_INDEX.get(module, ()):
+            raise pickle.UnpicklingError(f"names {module}.{name}, which no checkpoint needs")
+        return super().find_class(module, name)
+
+
 def write_sharded(tensors: dict[str, Tensor], rest: dict[str, Any], folder: Path) -> None:
     """Every process calls this with its tensors; the folder is there when all of them are written.
 
     rest: what is not a tensor of the state, with the optimizer's groups. Raises CheckpointError, in every process.
     """
     import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException  # no Exception
 
     first = dist.get_rank() == 0
     unfinished = folder.with_name(f".{folder.name}.tmp")
@@ -46,7 +71,7 @@ def write_sharded(tensors: dict[str, Tensor], rest: dict[str, Any], folder: Path
             write_checkpoint(rest, unfinished / REST)
     except CheckpointError as error:
         failure = str(error)
-    except Exception as error:  # what a disk refuses comes as torch's own error, with the ranks it came from
+    except (Exception, CheckpointException) as error:  # what a disk refuses, with the ranks it came from
         failure = f"{folder} cannot be written: {_cause(error)}"
     _agree(failure)
     if first:
@@ -58,7 +83,7 @@ def write_sharded(tensors: dict[str, Tensor], rest: dict[str, Any], folder: Path
     _agree(failure)
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     failures = getattr(error, "failures", None)
     if failures:
         return f"{next(iter(failures.values()))[0]}"
@@ -77,10 +102,14 @@ def _agree(failure: str | None) -> None:
 def read_sharded(folder: Path) -> dict[str, Any]:
     """The content of a folder as `read_checkpoint` gives a file's: whole tensors on the CPU. Raises CheckpointError."""
     import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException  # no Exception
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
     content = read_checkpoint(folder / REST)
     try:
+        # torch reads it without looking: it is read here first, with nothing in reach that runs.
+        with (folder / ".metadata").open("rb") as stream:
+            _Index(stream).load()
         reader = dcp.FileSystemReader(folder)
         stored = reader.read_metadata().state_dict_metadata
         tensors: dict[str, Any] = {
@@ -89,7 +118,7 @@ def read_sharded(folder: Path) -> dict[str, Any]:
             if isinstance(found, TensorStorageMetadata)
         }
         dcp.load(tensors, storage_reader=reader, no_dist=True)
-    except Exception as error:  # a missing or short file, a pickle that is none
+    except (Exception, CheckpointException) as error:  # a missing or short file, a pickle that is none
         raise CheckpointError(f"{folder} cannot be read: {_cause(error)}") from error
     parts = nested(tensors)
     moments = parts.pop("optimizer_state")

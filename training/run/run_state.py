@@ -20,16 +20,18 @@ from swinmr_profiling.training.denoising.denoising_step import build_preparation
 from swinmr_profiling.training.denoising.denoising_validation import build_batch_result
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.errors import first_line
+from swinmr_profiling.training.run.checkpoint_content import (
+    rest_of_content,
+    restore_state,
+    state_content,
+    whole_content,
+)
 from swinmr_profiling.training.run.checkpoint_parts import check_moments, check_parts
 from swinmr_profiling.training.run.checkpoints import (
     CheckpointError,
     check_architecture,
     random_states,
-    rest_of_content,
     restore_random_states,
-    restore_state,
-    state_content,
-    whole_content,
 )
 from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError, first_non_finite
 from swinmr_profiling.training.run.resumption import changed_splits, compare_with_checkpoint

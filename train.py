@@ -78,11 +78,12 @@ def main(arguments: list[str] | None = None) -> int:
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.profiler.batch_size.choice_for_training import BatchSizeError
     from swinmr_profiling.training.distributed import DistributedError
-    from swinmr_profiling.training.errors import DataError, LossError, OptimizerError
+    from swinmr_profiling.training.errors import DataError, LossError, OptimizerError, StrategyError
     from swinmr_profiling.training.run.checkpoints import CheckpointError
 
     mistakes = (
         BatchSizeError, ModelError, DataError, LossError, OptimizerError, CheckpointError, DistributedError,
+        StrategyError,
     )  # fmt: skip
     try:
         return train(loaded.config, parsed)

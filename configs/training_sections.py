@@ -29,6 +29,7 @@ from swinmr_profiling.configs.field_types import (
     Section,
     WholeNumber,
 )
+from swinmr_profiling.configs.strategy_sections import DdpSection, FsdpSection, LoraSection, Strategy
 
 
 class SpatialLossSection(Section):
@@ -243,6 +244,18 @@ class TrainingSection(Section):
         description="Parameters that are trained, by patterns of their names (`layers.*`, `*.bias`); the others are "
         "frozen. null: all.",
     )
+    lora: Annotated[LoraSection | None, Expected("object, or null")] = Field(
+        None,
+        description="Low-rank adapters (peft) in place of the network's own weights: `rank` (8), `alpha` (their scale; "
+        "null: the rank), `targets` (ends of names of layers, as `qkv`). null: none.",
+    )
+    strategy: Annotated[Strategy, Expected('"ddp", "zero1" or "fsdp"')] = Field(
+        "ddp",
+        description="What several processes (torchrun) hold: all of the network and of the optimizer (`ddp`), a part "
+        "of the optimizer's states (`zero1`), a part of parameters, gradients and states (`fsdp`).",
+    )
+    ddp: DdpSection = Field(DdpSection(), description="DistributedDataParallel, under `ddp` and `zero1`.")
+    fsdp: FsdpSection = Field(FsdpSection(), description="FSDP2, under `fsdp`.")
     profile: FilePath = Field(
         "../results/profile_results.json", description='Profile that `"batch_size": "auto"` reads.'
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from swinmr_profiling.models.adapters.lora import BASE, has_adapters, with_adapters
 from swinmr_profiling.models.checkpoint_files import read_checkpoint
 from swinmr_profiling.models.errors import ModelError
 
@@ -80,8 +81,11 @@ def load_weights(module: nn.Module, file: Path) -> None:
         raise ModelError(f"{file}: {error}") from error
     try:
         wanted = module.state_dict().keys()
+        if has_adapters(module):
+            wanted |= {key.replace(BASE, ".") for key in wanted}
         # The first of those that have most of the network's own names.
         state_dict = max(readings(state_dict), key=lambda reading: len(wanted & reading.keys()))
+        state_dict = with_adapters(module, state_dict) if has_adapters(module) else state_dict
         missing, unexpected = module.load_state_dict(state_dict, strict=False)
     except RuntimeError as error:
         sizes = [line.strip() for line in str(error).splitlines() if "size mismatch" in line]

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.model_sections import SwinIRModelConfig
+from swinmr_profiling.models.adapters.lora import add_adapters
 from swinmr_profiling.models.custom_network import build_custom
 from swinmr_profiling.models.diffusers_network import build_diffusers
 from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
@@ -97,7 +98,10 @@ def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> Buil
     """
     with told_as_model_error(f"model: the {config.model.net_type} network"):
         built = _built(config, trust_config)
-    freeze(built.module, config.training.trainable)
+    if config.training.lora is None:
+        freeze(built.module, config.training.trainable)
+    else:
+        add_adapters(built.module, config.training.lora, config.training.trainable)
     if config.system.mixed_precision == "pure_bf16":
         to_bf16_weights(built.module)
     return built

@@ -21,6 +21,13 @@ def freeze(module: nn.Module, trainable: Sequence[str] | None) -> None:
     """
     if trainable is None:
         return
+    kept = {id(parameter) for parameter in matching_parameters(module, trainable)}
+    for parameter in module.parameters():
+        parameter.requires_grad_(parameter.requires_grad and id(parameter) in kept)
+
+
+def matching_parameters(module: nn.Module, trainable: Sequence[str]) -> list[nn.Parameter]:
+    """The parameters whose name matches one of the patterns. Raises ModelError for a pattern that matches none."""
     names = [name for name, _ in module.named_parameters()]
     for pattern in trainable:
         if not any(fnmatchcase(name, pattern) for name in names):
@@ -29,9 +36,11 @@ def freeze(module: nn.Module, trainable: Sequence[str] | None) -> None:
                 f"training.trainable: no parameter is called {pattern!r}; there are {' and '.join(near)}, "
                 f"{len(names)} in all"
             )
-    for name, parameter in module.named_parameters():
-        matches = any(fnmatchcase(name, pattern) for pattern in trainable)
-        parameter.requires_grad_(parameter.requires_grad and matches)
+    return [
+        parameter
+        for name, parameter in module.named_parameters()
+        if any(fnmatchcase(name, pattern) for pattern in trainable)
+    ]
 
 
 def to_bf16_weights(module: nn.Module) -> nn.Module:

@@ -1,6 +1,7 @@
 """Prints how good and how fast the memory prediction is, as far as a machine without a GPU can show.
 
     python scripts/benchmark_memory.py [--config configs/train_config_large.json]
+    python scripts/benchmark_memory.py --ranks 1,2,4 --networks SwinMR
 
 Nothing is asserted; the tests do that.
 """
@@ -80,13 +81,57 @@ def tests(file: str, prefix: str) -> None:
     print(lines[-1] if lines else run.stderr.strip())
 
 
+def ranks(sizes: list[int], networks: list[str]) -> None:
+    """Predicted against measured live bytes of a rank, each in its own line; share: activations and buffers."""
+    from swinmr_profiling.profiler.prediction.replay import live_by_category
+    from swinmr_profiling.profiler.ranks.compared_networks import (
+        NETWORKS,
+        STRATEGIES,
+        build_compared,
+        compared_config,
+    )
+    from swinmr_profiling.profiler.ranks.measured_rank import Cell, measure_ranks
+    from swinmr_profiling.profiler.ranks.predicted_rank import largest_rank
+    from swinmr_profiling.profiler.ranks.traced_rank import trace_rank
+
+    for size in sizes:
+        names = [(network, strategy) for network in networks for strategy in STRATEGIES]
+        cells = [Cell(build_compared, compared_config(*pair), NETWORKS[pair[0]][1]) for pair in names]
+        for (network, strategy), cell, measured in zip(names, cells, measure_ranks(cells, size), strict=True):
+            built = build_compared(cell.config)
+            rank = largest_rank(built, cell.config, size)
+            step = trace_rank(
+                built, cell.config, cell.batch_size, size, rank=rank, as_on_cuda=False, validation=False
+            )
+            live = step.trace.live_bytes()
+            start = step.trace.step_starts[0]
+            event = start + int(live[start:].argmax())
+            parts = live_by_category(step.trace, event)
+            share = (parts["saved_activations"] + parts["communication"]) / sum(parts.values())
+            print(
+                f"{network:9} {size} ranks {strategy:12} predicted {live[event]:>12,} measured {measured[rank]:>12,} "
+                f"{live[event] / measured[rank]:.5f}  share {share:.2f}",
+                flush=True,
+            )
+
+
 def main(arguments: list[str] | None = None) -> int:
     import torch
+
+    from swinmr_profiling.profiler.ranks.compared_networks import NETWORKS
 
     replace_unknown_characters()
     parser = OneLineParser(description=__doc__.split("\n")[0])
     parser.add_argument("--config", type=Path, default=REPOSITORY / "configs/train_config_large.json")
+    parser.add_argument(
+        "--ranks", default="", metavar="N[,N]", help="only ranks, between so many processes: 1,2,4"
+    )
+    parser.add_argument("--networks", metavar="NAME[,NAME]", help="of --ranks: SwinMR, U-Net, DiT, timm ViT")
     options = parser.parse_args(arguments)
+    if options.ranks:
+        names = options.networks.split(",") if options.networks else list(NETWORKS)
+        ranks([int(size) for size in options.ranks.split(",")], names)
+        return 0
     try:
         config = load_config(options.config).config
     except ConfigError as error:
@@ -100,6 +145,8 @@ def main(arguments: list[str] | None = None) -> int:
     tests("test_tracker_accuracy.py", "ratio:")
     print("\n== Published measurements of GPUs: predicted, published")
     tests("test_public_records.py", "record:")
+    print("\n== Live bytes of a rank: predicted over measured between processes of the CPU (1 +- 0.005)")
+    ranks([1, 2, 4], list(NETWORKS))
     print("\n== Not tested without a GPU")
     for rule in UNTESTED_RULES:
         print(f"- {rule}")

@@ -3,6 +3,7 @@
 
     python scripts/recommend_batch_size.py results/profile_results.json --gpu "RTX 3090" --target-batch 64
     python scripts/recommend_batch_size.py results/profile_results.json --gpu-memory 24GiB --gpu-memory 80GiB
+    python scripts/recommend_batch_size.py results/profile_results.json --gpu "RTX 3090" --devices 4 --strategy ddp,fsdp
 
 Exit status: 0 done, 2 bad file or arguments, 3 nothing fits any GPU named, 4 no batch can be recommended for another
 reason than memory or the answer could not be printed, 1 unexpected.
@@ -19,12 +20,13 @@ import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError
 from swinmr_profiling.configs.writing.atomic_files import OutputError
 from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.profiler.batch_size.config_writing import (
     RecommendationWritingError,
     check_config_matches,
     write_recommendation,
 )
-from swinmr_profiling.profiler.batch_size.training_profile import read_training_profile
+from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile, read_training_profile
 from swinmr_profiling.profiler.batch_size.training_recommendation import (
     TargetBatchError,
     needs_exit_3,
@@ -38,6 +40,7 @@ from swinmr_profiling.profiler.options.exit_codes import (
 )
 from swinmr_profiling.profiler.record.reading import ProfileFileError
 from swinmr_profiling.profiler.reports.console.gpus import print_gpus
+from swinmr_profiling.profiler.reports.console.strategies import StrategyRow, print_strategies
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
 from swinmr_profiling.profiler.run.recommendation_command_line import (
@@ -52,6 +55,8 @@ def recommend(parsed: RecommendationArguments, console: Console) -> int:
     profile = read_training_profile(parsed.profile)
     if parsed.write is not None:
         check_config_matches(parsed.write, profile)
+    if parsed.strategy:
+        return recommend_by_strategy(parsed, profile, console)
     recommendations = recommend_training(
         profile.memory_model,
         parsed.budgets(profile),
@@ -76,6 +81,33 @@ def recommend(parsed: RecommendationArguments, console: Console) -> int:
     return EXIT_DONE
 
 
+def recommend_by_strategy(parsed: RecommendationArguments, profile: TrainingProfile, console: Console) -> int:
+    """Predicts each strategy and prints their table."""
+    from swinmr_profiling.profiler.ranks.predicted_rank import NCCL_BYTES
+    from swinmr_profiling.profiler.run.strategy_recommendation import predict_strategies, recommend_strategies
+
+    budgets = parsed.budgets(profile)
+    if profile.memory_model is None:
+        raise ProfileFileError(f"{profile.file}: holds no predicted memory: --strategy needs it")
+    predictions = predict_strategies(
+        profile.file, parsed.strategy, parsed.devices, trust_config=parsed.trust_config
+    )
+    found = recommend_strategies(profile.memory_model, predictions, budgets, target_batch=parsed.target_batch)
+    rows = [
+        StrategyRow(
+            one.strategy, one.setting, entries, one.kept_bytes, one.export_bytes, one.sent, one.ring_bytes,
+            one.held_bytes, NCCL_BYTES, one.untested,
+        )
+        for one, entries in zip(predictions, found, strict=True)
+    ]  # fmt: skip
+    print_strategies(console, rows, parsed.devices)
+    everything = [entry for entries in found for entry in entries]
+    if needs_exit_3(everything) and all(entry.batch_size is None for entry in everything):
+        complain("error: nothing fits any GPU named under any strategy")
+        return EXIT_NOTHING_FITS
+    return EXIT_DONE
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     replace_unknown_characters()
@@ -93,6 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
         ProfileFileError,
         RecommendationWritingError,
         TargetBatchError,
+        ModelError,
     ) as error:
         complain(f"error: {error}")
         return EXIT_BAD_INPUT

@@ -19,6 +19,8 @@ PROFILER = {
     "measure": {"record", "counting"},
     "isolation": {"record", "counting", "measure", "allocator"},
     "prediction": {"record", "counting", "measure", "isolation", "allocator"},
+    # A rank's step is the traced step, between engines of training/strategies.
+    "ranks": {"record", "counting", "measure", "isolation", "prediction", "allocator"},
     "batch_size": {"record", "allocator"},
     # A live module's or a user's own step: what the commands do, from Python.
     "own_step": {"record", "counting", "prediction", "batch_size", "measure", "isolation", "allocator"},
@@ -34,7 +36,17 @@ PROFILER |= dict.fromkeys(("run", "gpu_check", "pipelines"), BELOW_COMMANDS)
 # The name that users of pipeline profilers import.
 PROFILER["compute"] = {"pipelines"}
 
-TRAINING = ("degradation", "data", "step", "validation", "denoising", "run", "evaluation", "setup")
+TRAINING = (
+    "degradation",
+    "data",
+    "step",
+    "strategies",
+    "validation",
+    "denoising",
+    "run",
+    "evaluation",
+    "setup",
+)
 TOP = {
     "configs": set(),
     "models": {"configs"},

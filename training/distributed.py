@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 
 class DistributedError(ValueError):
@@ -30,13 +28,6 @@ class World:
     def is_first(self) -> bool:
         """Whether this process writes files and speaks to the user."""
         return self.rank == 0
-
-    def wrap(self, network: nn.Module) -> nn.Module:
-        """DistributedDataParallel where there are several processes."""
-        if self.size == 1:
-            return network
-        ids = [self.device.index] if self.device.type == "cuda" else None
-        return DistributedDataParallel(network, device_ids=ids)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process: all stop together, or the others would wait for ever."""

@@ -24,6 +24,10 @@ class OptimizerError(ValueError):
     """The config names an optimizer that this network, device or installation cannot have."""
 
 
+class StrategyError(ValueError):
+    """The config spreads a training over processes in a way that does not go."""
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what a library said, or the exception's name where it said nothing."""
     text = str(error).strip()

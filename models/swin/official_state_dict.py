@@ -37,13 +37,13 @@ def attention_mask(image_hw: tuple[int, int], window_size: int, shift: int) -> T
     return class_masks(window_size, shift, "cpu")[classes]
 
 
-def official_state_dict(module: nn.Module) -> dict[str, Tensor]:
+def official_state_dict(module: nn.Module, state: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """The module's state dict, for a SwinIR with the tensors, names and order of the published files.
 
-    Tensors are the module's own; the added ones are shared by all blocks, on the CPU. A module of another kind has
-    its state dict as it is.
+    Tensors are the module's own, or those of `state`, which was put together of one that is spread over processes; the
+    added ones are shared by all blocks, on the CPU. A module of another kind has its state dict as it is.
     """
-    state = module.state_dict()
+    state = module.state_dict() if state is None else dict(state)
     if not isinstance(module, SwinIR):
         return state
     mask = attention_mask(official_size(module), module.window_size, module.shift) if module.shift else None

@@ -97,8 +97,12 @@ class PredictionSession:
         trust_config: bool,
         timeout_s: float | None = None,
         cache: bool = True,
+        module: str = "swinmr_profiling.profiler.prediction.server",
     ) -> None:
-        """cache: keep traces in the user's cache folder. False: in a folder that ends with the session."""
+        """cache: keep traces in the user's cache folder. False: in a folder that ends with the session. module: whose
+        `main` a process is; it answers what profiler/prediction/server.py answers.
+        """
+        self.module = module
         self.cache = cache
         self._traces: tempfile.TemporaryDirectory[str] | None = None
         self.config, self.trust_config, self.timeout_s = config, trust_config, timeout_s
@@ -136,6 +140,11 @@ class PredictionSession:
             private=private,
             **asdict(setting),
         )
+
+    def ask_one(self, do: str, answer: type[Answer], **arguments: Any) -> Answer:
+        """The answer of one process to a request of its module. Raises WorkerError, RequestRefusedError."""
+        [process] = self._running(1)
+        return self._ask(do, answer, process, **arguments)
 
     def start(self, count: int) -> None:
         """Starts that many processes, which import while others work; one that is refused is told when it is needed."""
@@ -212,7 +221,7 @@ class PredictionSession:
         return self._last
 
     def _start_one(self) -> None:
-        process = WorkerProcess(module="swinmr_profiling.profiler.prediction.server")
+        process = WorkerProcess(module=self.module)
         self._processes.append(process)
         self._not_opened.append(process)
 

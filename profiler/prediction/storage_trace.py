@@ -27,10 +27,10 @@ from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
 PHASES = (
     "setup", "inputs", "forward", "loss", "backward", "clipping", "optimizer", "averaging", "validation",
 )  # fmt: skip
-# What an allocation is. The first four and the last are known when it is made, the others by how long it lives.
+# What an allocation is. The first four and the last two are known when it is made, the others by how long it lives.
 CATEGORIES: tuple[MemoryCategory, ...] = (
     "parameters", "loss_networks", "ema", "inputs", "gradients", "optimizer_state", "saved_activations", "temporaries",
-    "workspaces",
+    "communication", "workspaces",
 )  # fmt: skip
 aten = torch.ops.aten
 FOREACH = "aten::_foreach_"
@@ -95,6 +95,8 @@ class StorageTrace(TorchDispatchMode):
         self.as_on_cuda = as_on_cuda and device_type == "meta"
         self.phase = "setup"
         self.category: str | None = None
+        # False while what is made stands for what is not on the device.
+        self.is_looking = True
         self._sizes: list[int] = []
         self._phases: list[int] = []
         self._categories: list[int] = []
@@ -195,7 +197,7 @@ class StorageTrace(TorchDispatchMode):
 
     def _allocate(self, storage: torch.UntypedStorage, operator: str) -> None:
         size = storage.nbytes()
-        if not size:
+        if not size or not self.is_looking:
             return
         number, key = len(self._sizes), id(storage)
         self._sizes.append(size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -21,7 +22,9 @@ from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Tra
 from swinmr_profiling.training.own_gradients import wants_gradients
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
+from swinmr_profiling.training.step.optimisation import build_optimizer
 from swinmr_profiling.training.step.training_step import (
+    MakeOptimizer,
     MicroBatch,
     StepSettings,
     TrainingState,
@@ -33,6 +36,24 @@ from swinmr_profiling.training.step.training_step import (
 # The optimizer makes its state in the first step; from the second on every step is like the one before.
 TRACED_STEPS = 2
 FINITE_ASSUMPTION = "every loss is finite"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What makes the traced step that of one process among several (profiler/ranks).
+
+    new_trace: takes StorageTrace's arguments. shard, make_optimizer, wrap: of `build_state`. is_moved_whole: whether
+    the network is on the device before it is sharded.
+    """
+
+    new_trace: Callable[..., StorageTrace]
+    shard: Callable[[nn.Module], nn.Module]
+    make_optimizer: MakeOptimizer
+    wrap: Callable[[nn.Module], nn.Module]
+    is_moved_whole: bool
+
+
+ALONE = Spread(StorageTrace, lambda network: network, build_optimizer, lambda network: network, True)
 
 
 class PhaseScaler:
@@ -111,6 +132,7 @@ def trace_training(
     validation: bool = True,
     steps: int = TRACED_STEPS,
     device: str = "meta",
+    spread: Spread = ALONE,
 ) -> Trace:
     """Traces `steps` training steps of micro-batches of `batch_size`, then one validation batch.
 
@@ -123,7 +145,7 @@ def trace_training(
 
     def trace(no_gradients: AbstractContextManager[Any]) -> Trace:
         return _trace_training(
-            built, config, batch_size, as_on_cuda, validation, steps, device, no_gradients, None
+            built, config, batch_size, as_on_cuda, validation, steps, device, spread, no_gradients, None
         )
 
     return _with_gradients_where_wanted(trace)
@@ -132,7 +154,9 @@ def trace_training(
 def trace_lines(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> FramesTrace:
     """The same steps without a validation, with the lines that made each allocation; finished."""
     recorder = FramesTrace()
-    _trace_training(built, config, batch_size, True, False, TRACED_STEPS, "meta", torch.no_grad(), recorder)
+    _trace_training(
+        built, config, batch_size, True, False, TRACED_STEPS, "meta", ALONE, torch.no_grad(), recorder
+    )
     return recorder
 
 
@@ -154,6 +178,7 @@ def _trace_training(
     validation: bool,
     steps: int,
     device: str,
+    spread: Spread,
     no_gradients: AbstractContextManager[Any],
     recorder: FramesTrace | None,
 ) -> Trace:
@@ -167,10 +192,10 @@ def _trace_training(
         batches = data.micro_batches(batch_size)
         validate = data.validation(settings) if validation else None
         clear_cache()
-        trace = recorder or StorageTrace(device, as_on_cuda=as_on_cuda)
+        trace = recorder or spread.new_trace(device, as_on_cuda=as_on_cuda)
         named = nullcontext() if recorder is None else recorder.modules_named(module, loss)
         with _young_garbage_only(), named, trace:
-            state = _set_up(trace, config, module, loss, settings)
+            state = _set_up(trace, config, module, loss, settings, spread)
             stream = _micro_batches(trace, batches)
             outcome = None
             for _ in range(steps):
@@ -247,22 +272,44 @@ def _set_up(
     module: nn.Module,
     loss: nn.Module,
     settings: StepSettings,
+    spread: Spread,
 ) -> TrainingState:
     # In the order of training/run/loop.py: the loss is on the device before the network.
-    for category, part in (("loss_networks", loss), ("parameters", module)):
-        trace.category = category
-        for tensor in tensors_in_moving_order(part):
-            trace.enter(tensor, "module.to(device)")
+    trace.category = "loss_networks"
+    _enter(trace, loss)
+    if spread.is_moved_whole:
+        trace.category = "parameters"
+        _enter(trace, module)
     if config.system.channels_last:
         trace.category = "parameters"
         module.to(memory_format=torch.channels_last)
     trace.category = "ema"
-    state = build_state(config, module, loss, total_steps=TRACED_STEPS)
+    trace.is_looking = (
+        spread.is_moved_whole
+    )  # else the network and its copy are on the host until they are sharded
+
+    def shard(network: nn.Module) -> nn.Module:
+        trace.is_looking = True
+        trace.category = "parameters" if network is module else "ema"
+        return spread.shard(network)
+
+    def wrap(network: nn.Module) -> nn.Module:
+        trace.category = "communication"
+        return spread.wrap(network)
+
+    state = build_state(
+        config, module, loss, TRACED_STEPS, wrap=wrap, shard=shard, make_optimizer=spread.make_optimizer
+    )
     trace.category = None
     # They stand where the loop has torch's own scaler and the loss.
     state.scaler = cast(torch.amp.GradScaler, PhaseScaler(trace, settings.autocast_dtype is torch.float16))
     state.loss = cast(nn.Module, PhasedLoss(trace, loss))
     return state
+
+
+def _enter(trace: StorageTrace, part: nn.Module) -> None:
+    for tensor in tensors_in_moving_order(part):
+        trace.enter(tensor, "module.to(device)")
 
 
 def _micro_batches(trace: StorageTrace, batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:

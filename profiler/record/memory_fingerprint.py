@@ -67,6 +67,8 @@ def memory_settings(config: ExperimentConfig) -> dict[str, JsonValue]:
         settings["attention"] = config.system.attention
     if training.trainable is not None:
         settings["trainable"] = sorted(training.trainable)
+    if training.lora is not None:
+        settings["lora"] = {"rank": training.lora.rank, "targets": sorted(training.lora.targets)}
     if config.is_denoiser:
         settings["denoising"] = _denoising(config)
     return settings

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast, get_args
 
+from swinmr_profiling.configs.strategy_sections import Strategy
 from swinmr_profiling.profiler.allocator.workspaces import WorkspaceTableError, workspaces_for
 from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
 from swinmr_profiling.profiler.batch_size.gpus import Gpu, is_this_gpu
@@ -13,6 +15,9 @@ from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfil
 from swinmr_profiling.profiler.options.budget_options import add_budget_options
 from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu as MachineGpu
+
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+OTHER_PARALLELISM = ("tp", "tensor", "pp", "pipeline", "tensor_parallel", "pipeline_parallel")
 
 
 class NoBudgetError(ValueError):
@@ -77,6 +82,19 @@ class RecommendationArguments(argparse.Namespace):
         )
 
 
+def strategies(text: str) -> list[Strategy]:
+    """The strategies of "ddp,fsdp", each once; for `type=`."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name in OTHER_PARALLELISM:
+            raise argparse.ArgumentTypeError(
+                f"{name!r}: tensor and pipeline parallel are not predicted: ddp, zero1 or fsdp"
+            )
+        if name not in STRATEGIES:
+            raise argparse.ArgumentTypeError(f"{name!r}: ddp, zero1 or fsdp")
+    return cast("list[Strategy]", names)
+
+
 def parse_recommendation_arguments(arguments: Sequence[str]) -> RecommendationArguments:
     """Parses the command line; ends the process with status 2 and one line when it is wrong."""
     parser = OneLineParser(
@@ -86,6 +104,10 @@ def parse_recommendation_arguments(arguments: Sequence[str]) -> RecommendationAr
     add = parser.add_argument
     add("profile", nargs="?", metavar="PROFILE.json", help="written by profile_model.py")
     add_budget_options(parser)
+    add("--strategy", type=strategies, default=[], metavar="NAME[,NAME]", help=(
+        "what --devices GPUs hold: ddp, zero1, fsdp; each is predicted from the profile's config, which takes a minute"
+    ))  # fmt: skip
+    add("--trust-config", action="store_true", help="with --strategy: let the config import your own class")
     add("--training-samples", type=positive_int, metavar="N", help=(
         "samples of one epoch, for its time where training steps were measured"
     ))  # fmt: skip
@@ -99,4 +121,8 @@ def parse_recommendation_arguments(arguments: Sequence[str]) -> RecommendationAr
         parser.error("which profile? For example results/profile_results.json")
     if parsed.write is not None and len(parsed.gpu) + len(parsed.gpu_memory) > 1:
         parser.error("--write: one config takes one batch size: name one GPU")
+    if parsed.strategy and parsed.devices == 1:
+        parser.error("--strategy: between how many GPUs? For example --devices 4")
+    if parsed.strategy and parsed.write is not None:
+        parser.error("--write: of strategies the table is printed alone: drop --write")
     return parsed

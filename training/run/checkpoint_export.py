@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.writing.atomic_files import reason, replacing
+from swinmr_profiling.models.adapters.lora import has_adapters, merged_state
 from swinmr_profiling.models.checkpoints import unwrap_state_dict
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.registry import build_model
@@ -128,6 +129,8 @@ def _weight_sets(content: Any, file: Path) -> dict[str, dict[str, Tensor]]:
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:
     """The official state dict, the module's own tensors copied: the next weights are loaded into the same module."""
+    if has_adapters(module):  # as a network without them, which every program loads
+        return official_state_dict(module, merged_state(module))
     own = module.state_dict()
     state = official_state_dict(module)
     return {key: tensor.clone() if key in own else tensor for key, tensor in state.items()}

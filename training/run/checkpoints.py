@@ -23,14 +23,16 @@ from torch import nn
 
 from swinmr_profiling.configs.writing.atomic_files import check_writable, reason, replacing
 from swinmr_profiling.models.checkpoint_files import NoFileError, refuse_pipes
-from swinmr_profiling.models.swin.official_state_dict import official_state_dict, without_computed
+from swinmr_profiling.models.swin.official_state_dict import without_computed
 from swinmr_profiling.training.errors import first_line
-from swinmr_profiling.training.step.training_step import TrainingState
 
 FORMAT = "swinmr-profiling training checkpoint"
 VERSION = 1
 LAST, BEST = "last.pth", "best.pth"
 STEP_PATTERN, STEP_NAME = "step_*.pth", "step_{step:09d}.pth"
+# Of a state that is spread over processes: a folder (training/run/sharded_checkpoints.py).
+SHARDED_SUFFIX = ".dcp"
+SHARDED_NAME = "step_{step:09d}" + SHARDED_SUFFIX
 # A state with weights that are not numbers is kept to be looked at; no run goes on from it.
 NON_FINITE_PATTERN, NON_FINITE_NAME = "nonfinite_step_*.pth", "nonfinite_step_{step:09d}.pth"
 
@@ -61,69 +63,6 @@ def restore_random_states(states: dict[str, Any]) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
-
-
-def state_content(state: TrainingState) -> dict[str, Any]:
-    """The training state as a checkpoint holds it. Prefixes of torch.compile and DDP never enter: the weights
-    are the bare module's."""
-    ema = state.ema
-    return {
-        "step": state.step,
-        "params": official_state_dict(state.module),
-        "params_ema": None if ema is None else official_state_dict(ema.module),
-        "ema_updates": None if ema is None else ema.n_averaged,
-        "optimizer": state.optimizer.state_dict(),
-        "scheduler": state.scheduler.state_dict(),
-        "scaler": state.scaler.state_dict(),
-    }
-
-
-def restore_state(state: TrainingState, content: dict[str, Any], file: Path) -> list[str]:
-    """Puts a checkpoint's content into a state built from a config of the same network and kind of optimizer.
-
-    Weights, moments and step are the checkpoint's; learning rate, schedule, betas, weight decay and the like are the
-    state's own. Returns what the state has and the checkpoint has not, or the other way round, in lines. Raises
-    CheckpointError for parameters that the optimizer does not have.
-    """
-    step, notes = content["step"], []
-    state.module.load_state_dict(content["params"])
-    if state.ema is not None:
-        if content["params_ema"] is None:
-            notes.append(f"the moving average begins with the weights of step {step}")
-        state.ema.module.load_state_dict(content["params_ema"] or content["params"])
-        if content["ema_updates"] is not None:
-            state.ema.n_averaged.copy_(content["ema_updates"])
-    elif content["params_ema"] is not None:
-        notes.append("the moving average is not gone on with")
-    _restore_optimizer(state, content, file)
-    if state.scaler.is_enabled():
-        if content["scaler"]:
-            state.scaler.load_state_dict(content["scaler"])
-        else:
-            notes.append("the scale of fp16's loss begins anew")
-    state.step = step
-    return notes
-
-
-def _restore_optimizer(state: TrainingState, content: dict[str, Any], file: Path) -> None:
-    """The checkpoint's moments and place in the schedule under the state's own settings."""
-    theirs, ours = content["optimizer"], state.optimizer.state_dict()["param_groups"]
-    try:
-        groups = [
-            {**own, "params": group["params"]}
-            for own, group in zip(ours, theirs["param_groups"], strict=True)
-        ]
-        state.optimizer.load_state_dict({"state": theirs["state"], "param_groups": groups})
-    except (ValueError, KeyError) as error:
-        raise CheckpointError(f"{file}: its optimizer does not fit: {first_line(error)}") from error
-    scheduler: Any = state.scheduler  # a LambdaLR
-    step = content["step"]
-    rates = [
-        base * factor(step) for base, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
-    ]
-    scheduler.load_state_dict({**content["scheduler"], "base_lrs": scheduler.base_lrs, "_last_lr": rates})
-    for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
 
 
 def check_architecture(module: nn.Module, content: dict[str, Any], file: Path) -> None:
@@ -193,6 +132,14 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     return content
 
 
+def _read(file: Path) -> dict[str, Any]:
+    if file.suffix != SHARDED_SUFFIX:
+        return read_checkpoint(file)
+    from swinmr_profiling.training.run.sharded_checkpoints import read_sharded
+
+    return read_sharded(file)
+
+
 @contextmanager
 def _told_as_unwritable(place: Path) -> Iterator[None]:
     try:
@@ -218,9 +165,31 @@ class CheckpointFolder:
         write_checkpoint(content, file)
         with _told_as_unwritable(self.folder / LAST):
             self._point_last_at(file)
-        for old in [file for file in self._by_step() if file.is_file()][self.keep :]:
-            old.unlink(missing_ok=True)
+        self._remove_old()
         return file
+
+    def save_sharded(self, tensors: dict[str, torch.Tensor], rest: dict[str, Any], *, is_first: bool) -> Path:
+        """Writes the state of a step, of which every process has a part; every process must call it.
+
+        rest: what is no tensor of the state, the same everywhere. is_first: whether this process tidies the folder.
+        `last.pth`, which is whole, is not of this step: it goes. Raises CheckpointError, in every process.
+        """
+        from swinmr_profiling.training.run.sharded_checkpoints import write_sharded
+
+        folder = self.folder / SHARDED_NAME.format(step=rest["step"])
+        write_sharded(tensors, rest, folder)
+        if is_first:
+            with _told_as_unwritable(self.folder / LAST):
+                (self.folder / LAST).unlink(missing_ok=True)
+                self._remove_old()
+        return folder
+
+    def _remove_old(self) -> None:
+        for old in self._by_step()[self.keep :]:
+            if old.is_file():
+                old.unlink(missing_ok=True)
+            elif old.suffix == SHARDED_SUFFIX:
+                shutil.rmtree(old, ignore_errors=True)
 
     def save_aside(self, content: dict[str, Any]) -> Path:
         """Writes a state that no run may go on from; `last.pth` and the others stay as they are."""
@@ -251,7 +220,7 @@ class CheckpointFolder:
         candidates = self._by_step()
         for file in candidates:
             try:
-                return read_checkpoint(file), file, complaints
+                return _read(file), file, complaints
             except CheckpointError as error:
                 complaints.append(f"{error}; going back to the one before")
         if complaints:
@@ -284,7 +253,9 @@ class CheckpointFolder:
         return named + self._by_step() + sorted(self.folder.glob(NON_FINITE_PATTERN))
 
     def _by_step(self) -> list[Path]:
-        return sorted(self.folder.glob(STEP_PATTERN), reverse=True)
+        return sorted(
+            [*self.folder.glob(STEP_PATTERN), *self.folder.glob(f"step_*{SHARDED_SUFFIX}")], reverse=True
+        )
 
     def _point_last_at(self, file: Path) -> None:
         # A hard link costs no space; where a file system has none, a relative symbolic link does. So this name is

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.training.step.training_step import TrainingState
+from swinmr_profiling.training.strategies.engine import own
 
 # A norm layer's running statistics are the only buffers that a step writes; others may hold infinities on purpose
 # (masks of attention).
@@ -47,11 +48,11 @@ def _carried(state: TrainingState) -> Iterator[tuple[str, Tensor]]:
 
 @torch.no_grad()
 def all_finite(tensors: list[Tensor]) -> bool:
-    """Whether every value is a number; waits for the device.
+    """Whether every value is a number, of sharded tensors every one that this process has; waits for the device.
 
     By the largest magnitude, because the L2 norm of finite values may overflow.
     """
-    dense = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in tensors]
+    dense = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in map(own, tensors)]
     dense = [tensor for tensor in dense if tensor.numel()]
     if not dense:
         return True

@@ -74,7 +74,8 @@ class TrainingRun(RunState):
         stopped_by: str | None = None
         seen, started = 0, time.perf_counter()
         with closing(self._stream()) as batches, _progress_bar(self) as bar:
-            guard = StepGuard(state, lambda: batches.names)
+            asked = {"anywhere": self.world.any} if self.engine.shards_parameters else {}
+            guard = StepGuard(state, lambda: batches.names, **asked)
             try:
                 made_up = self._validation_is_due
                 if made_up and self._validate_and_keep(log, bar):
@@ -246,7 +247,7 @@ class TrainingRun(RunState):
             network,
             self.result_of,
             self.val_loader,
-            self.world,
+            self.validating,
             self.config.evaluation.convention,
         )
         section = self.early_stopping

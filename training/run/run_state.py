@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,14 +20,18 @@ from swinmr_profiling.training.denoising.denoising_step import build_preparation
 from swinmr_profiling.training.denoising.denoising_validation import build_batch_result
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.errors import first_line
+from swinmr_profiling.training.run.checkpoint_content import (
+    rest_of_content,
+    restore_state,
+    state_content,
+    whole_content,
+)
 from swinmr_profiling.training.run.checkpoint_parts import check_moments, check_parts
 from swinmr_profiling.training.run.checkpoints import (
     CheckpointError,
     check_architecture,
     random_states,
     restore_random_states,
-    restore_state,
-    state_content,
 )
 from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError, first_non_finite
 from swinmr_profiling.training.run.resumption import changed_splits, compare_with_checkpoint
@@ -34,7 +39,9 @@ from swinmr_profiling.training.run.run_folders import checkpoint_folder, run_fol
 from swinmr_profiling.training.run.stopping import Progress, StopRequest
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
-from swinmr_profiling.training.step.training_step import build_settings, build_state
+from swinmr_profiling.training.step.training_step import TrainingState, build_settings, build_state
+from swinmr_profiling.training.strategies.engine import build_engine
+from swinmr_profiling.training.strategies.sharded_state import own_part
 
 
 class RunState:
@@ -63,8 +70,12 @@ class RunState:
         self.prepare = build_preparation(config, rank, size)
         self.val_loader: DataLoader | None = None
         slices: ReconstructionDataset | None = None
+        self.engine = build_engine(config, size, world.device)
+        # Every pass through a sharded network is one of all processes: each of them validates all slices.
+        self.validating = World(rank, 1, world.device) if self.engine.shards_parameters else world
         if has_split(config, "val"):
-            self.val_loader = build_loader(config, "val", rank=rank, world_size=size)
+            among = self.validating.size
+            self.val_loader = build_loader(config, "val", rank=rank if among > 1 else 0, world_size=among)
             slices = cast("ReconstructionDataset", self.val_loader.dataset)
             self.data["val"] = identity(slices)
         else:
@@ -81,10 +92,19 @@ class RunState:
         self.early_stopping = config.training.early_stopping.model_copy(
             update={"metric": config.early_stopping_metric}
         )
-        module = built.module.to(world.device)
+        # What is sharded goes to the device unit by unit.
+        module = built.module if self.engine.shards_parameters else built.module.to(world.device)
         if config.system.channels_last:
             module.to(memory_format=torch.channels_last)
-        self.state = build_state(config, module, loss, self.total_steps, wrap=self._wrap)
+        self.state = build_state(
+            config,
+            module,
+            loss,
+            self.total_steps,
+            wrap=self._wrap,
+            shard=self.engine.shard,
+            make_optimizer=self.engine.optimizer,
+        )
         self.folders = run_folders(config)
         self.checkpoints = checkpoint_folder(config)
         self.progress = Progress()
@@ -101,7 +121,7 @@ class RunState:
         torch.manual_seed(config.system.seed + world.rank)
 
     def _wrap(self, module: torch.nn.Module) -> torch.nn.Module:
-        network = self.world.wrap(module)
+        network = self.engine.wrap(module)
         return cast("torch.nn.Module", torch.compile(network)) if self.config.system.compile else network
 
     def _say(self, line: str) -> None:
@@ -198,9 +218,9 @@ class RunState:
         if not self.checkpoints.is_empty:
             self._say(f"started anew: the first checkpoint moves what {self.folders.checkpoints} holds aside")
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self, of_state: Callable[[TrainingState], dict[str, Any]]) -> dict[str, Any]:
         return {
-            **state_content(self.state),
+            **of_state(self.state),
             "progress": self.progress.to_json(),
             "batch_sizes": self.batch_sizes,
             "random_states": self.world.gather(random_states()),
@@ -210,13 +230,22 @@ class RunState:
             "validation_is_due": self._validation_is_due,
         }
 
+    def _whole(self, state: TrainingState) -> dict[str, Any]:
+        return (whole_content if self.engine.shards_states else state_content)(state)
+
     def _save(self) -> None:
         """Saves the state as the newest. Raises NonFiniteWeightsError, with the state kept aside."""
-        content = self._content()
         spoiled = first_non_finite(self.state)
         spoiled_anywhere = self.world.any(spoiled is not None)
+        in_parts = self.engine.shards_states and self.state.step < self.total_steps and not spoiled_anywhere
+        content = self._content(rest_of_content if in_parts else self._whole)
         if self.world.is_first:
             self._make_room()
+        if in_parts:
+            self.saved = self.checkpoints.save_sharded(
+                own_part(self.state), content, is_first=self.world.is_first
+            )
+        elif self.world.is_first:
             save = self.checkpoints.save_aside if spoiled_anywhere else self.checkpoints.save
             self.saved = save(content)
         self._saved_at = self.state.step
@@ -225,7 +254,7 @@ class RunState:
             raise NonFiniteWeightsError(f"the weights of step {self.state.step} are not finite ({name})")
 
     def _save_best(self, is_first: bool) -> None:
-        content = self._content()
+        content = self._content(self._whole)
         if self.world.any(first_non_finite(self.state) is not None):
             return
         if self.world.is_first:

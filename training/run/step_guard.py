@@ -20,8 +20,15 @@ class StepGuard:
     guard: what it holds is on the host.
     """
 
-    def __init__(self, state: TrainingState, samples: Callable[[], list[str]]) -> None:
-        """samples: gives the names of the samples of the step under way, for the message."""
+    def __init__(
+        self,
+        state: TrainingState,
+        samples: Callable[[], list[str]],
+        anywhere: Callable[[bool], bool] = lambda flag: flag,
+    ) -> None:
+        """samples: gives the names of the samples of the step under way, for the message. anywhere: whether a flag is
+        set in any process, where each has a part of the gradients alone."""
+        self._anywhere = anywhere
         self.state = state
         self.is_updating = False
         self._samples = samples
@@ -54,7 +61,7 @@ class StepGuard:
     def _before_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         groups = optimizer.param_groups
         gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
-        if not all_finite(gradients):
-            # Gradients are the same in all processes by now: all of them stop here.
+        if self._anywhere(not all_finite(gradients)):
+            # Gradients are the same in all processes by now, or all have been asked: all of them stop here.
             raise NonFiniteGradientError(self.state.step + 1, self._samples())
         self.is_updating = True

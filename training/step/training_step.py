@@ -17,9 +17,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.training_sections import OptimizerSection
 from swinmr_profiling.training.step.losses import WeightedTarget
 from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler
 
+MakeOptimizer = Callable[[Iterable[nn.Parameter], OptimizerSection], torch.optim.Optimizer]
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -121,19 +123,25 @@ def build_state(
     loss: nn.Module,
     total_steps: int,
     wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
+    shard: Callable[[nn.Module], nn.Module] = lambda module: module,
+    make_optimizer: MakeOptimizer = build_optimizer,
 ) -> TrainingState:
     """Optimizer, schedule, scaler and moving average around a network that is on its device already.
 
-    wrap: makes what is called out of the network (torch.compile, DistributedDataParallel).
+    wrap: makes what is called out of the network (torch.compile, DistributedDataParallel). shard, make_optimizer:
+    spread the network, its average and the optimizer's states over processes (`training.strategies`).
     """
-    device_type = next(module.parameters()).device.type
-    optimizer = build_optimizer(module.parameters(), config.training.optimizer)
     ema = None
     if config.training.ema_decay > 0:
         ema = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(config.training.ema_decay))
         ema.requires_grad_(False)
         # It begins as the initial weights, as in SwinMR; of 0 updates torch would make the first step's weights.
         ema.n_averaged.fill_(1)
+        # Copied whole: a network that is sharded cannot be copied.
+        shard(ema.module)
+    module = shard(module)
+    device_type = next(module.parameters()).device.type
+    optimizer = make_optimizer(module.parameters(), config.training.optimizer)
     scaled = autocast_dtype(config, device_type) is torch.float16
     return TrainingState(
         network=wrap(module),
@@ -189,6 +197,8 @@ def training_step(
     if settings.clip_norm is not None:
         state.scaler.unscale_(state.optimizer)
         grad_norm = nn.utils.clip_grad_norm_(state.module.parameters(), settings.clip_norm)
+        # Of sharded gradients it is a sum that no process has yet.
+        grad_norm = getattr(grad_norm, "full_tensor", lambda norm=grad_norm: norm)()
     learning_rate = state.optimizer.param_groups[0]["lr"]
     state.scaler.step(state.optimizer)
     state.scaler.update()

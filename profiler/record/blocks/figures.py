@@ -44,6 +44,8 @@ MemoryCategory = Literal[
     "optimizer_state",
     "saved_activations",
     "temporaries",
+    # Of several processes: buckets of gradients, and what is gathered or about to be scattered.
+    "communication",
     "workspaces",
 ]
 

@@ -20,7 +20,7 @@ from swinmr_profiling.profiler.reports.views.words import mebibytes, shape
 # From the bottom of a bar to its top: what stays whatever the batch, then what grows with it.
 CATEGORIES: tuple[MemoryCategory, ...] = (
     "parameters", "loss_networks", "ema", "optimizer_state", "gradients", "inputs", "saved_activations", "temporaries",
-    "workspaces",
+    "communication", "workspaces",
 )  # fmt: skip
 UNSPLIT = "tensors, not split"
 ALLOCATOR = "allocator: rounding and caching"

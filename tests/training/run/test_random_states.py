@@ -5,13 +5,11 @@ import torch
 
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.run.checkpoints import random_states, read_checkpoint, write_checkpoint
+from swinmr_profiling.training.strategies.engine import Engine
 
 
 class NamedWorld(World):
     """A process that knows its rank, without the others: nothing is exchanged."""
-
-    def wrap(self, network):
-        return network
 
     def gather(self, value):
         return [f"of rank {rank}" if rank != self.rank else value for rank in range(self.size)]
@@ -26,6 +24,7 @@ def of_rank(tiny_run, monkeypatch):
 
         world = NamedWorld(rank, 3, torch.device("cpu"))
         monkeypatch.setattr(conftest, "World", lambda *args: world)
+        monkeypatch.setattr(Engine, "wrap", lambda self, network: network)
         return tiny_run({"model.drop_path_rate": 0.5})
 
     return build
@@ -82,7 +81,7 @@ def test_every_process_writes_its_state_into_the_one_checkpoint(of_rank):
     torch.manual_seed(5)
     expected = next_draw()
     torch.manual_seed(5)
-    states = run._content()["random_states"]
+    states = run._content(run._whole)["random_states"]
     assert (states[0], states[2]) == ("of rank 0", "of rank 2")
     torch.set_rng_state(states[1]["torch"])
     assert next_draw() == expected

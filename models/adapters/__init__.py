@@ -1,0 +1,1 @@
+"""Small parts that are trained in place of a network's own weights."""

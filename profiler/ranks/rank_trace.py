@@ -1,0 +1,89 @@
+"""The trace of a training step on one rank: its storages as ever, and what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._guards import active_fake_mode
+from torch.distributed.tensor import DTensor
+
+from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace
+from swinmr_profiling.profiler.ranks.fake_ranks import told_of_buffers
+from swinmr_profiling.profiler.ranks.traffic import Sent, collective_of
+
+aten = torch.ops.aten
+
+
+class RankTrace(StorageTrace):
+    """Knows sharded tensors, storages that are let go by resizing, and collectives.
+
+    FSDP2 frees a gathered parameter by `storage.resize_(0)`, and gives it memory again in the same way: no operator
+    and no weak reference tells of it.
+    """
+
+    def __init__(self, device_type: str = "meta", *, as_on_cuda: bool = True) -> None:
+        super().__init__(device_type, as_on_cuda=as_on_cuda)
+        # Of each step: what this rank sends in it.
+        self.sent: list[list[Sent]] = [[]]
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # comes again with the shards that it is made of
+        if active_fake_mode() is not None:  # DTensor asks for shapes: nothing is made
+            return function(*args, **(kwargs or {}))
+        if function is aten.copy_.default and args[1].is_meta and not args[0].is_meta:
+            return args[0]  # DDP brings its order of buckets back from a collective, with the values it had
+        collective = collective_of(function, args)
+        if collective is not None:
+            self.sent[-1].append(collective)
+        return super().__torch_dispatch__(function, types, args, kwargs)
+
+    def start_step(self) -> None:
+        super().start_step()
+        self.sent.append([])
+
+    def enter_category(self, category: str | None) -> str | None:
+        """Sets the category of what is made next; gives back the one before."""
+        before, self.category = self.category, category
+        return before
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """After a storage has another size: its old memory is gone, and the new one is here."""
+        if storage.device.type != self.device_type:
+            return
+        known = self._live.get(id(storage))
+        if known is not None:
+            if storage.nbytes() == self._sizes[known[0]]:
+                return
+            self._release(id(storage), known[0])
+        self._allocate(storage, "storage.resize_")
+
+    def __enter__(self) -> RankTrace:
+        self._watching = _watching(self)
+        self._watching.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc_info: Any) -> None:
+        super().__exit__(*exc_info)
+        self._watching.__exit__(*exc_info)
+
+
+@contextmanager
+def _watching(trace: RankTrace) -> Iterator[None]:
+    resize = torch.UntypedStorage.resize_
+
+    def resized(storage: torch.UntypedStorage, size: int) -> Any:
+        result = resize(storage, size)
+        trace.resized(storage)
+        return result
+
+    with (
+        mock.patch.object(torch.UntypedStorage, "resize_", resized, create=True),
+        told_of_buffers(trace.enter_category),
+    ):
+        yield

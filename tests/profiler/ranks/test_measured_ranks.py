@@ -1,0 +1,36 @@
+"""A real step between processes of this machine, by the allocator's events, beside the trace without data."""
+
+import pytest
+
+from swinmr_profiling.profiler.ranks.measured_rank import Cell, measure_ranks, peak_of_steps
+from swinmr_profiling.profiler.ranks.traced_rank import trace_rank
+from tests.profiler.ranks.three_layers import config_of, of_2048, three_layers, traced
+
+# Losses, counts of steps and the like, which the trace counts on the device alone.
+SCALARS_BYTES = 512
+
+
+def predicted(step):
+    return int(step.trace.live_bytes()[step.trace.step_starts[0] :].max())
+
+
+def test_one_process_alone():
+    config = config_of("ddp", 512)
+    build = lambda _: three_layers(512)  # noqa: E731
+    step = trace_rank(three_layers(512), config, 8, 1, as_on_cuda=False, validation=False)
+    measured = peak_of_steps(Cell(build, config, 8), 1)
+    assert measured == pytest.approx(predicted(step), abs=SCALARS_BYTES)
+
+
+@pytest.mark.slow
+def test_two_processes_take_what_is_predicted():
+    """DDP, ZeRO-1, and FSDP2 that reshards or does not, which takes more."""
+    kept = {"fsdp": {"reshard_after_forward": False}}
+    cases = [("ddp", {}), ("zero1", {}), ("fsdp", {}), ("fsdp", kept)]
+    cells = [Cell(of_2048, config_of(strategy, **training), 8) for strategy, training in cases]
+    measured = list(measure_ranks(cells, 2))
+    for (strategy, training), peaks in zip(cases, measured, strict=True):
+        for rank, peak in enumerate(peaks):
+            step = traced(strategy, 2, rank=rank, **training)
+            assert peak == pytest.approx(predicted(step), abs=SCALARS_BYTES), (strategy, training, rank)
+    assert max(measured[2]) < max(measured[3])

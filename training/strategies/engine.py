@@ -1,0 +1,153 @@
+"""How a network, its optimizer and its average are spread over processes: by torch's engines, none of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.strategy_sections import DdpSection, FsdpSection, Strategy
+from swinmr_profiling.configs.training_sections import OptimizerSection
+from swinmr_profiling.training.errors import StrategyError
+from swinmr_profiling.training.step.optimisation import build_optimizer
+from swinmr_profiling.training.strategies.units import sharding_units
+
+# What torch was seen to build its buckets and shards with: other versions are told to be untested.
+TESTED_TORCH = ("2.14",)
+# Optimizers whose update of a parameter needs that parameter alone, which is what a shard of it has.
+ELEMENTWISE = ("adam", "adamw", "sgd")
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, None: None}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One of the strategies between `size` processes; of one process: nothing is spread.
+
+    device: of this process, where shards are made. on_unit: called with each unit before its parameters are sharded.
+    """
+
+    strategy: Strategy
+    size: int
+    device: torch.device
+    ddp: DdpSection
+    fsdp: FsdpSection
+    on_unit: Callable[[nn.Module], None] = lambda unit: None
+
+    @property
+    def shards_parameters(self) -> bool:
+        """Whether a process holds a part of each parameter alone. A single one does not need to."""
+        return self.strategy == "fsdp" and self.size > 1
+
+    @property
+    def shards_states(self) -> bool:
+        """Whether a process holds a part of the optimizer's states alone."""
+        return self.strategy in ("zero1", "fsdp") and self.size > 1
+
+    def shard(self, network: nn.Module) -> nn.Module:
+        """The network, its parameters sharded in place under FSDP2; each unit's go to the device as it is sharded."""
+        if not self.shards_parameters:
+            return network
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        mesh_kind = "cpu" if self.device.type == "meta" else self.device.type
+        options: dict[str, Any] = {
+            "mesh": init_device_mesh(mesh_kind, (self.size,)),
+            "reshard_after_forward": self.fsdp.reshard_after_forward,
+            "mp_policy": MixedPrecisionPolicy(
+                param_dtype=DTYPES[self.fsdp.param_dtype], reduce_dtype=DTYPES[self.fsdp.reduce_dtype]
+            ),
+        }
+        for unit in sharding_units(network):
+            self.on_unit(unit)
+            fully_shard(unit, **options)
+        self.on_unit(network)
+        # The root's own parameters are needed again at once, which is torch's default for it, too.
+        fully_shard(network, **{**options, "reshard_after_forward": False})
+        return network
+
+    def optimizer(
+        self, parameters: Iterable[nn.Parameter], section: OptimizerSection
+    ) -> torch.optim.Optimizer:
+        """The optimizer of the section; under ZeRO-1 each process keeps the states of its part of the parameters."""
+        if self.strategy != "zero1" or self.size == 1:
+            return build_optimizer(parameters, section)
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        return ZeroRedundancyOptimizer(trained, optimizer_class=_OfGroups(section), lr=section.lr)
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """DistributedDataParallel, which averages whole gradients, for the strategies that have them."""
+        if self.size == 1 or self.shards_parameters:
+            return network
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        return DistributedDataParallel(
+            network,
+            device_ids=ids,
+            bucket_cap_mb=self.ddp.bucket_cap_mib,
+            gradient_as_bucket_view=self.ddp.gradient_as_bucket_view,
+            static_graph=self.ddp.static_graph,
+            find_unused_parameters=self.ddp.find_unused_parameters,
+        )
+
+
+class _OfGroups:
+    """What ZeroRedundancyOptimizer takes for the optimizer's class: called with groups of this rank's parameters."""
+
+    def __init__(self, section: OptimizerSection) -> None:
+        self.section = section
+
+    def __call__(self, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
+        return build_optimizer([p for group in groups for p in group["params"]], self.section)
+
+
+def build_engine(
+    config: ExperimentConfig,
+    size: int,
+    device: torch.device,
+    on_unit: Callable[[nn.Module], None] = lambda unit: None,
+) -> Engine:
+    """The engine of a config between `size` processes. Raises StrategyError for what does not go together."""
+    training = config.training
+    _refuse(config, size)
+    return Engine(training.strategy, size, device, training.ddp, training.fsdp, on_unit)
+
+
+def _refuse(config: ExperimentConfig, size: int) -> None:
+    strategy = config.training.strategy
+    if strategy == "ddp" or size == 1:
+        return
+    kind = config.training.optimizer.type
+    if kind not in ELEMENTWISE:
+        raise StrategyError(
+            f'training.strategy "{strategy}" takes the optimizers {", ".join(ELEMENTWISE)}, not "{kind}"'
+        )
+    if strategy == "fsdp" and config.system.mixed_precision == "fp16":
+        raise StrategyError(
+            'training.strategy "fsdp" takes no fp16, whose scale is found from whole gradients: set '
+            'system.mixed_precision to "bf16"'
+        )
+    if strategy == "fsdp" and config.system.channels_last:
+        raise StrategyError(
+            'training.strategy "fsdp" takes contiguous parameters: set system.channels_last to false'
+        )
+    if strategy == "fsdp" and config.system.compile:
+        raise StrategyError('training.strategy "fsdp" is not tried with system.compile: set it to false')
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that may be sharded, put together; every process must ask."""
+    put_together = getattr(tensor, "full_tensor", None)
+    return tensor if put_together is None else put_together()
+
+
+def own(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a tensor that may be sharded the part that this process has."""
+    part = getattr(tensor, "to_local", None)
+    return tensor if part is None else part()

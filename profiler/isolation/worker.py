@@ -109,7 +109,7 @@ class Worker:
         from swinmr_profiling.configs import config_from_dict
         from swinmr_profiling.models.registry import build_model
         from swinmr_profiling.profiler.counting.parameters import describe_parameters
-        from swinmr_profiling.profiler.measure.other_step import other_step
+        from swinmr_profiling.profiler.measure.own_step.other_step import other_step
 
         torch.manual_seed(seed)
         self.config, self.trust_config = config_from_dict(config), trust_config
@@ -262,7 +262,7 @@ class Worker:
 
     def do_train(self, batch_size: int, steps: int) -> TrainingMeasurement:
         """Measures training at one batch size; once in the life of a process."""
-        from swinmr_profiling.profiler.measure.own_step_probe import probe_own_step
+        from swinmr_profiling.profiler.measure.own_step.own_step_probe import probe_own_step
         from swinmr_profiling.profiler.measure.training_memory import open_training_memory
         from swinmr_profiling.profiler.measure.training_probe import probe_training
 

@@ -16,7 +16,7 @@ from swinmr_profiling.profiler.own_step.step import (
     ModuleStep,
     on_meta,
 )
-from swinmr_profiling.profiler.prediction.own_step_trace import trace_step
+from swinmr_profiling.profiler.prediction.own_step.own_step_trace import trace_step
 from swinmr_profiling.profiler.prediction.predict import memory_setting, own_step_family
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, TrainingSetting
 from swinmr_profiling.profiler.prediction.storage_trace import Trace

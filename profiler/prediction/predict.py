@@ -12,16 +12,16 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.allocator.allocation_order import packed
 from swinmr_profiling.profiler.measure.example_data import validation_shape
-from swinmr_profiling.profiler.measure.other_step import OtherStep
+from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
 from swinmr_profiling.profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
 from swinmr_profiling.profiler.prediction.allocation_frames import without_folder
-from swinmr_profiling.profiler.prediction.configured_trace import (
+from swinmr_profiling.profiler.prediction.memory_snapshot import snapshot_of, write_snapshot
+from swinmr_profiling.profiler.prediction.own_step.configured_trace import (
     VALIDATION,
     observed_precision,
     trace_configured,
     trained_bytes_of,
 )
-from swinmr_profiling.profiler.prediction.memory_snapshot import snapshot_of, write_snapshot
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
 from swinmr_profiling.profiler.prediction.server import WrittenSnapshot

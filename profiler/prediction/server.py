@@ -23,7 +23,7 @@ from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, 
 
 if TYPE_CHECKING:  # needs torch
     from swinmr_profiling.models.inputs import BuiltModel
-    from swinmr_profiling.profiler.measure.other_step import OtherStep
+    from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class PredictionWorker:
 
     def _step(self, built: BuiltModel) -> OtherStep | None:
         """The step that stands in the place of ours, imported once."""
-        from swinmr_profiling.profiler.measure.other_step import other_step
+        from swinmr_profiling.profiler.measure.own_step.other_step import other_step
 
         if self._imported is None:
             self._imported = other_step(

@@ -11,9 +11,9 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import loader_batch
-from swinmr_profiling.profiler.measure.other_step import OtherStep
-from swinmr_profiling.profiler.measure.own_step_probe import precision_of
-from swinmr_profiling.profiler.prediction.own_step_trace import told_with_its_line, trace_step
+from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
+from swinmr_profiling.profiler.measure.own_step.own_step_probe import precision_of
+from swinmr_profiling.profiler.prediction.own_step.own_step_trace import told_with_its_line, trace_step
 from swinmr_profiling.profiler.prediction.storage_trace import Trace
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.training.step.attention_kernels import attention_kernels

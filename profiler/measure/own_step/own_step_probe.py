@@ -12,7 +12,7 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.measure.example_data import loader_batch
 from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMeasurement
-from swinmr_profiling.profiler.measure.other_step import OtherStep
+from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
 from swinmr_profiling.profiler.measure.training_memory import TrainingMemory
 from swinmr_profiling.profiler.measure.training_probe import PRECISION_NAMES, as_training_sets
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS

@@ -13,7 +13,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from swinmr_profiling.profiler.counting.meta_copy import random_state_kept
-from swinmr_profiling.profiler.measure.meta_ways import meta_stands_for
+from swinmr_profiling.profiler.measure.own_step.meta_ways import meta_stands_for
 from swinmr_profiling.profiler.prediction.assumed_values import LIBRARIES
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order

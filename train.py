@@ -74,16 +74,23 @@ def main(arguments: list[str] | None = None) -> int:
         kind = loaded.config.model.net_type
         complain(f"error: {parsed.config}: model.net_type {kind}: {PROFILED_ONLY[kind]}")
         return EXIT_BAD_INPUT
+    if loaded.config.training.adversarial.weight:
+        complain(
+            f"error: {parsed.config}: training.adversarial: a discriminator is trained by its own framework, such as "
+            "BasicSR: scripts/profile_model.py alone takes it"
+        )
+        return EXIT_BAD_INPUT
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.profiler.batch_size.choice_for_training import BatchSizeError
     from swinmr_profiling.training.distributed import DistributedError
     from swinmr_profiling.training.errors import DataError, LossError, OptimizerError, StrategyError
     from swinmr_profiling.training.run.checkpoints import CheckpointError
+    from swinmr_profiling.training.step.own_step import OwnStepError
 
     mistakes = (
         BatchSizeError, ModelError, DataError, LossError, OptimizerError, CheckpointError, DistributedError,
-        StrategyError,
+        StrategyError, OwnStepError,
     )  # fmt: skip
     try:
         return train(loaded.config, parsed)
@@ -98,7 +105,7 @@ def chosen_batch_size(config, parsed: argparse.Namespace, world):
 
     from swinmr_profiling.models.host_memory import available_bytes
     from swinmr_profiling.profiler.batch_size.choice_for_training import Device, choose_batch_size
-    from swinmr_profiling.training.step.losses import build_loss
+    from swinmr_profiling.training.step.configured_step import loss_label
 
     if world.device.type == "cuda":
         properties = torch.cuda.get_device_properties(world.device)
@@ -110,7 +117,7 @@ def chosen_batch_size(config, parsed: argparse.Namespace, world):
         Path(parsed.profile or config.training.profile),
         available,
         config_file=parsed.config,
-        loss=build_loss(config).label,
+        loss=loss_label(config),
         allow_stale=parsed.allow_stale_profile,
     )
 
@@ -135,6 +142,7 @@ def train(config, parsed: argparse.Namespace) -> int:
     from swinmr_profiling.training.run.resumption import with_recipe_of_checkpoint
     from swinmr_profiling.training.run.run_folders import checkpoint_folder
     from swinmr_profiling.training.run.stopping import stop_on_signals
+    from swinmr_profiling.training.step.own_step import OwnStepError
 
     with open_world(parsed.device) as world, stop_on_signals() as stop:
         kept: list[str] = []
@@ -169,7 +177,7 @@ def train(config, parsed: argparse.Namespace) -> int:
                 complain(f"error: {error}; {rescued(run)}")
             return EXIT_BAD_INPUT if isinstance(error, DataError) else EXIT_PARTIAL
         except Exception as error:
-            if not isinstance(error, (CheckpointError, OutputError)):
+            if not isinstance(error, (CheckpointError, OutputError, OwnStepError)):
                 complain(f"unexpected; {rescued(run)}")
             raise
     if not world.is_first:

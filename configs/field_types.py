@@ -79,6 +79,16 @@ NotNegativeList = Annotated[list[Annotated[float, Field(ge=0)]], Expected("list 
 
 Text = Annotated[Annotated[str, Field(min_length=1, max_length=500)], Expected("text, 1 to 500 characters")]
 _Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+# Code of the user's own: of a module that Python finds, or of a file.
+TARGET_PATTERN = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^\x00:]*\.py):[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+StepTargetOrNull = Annotated[
+    Annotated[str, Field(pattern=TARGET_PATTERN, max_length=4096)] | None,
+    Expected('"package.module:name" or "path/to/file.py:name", or null'),
+]
+AssumedValues = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[^\x00:]+:[1-9]\d*$", max_length=300)], bool | int | float],
+    Expected('object of numbers by line of code: {"step.py:12": 0.5}'),
+]
 FilePath = Annotated[_Path, Expected("path"), RelativeToConfig()]
 FilePathOrNull = Annotated[_Path | None, Expected("path or null"), RelativeToConfig()]
 

@@ -14,6 +14,7 @@ from swinmr_profiling.configs.denoiser_sections import (
 )
 from swinmr_profiling.configs.errors import CrossFieldError
 from swinmr_profiling.configs.field_types import (
+    TARGET_PATTERN,
     BlockCounts,
     Expected,
     FilePath,
@@ -176,7 +177,7 @@ class CustomModelConfig(Section):
         Annotated[
             str,
             Field(
-                pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^\x00:]*\.py):[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$",
+                pattern=TARGET_PATTERN,
                 max_length=4096,
             ),
         ],

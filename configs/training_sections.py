@@ -9,9 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from swinmr_profiling.configs.adversarial_section import AdversarialSection
 from swinmr_profiling.configs.diffusion_sections import DiffusionSection
 from swinmr_profiling.configs.errors import CrossFieldError
 from swinmr_profiling.configs.field_types import (
+    AssumedValues,
     Betas,
     Count,
     CountOrNull,
@@ -27,6 +29,7 @@ from swinmr_profiling.configs.field_types import (
     Probability,
     Rate,
     Section,
+    StepTargetOrNull,
     WholeNumber,
 )
 from swinmr_profiling.configs.strategy_sections import DdpSection, FsdpSection, LoraSection, Strategy
@@ -211,7 +214,24 @@ class TrainingSection(Section):
     total_steps: CountOrNull = Field(
         None, description="Optimizer steps. With `epochs`, whichever ends first. Both null: 120,000 steps."
     )
+    step: StepTargetOrNull = Field(
+        None,
+        description="A training step of your own, a class or a function, in place of this project's; imported only "
+        "with `--trust-config` ([how it is written](../docs/own_step.md)). null: this project's.",
+    )
+    step_folder: FilePathOrNull = Field(
+        None,
+        description="Where its file or module is looked for, before the working directory. null: the config's folder.",
+    )
+    assume: AssumedValues = Field(
+        {},
+        description="What a line of code that asks for a tensor's value gets where memory is predicted without data: "
+        '`{"step.py:12": 0.5}`. Where a mask selects: the share of its entries that are true.',
+    )
     loss: LossSection = Field(LossSection(), description="What is minimised.")
+    adversarial: AdversarialSection = Field(
+        AdversarialSection(), description="A discriminator beside the network."
+    )
     diffusion: DiffusionSection = Field(DiffusionSection(), description="What a denoiser learns.")
     optimizer: OptimizerSection = Field(OptimizerSection(), description="The optimizer.")
     scheduler: SchedulerSection = Field(SchedulerSection(), description="The learning rate over the steps.")
@@ -268,6 +288,25 @@ class TrainingSection(Section):
     initial_weights: FilePathOrNull = Field(
         None, description="Checkpoint whose weights a new run starts from."
     )
+
+    @model_validator(mode="after")
+    def _accumulates_by_itself(self) -> TrainingSection:
+        if self.step is not None and self.accumulate != 1:
+            text = f"{self.accumulate} beside training.step, which accumulates by itself if it does: give 1"
+            raise CrossFieldError([("accumulate", text)])
+        if self.adversarial.weight and (self.step is not None or self.accumulate != 1):
+            other = "training.step" if self.step is not None else "training.accumulate above 1"
+            raise CrossFieldError(
+                [("adversarial.weight", f"a discriminator beside {other}: give one of the two")]
+            )
+        return self
+
+    @property
+    def other_step(self) -> str | None:
+        """What is profiled in place of this project's own step, in words; None where nothing is."""
+        if self.step is not None:
+            return f"training.step {self.step}"
+        return "training.adversarial (in BasicSR's order)" if self.adversarial.weight else None
 
     @property
     def step_limit(self) -> int | None:

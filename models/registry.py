@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.model_sections import SwinIRModelConfig
 from swinmr_profiling.models.adapters.lora import add_adapters
-from swinmr_profiling.models.custom_network import build_custom
+from swinmr_profiling.models.custom.network import build_custom
 from swinmr_profiling.models.diffusers_network import build_diffusers
 from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError

@@ -12,6 +12,7 @@ from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.option_files.code_beside import FRAMES, class_beside
+from swinmr_profiling.configs.option_files.discriminators import map_discriminator
 from swinmr_profiling.configs.option_files.given_class import SEPTUPLET, GivenClass, with_patch
 from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number, number
 from swinmr_profiling.configs.option_files.losses import map_losses
@@ -253,7 +254,7 @@ def _map_schedule(section: Any, result: ImportedOptions) -> None:
 
 def _say_what_is_left(raw: dict[str, Any], options: dict[str, Any], result: ImportedOptions) -> None:
     network_d = raw.get("network_d")
-    if isinstance(network_d, dict):
+    if isinstance(network_d, dict) and not map_discriminator(raw, result):
         result.messages.append(
             f"network_d {network_d.get('type')} is read, and not in the prediction yet: neither it, nor its optimizer, "
             "nor the adversarial loss; training takes more than is predicted"

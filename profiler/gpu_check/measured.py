@@ -19,6 +19,7 @@ COMPARED = {
 def training_figures(measured: TrainingMeasurement) -> Measured:
     """Of a probe's answer."""
     cold, warm, validation = measured.cold, measured.warm, measured.validation
+    assert validation is not None  # of this project's own step
     return Measured(
         source="measured",
         kind=measured.memory_kind,

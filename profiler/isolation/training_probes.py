@@ -181,7 +181,7 @@ def needed_bytes(measured: TrainingMeasurement, assumed_context_bytes: int = 0) 
     """
     reserved = max(
         peaks.allocated_bytes if peaks.reserved_bytes is None else peaks.reserved_bytes
-        for peaks in (measured.cold, measured.warm, measured.validation)
+        for peaks in measured.peaks
     )
     return process_needs(reserved, measured.process_bytes, measured.context_bytes, assumed_context_bytes)
 

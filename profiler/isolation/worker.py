@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -108,10 +109,13 @@ class Worker:
         from swinmr_profiling.configs import config_from_dict
         from swinmr_profiling.models.registry import build_model
         from swinmr_profiling.profiler.counting.parameters import describe_parameters
+        from swinmr_profiling.profiler.measure.own_step.other_step import other_step
 
         torch.manual_seed(seed)
         self.config, self.trust_config = config_from_dict(config), trust_config
         self.built = build_model(self.config, trust_config=trust_config)
+        # Here already: a step that cannot be had is told before anything is measured.
+        self.own_step = other_step(self.config, self.built, trust_config=trust_config)
         self.built.module.eval()
         self.forward: Callable[..., Any] | None = None
         self.architecture = describe_parameters(self.built.module, self.built.input_shape(1))
@@ -126,8 +130,10 @@ class Worker:
 
     def do_count_training(self) -> TrainingMacs:
         """Counts the training step, without data."""
-        from swinmr_profiling.profiler.measure.counted_training import count_training
+        from swinmr_profiling.profiler.measure.counted_training import count_own_step, count_training
 
+        if self.own_step is not None:
+            return count_own_step(self.own_step, self.built, self.config)
         return count_training(self.built, self.config)
 
     def do_cross_check(self, size: str, counters: list[str], keep: bool) -> list[CrossCheck]:
@@ -256,10 +262,12 @@ class Worker:
 
     def do_train(self, batch_size: int, steps: int) -> TrainingMeasurement:
         """Measures training at one batch size; once in the life of a process."""
+        from swinmr_profiling.profiler.measure.own_step.own_step_probe import probe_own_step
         from swinmr_profiling.profiler.measure.training_memory import open_training_memory
         from swinmr_profiling.profiler.measure.training_probe import probe_training
 
-        return probe_training(
+        probe = probe_training if self.own_step is None else partial(probe_own_step, self.own_step)
+        return probe(
             self.built,
             self.config,
             self.torch_device,

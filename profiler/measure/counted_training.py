@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.counting import TrainingCountReport, count_training_step
+from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
 from swinmr_profiling.profiler.counting.training import PHASES
-from swinmr_profiling.profiler.measure.example_data import ExampleData
+from swinmr_profiling.profiler.measure.example_data import ExampleData, loader_batch
+from swinmr_profiling.profiler.measure.own_step.meta_ways import meta_stands_for
+from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
+from swinmr_profiling.profiler.measure.own_step.own_step_probe import input_shape
 from swinmr_profiling.profiler.record.blocks.architecture import (
     TrainingMacs,
     TrainingMacsPerSample,
     TrainingMacsPerStep,
 )
 from swinmr_profiling.training.step.losses import build_loss
+from swinmr_profiling.training.step.own_step import TrainingStep, batch_of, modules_of, take_step
 from swinmr_profiling.training.step.training_step import MicroBatch, StepSettings, build_state, training_step
 
 
@@ -42,6 +49,28 @@ def count_training(built: BuiltModel, config: ExperimentConfig) -> TrainingMacs:
     report = count_training_step(step, built.module, (loss, micro_batch), only_without_data=True)
     samples = batch_size * config.training.accumulate
     return training_macs_block(report, built.input_shape(batch_size, "training"), batch_size, samples)
+
+
+def count_own_step(step: OtherStep, built: BuiltModel, config: ExperimentConfig) -> TrainingMacs:
+    """One call of the step that the config names, counted on copies without data.
+
+    The batch is the config's, or one sample where that is "auto". What is in a call counts: of a step that steps an
+    optimizer now and then, the first call's. Raises whatever the step raises without data.
+    """
+    batch_size = config.data.batch_size if isinstance(config.data.batch_size, int) else 1
+    own = step.made(lambda parts: copy_to(nn.Module(), parts)[1])
+    with meta_stands_for("cpu", with_autocast=False), random_state_kept():
+        own.setup(torch.device("meta"))
+    batch = batch_of(own, loader_batch(built, config, torch.device("meta")), batch_size)
+
+    def call(networks: nn.Module, own: TrainingStep, batch: Any) -> None:
+        # What a number is stored in changes no multiply-add.
+        with meta_stands_for("cpu", with_autocast=False):
+            take_step(own, batch)
+
+    networks = nn.ModuleList(modules_of(own))
+    report = count_training_step(call, networks, (own, batch), only_without_data=True)
+    return training_macs_block(report, input_shape(batch, batch_size), batch_size, batch_size)
 
 
 def training_macs_block(

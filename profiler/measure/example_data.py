@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -24,9 +24,10 @@ from swinmr_profiling.training.step.example_batches import (
     ExampleBatch,
     ExampleSlices,
     example_batch,
+    in_loader_s_layout,
     target_for,
 )
-from swinmr_profiling.training.step.losses import first_tensor
+from swinmr_profiling.training.step.losses import build_loss, first_tensor
 from swinmr_profiling.training.step.training_step import MicroBatch, StepSettings
 from swinmr_profiling.training.validation.validation import direct_result, to_device
 
@@ -69,6 +70,18 @@ def validation_shape(built: BuiltModel, config: ExperimentConfig) -> list[int]:
     return built.input_shape(largest_call(config) if samples else config.data.val_batch_size)
 
 
+def loader_batch(
+    built: BuiltModel, config: ExperimentConfig, device: torch.device
+) -> Callable[[int], dict[str, Any]]:
+    """What makes a batch of a size in the layout of `train.py`'s loader, for a step of the user's own.
+
+    Its targets have the shape of the network's output, those of a denoiser the image's; `further_inputs` are those of
+    a network that data has not.
+    """
+    loss = build_loss(config, for_prediction=True)
+    return lambda size: in_loader_s_layout(ExampleData(built, config, loss, device).batch(size))
+
+
 class ExampleData:
     """Micro-batches and a validation batch of a config's shapes, for a loss on its way to or on the device.
 
@@ -88,6 +101,10 @@ class ExampleData:
         # On a CPU the batch itself is what a step holds: each step gets a new one.
         kept = None if self.device.type == "cpu" else make()
         return (self._prepare(kept or make(), self.device, 0, number) for number in count())
+
+    def batch(self, batch_size: int) -> ExampleBatch:
+        """One training batch in the loader's layout, on the host."""
+        return self._maker(batch_size, "training")()
 
     def validation(self, settings: StepSettings) -> Callable[[nn.Module], object]:
         """One batch of `training.validation.validation.validate`, to be called with the network in evaluation mode."""

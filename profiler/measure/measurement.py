@@ -94,7 +94,8 @@ class TrainingMeasurement:
         batch_size: samples of one micro-batch, per device. accumulation: micro-batches of a step.
         steps_run: steps in which the optimizer changed the weights. step_ms: all steps, overflowing ones included.
         before_bytes: in use before the first step (weights, loss networks, moving average).
-        cold, warm: peaks of the first step and of the later ones. validation: of one batch of whole images.
+        cold, warm: peaks of the first step and of the later ones. validation: of one batch of whole images; None where
+            the step is the user's own, which says nothing of it.
         device_used_bytes: of all processes, None where the device is not asked.
         finite: whether every loss was a number (random inputs through random weights need not give one).
         opening_bytes: what the device lost when the process was opened; None where nobody can tell.
@@ -103,7 +104,7 @@ class TrainingMeasurement:
     batch_size: int
     accumulation: int
     input_shape: list[int]
-    validation_shape: list[int]
+    validation_shape: list[int] | None
     precision: Precision
     checkpointing: Checkpointing
     patch_size: list[int] | None
@@ -114,7 +115,7 @@ class TrainingMeasurement:
     before_bytes: int
     cold: StepPeaks
     warm: StepPeaks
-    validation: StepPeaks
+    validation: StepPeaks | None
     retries: int
     out_of_memory: int
     process_bytes: int | None
@@ -128,7 +129,12 @@ class TrainingMeasurement:
     @property
     def allocated_bytes(self) -> int:
         """What the tensors of training and validation take at most."""
-        return max(peaks.allocated_bytes for peaks in (self.cold, self.warm, self.validation))
+        return max(peaks.allocated_bytes for peaks in self.peaks)
+
+    @property
+    def peaks(self) -> list[StepPeaks]:
+        """All that were measured."""
+        return [peaks for peaks in (self.cold, self.warm, self.validation) if peaks is not None]
 
     @property
     def context_bytes(self) -> int | None:

@@ -43,7 +43,9 @@ def training_block(measured: TrainingMeasurement) -> TrainingRun:
         process_bytes=measured.process_bytes,
         device_used_bytes=measured.device_used_bytes,
         context_bytes=measured.context_bytes,
-        validation=TrainingValidation(input_shape=measured.validation_shape, **vars(validation)),
+        validation=None
+        if validation is None or measured.validation_shape is None
+        else TrainingValidation(input_shape=measured.validation_shape, **vars(validation)),
         steps_run=measured.steps_run,
         step_ms=measured.step_ms,
         images_per_second=images * 1000 / statistics.median(warm_ms) if warm_ms else None,

@@ -50,7 +50,7 @@ class NoStepError(RuntimeError):
 
 
 @contextmanager
-def _as_training_sets(config: ExperimentConfig) -> Iterator[None]:
+def as_training_sets(config: ExperimentConfig) -> Iterator[None]:
     """What `training/run/loop.py` sets for the process, and what it was again afterwards."""
     was, warn_only = (
         torch.are_deterministic_algorithms_enabled(),
@@ -75,7 +75,7 @@ def prepared_training(
 
     The network itself, torch's settings and random numbers are as they were when the block ends.
     """
-    with state_preserved(built.module), _as_training_sets(config):
+    with state_preserved(built.module), as_training_sets(config):
         # In the order of training/run/loop.py: where a tensor comes to lie depends on it.
         loss = build_loss(config).to(device)
         settings = build_settings(config, device.type)

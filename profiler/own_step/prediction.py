@@ -14,20 +14,17 @@ from swinmr_profiling.profiler.own_step.step import (
     MEAN_OF_OUTPUT,
     MakeOptimizer,
     ModuleStep,
-    OwnStepError,
-    TrainingStep,
-    modules_of,
     on_meta,
-    resized,
 )
-from swinmr_profiling.profiler.own_step.step_trace import trace_step
-from swinmr_profiling.profiler.prediction.predict import TraceFamily, memory_setting
+from swinmr_profiling.profiler.prediction.own_step.own_step_trace import trace_step
+from swinmr_profiling.profiler.prediction.predict import memory_setting, own_step_family
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, TrainingSetting
 from swinmr_profiling.profiler.prediction.storage_trace import Trace
 from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.prediction_intervals import shares_of
+from swinmr_profiling.training.step.own_step import OwnStepError, TrainingStep, resized, trained_bytes
 
 AUTOCAST: dict[Precision, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 ASSUMPTIONS = (
@@ -105,22 +102,16 @@ def predict_training(
             fresh = on_meta(step)
         return trace_step(fresh, example, batch_size, assume or {})
 
-    one_sample: list[str] = []
-    try:
-        family = TraceFamily(trace, check=True)
-        family.direct(1)
-    except OwnStepError as error:
-        # BatchNorm, for one, does not train a single sample.
-        family = TraceFamily(trace, check=False)
-        one_sample = [f"batch 1 is inferred from batches {ALIGNED_BATCHES}: by itself it raises ({error})"]
+    family, one_sample = own_step_family(trace)
     traces = [family.direct(batch) for batch in ALIGNED_BATCHES]
     setting = memory_setting(
         family,
         TrainingSetting(precision, "none", None, is_config=True),
         batch_sizes,
         fingerprint=_fingerprint(traces),
-        trained_bytes=_trained_bytes(step),
+        trained_bytes=trained_bytes(step),
         validated_shape=None,
+        remarks=one_sample,
     )
     return MemoryModel(
         source="predicted",
@@ -135,8 +126,7 @@ def predict_training(
         interval_shares=shares_of(setting),
         assumptions=[
             *ASSUMPTIONS,
-            *one_sample,
-            *dict.fromkeys(text for one in traces for text in one.assumptions),
+            *setting.assumptions,
         ],
         untested_rules=list(UNTESTED_RULES),
     )
@@ -158,11 +148,6 @@ def _refuse_options(targets: Sequence[Any], keywords: object, loss: object) -> N
 def _name(make: object) -> str:
     made = getattr(make, "func", make)
     return str(getattr(made, "__name__", type(made).__name__)).lower()
-
-
-def _trained_bytes(step: object) -> int:
-    parameters = {id(p): p for module in modules_of(step) for p in module.parameters()}
-    return sum(p.nbytes for p in parameters.values() if p.requires_grad)
 
 
 def _fingerprint(traces: Sequence[Trace]) -> str:

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
+from swinmr_profiling.training.step.own_step import OwnStepError, TrainingStep
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 MEAN_OF_OUTPUT = "mean of the output (no loss was given)"
-
-
-class OwnStepError(ValueError):
-    """A step that cannot be traced, in one line for its author."""
-
-
-@runtime_checkable
-class TrainingStep(Protocol):
-    """A step written by the user, as a class: networks and optimizers, and one optimizer step.
-
-    A third method ``batch(size)``, which makes a batch of that many samples, is needed where batches are no nest of
-    tensors with the samples along their first axis.
-    """
-
-    def setup(self, device: torch.device) -> None:
-        """Makes networks and optimizers, on the device."""
-
-    def step(self, batch: Any) -> object:
-        """One step: forward, backward, optimizer."""
 
 
 class ModuleStep:
@@ -137,66 +118,3 @@ def _refuse_globals(step: object) -> None:
                 f"{step.__name__} uses the global {name}, a {type(value).__name__}, which cannot be copied with it: "
                 "make the step a class with setup(device) and step(batch), or a function inside a function"
             )
-
-
-def modules_of(step: object) -> list[nn.Module]:
-    """The networks among what a step holds, each once, in the order of its attributes."""
-    found: list[nn.Module] = []
-    seen: set[int] = set()
-
-    def look(value: object, depth: int) -> None:
-        if id(value) in seen or depth > 4:
-            return
-        seen.add(id(value))
-        if isinstance(value, nn.Module):
-            found.append(value)
-            return
-        if isinstance(value, Mapping):
-            inside: Iterable[object] = value.values()
-        elif isinstance(value, (list, tuple, set)):
-            inside = value
-        elif hasattr(value, "__dict__") and not isinstance(value, (type, Tensor, torch.optim.Optimizer)):
-            inside = list(vars(value).values())
-        else:
-            inside = ()
-        for one in inside:
-            look(one, depth + 1)
-        owner = getattr(value, "__self__", None)
-        if owner is not None and not inspect.ismodule(owner):
-            look(owner, depth + 1)
-
-    look(step, 0)
-    return found
-
-
-def batch_of(step: TrainingStep, example: Any, size: int) -> Any:
-    """A batch of `size` samples: by the step's own ``batch``, else like the example, or by the example's function.
-
-    Of an example, tensors whose first axis is as long as that of its first tensor are made of the asked size.
-    Tensors are without data.
-    """
-    if hasattr(step, "batch"):
-        made = step.batch(size)
-    elif callable(example):
-        made = example(size)
-    else:
-        made = resized(example, size)
-    return tree_map(lambda x: x.to("meta") if isinstance(x, Tensor) else x, made)
-
-
-def resized(example: Any, size: int) -> Any:
-    """The example with another number of samples; see `batch_of`. Raises OwnStepError where it has no tensor."""
-    batched = [t for t in tree_leaves(example) if isinstance(t, Tensor) and t.dim()]
-    if not batched:
-        raise OwnStepError(
-            "inputs: no tensor with a batch axis among them; give a function of the batch size"
-        )
-    samples = batched[0].shape[0]
-
-    def resize(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return copy.copy(value)
-        shape = (size, *value.shape[1:]) if value.dim() and value.shape[0] == samples else tuple(value.shape)
-        return torch.empty(shape, dtype=value.dtype, device="meta", requires_grad=value.requires_grad)
-
-    return tree_map(resize, example)

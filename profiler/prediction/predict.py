@@ -12,16 +12,28 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.allocator.allocation_order import packed
 from swinmr_profiling.profiler.measure.example_data import validation_shape
+from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
 from swinmr_profiling.profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
 from swinmr_profiling.profiler.prediction.allocation_frames import without_folder
 from swinmr_profiling.profiler.prediction.memory_snapshot import snapshot_of, write_snapshot
+from swinmr_profiling.profiler.prediction.own_step.configured_trace import (
+    VALIDATION,
+    observed_precision,
+    trace_configured,
+    trained_bytes_of,
+)
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
 from swinmr_profiling.profiler.prediction.server import WrittenSnapshot
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, TrainingSetting
 from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace_cache import cached, trace_key
-from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_lines, trace_training
+from swinmr_profiling.profiler.prediction.traced_step import (
+    FINITE_ASSUMPTION,
+    trace_inference,
+    trace_lines,
+    trace_training,
+)
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
 from swinmr_profiling.profiler.record.blocks.memory_model import (
@@ -35,6 +47,7 @@ from swinmr_profiling.profiler.record.blocks.memory_model import (
 )
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import basis_as_block
+from swinmr_profiling.training.step.own_step import OwnStepError
 
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
 TABLE_END_BYTES = 288 * 10**9
@@ -75,6 +88,10 @@ class TraceFamily:
             self._direct[batch_size] = self._trace(batch_size)
         return self._direct[batch_size]
 
+    def assumptions(self) -> list[str]:
+        """What the traces had to assume, each once."""
+        return list(dict.fromkeys(text for trace in self._direct.values() for text in trace.assumptions))
+
     def at(self, batch_size: int) -> Trace:
         """The trace of a batch size: synthesised where allocations are affine, else traced."""
         if batch_size in self._direct:
@@ -87,17 +104,45 @@ class TraceFamily:
             return self.direct(batch_size)
 
 
-def training_trace(built: BuiltModel, config: ExperimentConfig, loss_parts: str, batch_size: int) -> Trace:
-    """The trace of a batch size of a config's training step, from the disk where it is there."""
+def own_step_family(trace: Callable[[int], Trace]) -> tuple[TraceFamily, list[str]]:
+    """Traces of a step of the user's own, and what is to be said of them. Raises OwnStepError."""
+    try:
+        family = TraceFamily(trace, check=True)
+        family.direct(1)
+    except OwnStepError as error:
+        # BatchNorm, for one, does not train a single sample.
+        family = TraceFamily(trace, check=False)
+        return family, [f"batch 1 is inferred from batches {ALIGNED_BATCHES}: by itself it raises ({error})"]
+    return family, []
+
+
+def training_trace(
+    built: BuiltModel,
+    config: ExperimentConfig,
+    loss_parts: str,
+    batch_size: int,
+    step: OtherStep | None = None,
+) -> Trace:
+    """The trace of a batch size of a config's training step, from the disk where it is there.
+
+    step: the one that the config names in place of ours.
+    """
     key = trace_key(memory_fingerprint(config), batch_size, "training", loss_parts)
+    if step is not None:
+        return cached(key, lambda: trace_configured(step, built, config, batch_size))
     return cached(key, lambda: trace_training(built, config, batch_size))
 
 
 def training_family(
-    built: BuiltModel, config: ExperimentConfig, loss_parts: str, *, check: bool
+    built: BuiltModel,
+    config: ExperimentConfig,
+    loss_parts: str,
+    *,
+    check: bool,
+    step: OtherStep | None = None,
 ) -> TraceFamily:
     """Traces of the training step of a config."""
-    return TraceFamily(lambda batch: training_trace(built, config, loss_parts, batch), check=check)
+    return TraceFamily(lambda batch: training_trace(built, config, loss_parts, batch, step), check=check)
 
 
 def write_step_snapshot(
@@ -110,6 +155,7 @@ def write_step_snapshot(
     workspace_bytes: int,
     title: str,
     private: bool = False,
+    step: OtherStep | None = None,
 ) -> WrittenSnapshot:
     """Writes the step of a batch size for PyTorch's memory viewer; its peak is that of the table of sizes.
 
@@ -117,6 +163,14 @@ def write_step_snapshot(
 
     Raises OSError, and whatever the network raises where it cannot be traced.
     """
+    if step is not None:
+        # Its own lines are not recorded.
+        made, _ = own_step_family(lambda batch: training_trace(built, config, loss_parts, batch, step))
+        snapshot, written = snapshot_of(
+            made.at(batch_size), None, workspace_bytes=workspace_bytes, title=title
+        )
+        write_snapshot(snapshot, file)
+        return written
     trace = training_family(built, config, loss_parts, check=True).at(batch_size)
     recorder = trace_lines(built, config, batch_size)
     again = recorder.finish(batch_size, [])
@@ -195,22 +249,34 @@ def predict_setting(
     loss_parts: str,
     *,
     asked: Sequence[int] = (),
+    step: OtherStep | None = None,
     on_progress: Callable[[], None] = lambda: None,
 ) -> MemorySetting:
     """The `settings` entry of a memory model.
 
-    built, config: in this very setting. asked: batch sizes that must be in the table.
+    built, config: in this very setting. asked: batch sizes that must be in the table. step: see `training_trace`.
     Raises whatever the network raises where it cannot be traced.
     """
-    family = training_family(built, config, loss_parts, check=setting.is_config)
+    remarks: list[str] = []
+    if step is None:
+        family = training_family(built, config, loss_parts, check=setting.is_config)
+        trained = sum(p.nbytes for p in built.module.parameters() if p.requires_grad)
+    else:
+        family, remarks = own_step_family(
+            lambda batch: training_trace(built, config, loss_parts, batch, step)
+        )
+        remarks = [VALIDATION, *remarks]
+        trained = trained_bytes_of(step)
+        setting = replace(setting, precision=observed_precision(family.direct(ALIGNED_BATCHES[0]), step))
     return memory_setting(
         family,
         setting,
         asked,
         fingerprint=memory_fingerprint(config),
-        trained_bytes=sum(p.nbytes for p in built.module.parameters() if p.requires_grad),
-        validated_shape=validation_shape(built, config),
+        trained_bytes=trained,
+        validated_shape=None if step is not None else validation_shape(built, config),
         untested=[UNTESTED_8_BIT] if config.training.optimizer.type.endswith("_8bit") else [],
+        remarks=remarks,
         on_progress=on_progress,
     )
 
@@ -224,12 +290,13 @@ def memory_setting(
     trained_bytes: int,
     validated_shape: list[int] | None,
     untested: Sequence[str] = (),
+    remarks: Sequence[str] = (),
     on_progress: Callable[[], None] = lambda: None,
 ) -> MemorySetting:
     """The entry of a family of traces.
 
     trained_bytes: of parameters that need a gradient. validated_shape: of the batch that they validate, if any.
-    untested: rules of this setting that no GPU has confirmed.
+    untested: rules of this setting that no GPU has confirmed. remarks: assumptions beside those of the traces.
     """
     sizes = predict_sizes(family, asked, expandable=setting.is_config, on_progress=on_progress)
     shown = max((size for size in asked if size <= MAX_BATCH_SIZE), default=1)
@@ -272,6 +339,7 @@ def memory_setting(
         ),
         ddp_bucket_bytes=trained_bytes,
         rests_on=basis_as_block(basis),
+        assumptions=[*remarks, *(text for text in family.assumptions() if text != FINITE_ASSUMPTION)],
     )
 
 

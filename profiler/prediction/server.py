@@ -23,6 +23,7 @@ from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, 
 
 if TYPE_CHECKING:  # needs torch
     from swinmr_profiling.models.inputs import BuiltModel
+    from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class PredictionWorker:
 
     def __init__(self, send: Callable[..., None]) -> None:
         self.send = send
+        self._imported: OtherStep | None = None
         # Before it is asked anything: the command does other things meanwhile. What fails is told by what needs it.
         with suppress(Exception):
             import swinmr_profiling.models.registry
@@ -64,15 +66,15 @@ class PredictionWorker:
 
         from swinmr_profiling.configs import config_from_dict
         from swinmr_profiling.profiler.prediction import trace_cache
-        from swinmr_profiling.training.step.losses import build_loss
+        from swinmr_profiling.training.step.configured_step import loss_label
 
         torch.set_num_threads(1)  # nothing is computed
         trace_cache.keep_in(None if traces is None else Path(traces))
         self.config = config_from_dict(config)
         self.trust_config = trust_config
-        label = str(build_loss(self.config, for_prediction=True).label)
+        label = loss_label(self.config, for_prediction=True)
         # Which parts of the loss there are depends on files at hand, too.
-        own = self.config.model.net_type in HASHED_NETWORKS
+        own = self.config.model.net_type in HASHED_NETWORKS and self.config.training.other_step is None
         self.loss_parts = label if own else f"{label}; run {run}"
         return Traced(label, torch.__version__)
 
@@ -81,7 +83,7 @@ class PredictionWorker:
         from swinmr_profiling.profiler.prediction.predict import training_trace
 
         _, config, built = self._in_setting(**setting)
-        training_trace(built, config, self.loss_parts, batch_size)
+        training_trace(built, config, self.loss_parts, batch_size, self._step(built))
         return batch_size
 
     def do_predict(self, batch_sizes: list[int], **setting: Any) -> MemorySetting:
@@ -95,6 +97,7 @@ class PredictionWorker:
             typed,
             self.loss_parts,
             asked=batch_sizes,
+            step=self._step(built),
             on_progress=lambda: self.send("progress"),
         )
 
@@ -114,6 +117,7 @@ class PredictionWorker:
             workspace_bytes=workspace_bytes,
             title=title,
             private=private,
+            step=self._step(built),
         )
 
     def do_predict_inference(self, precision: Precision, batch_sizes: list[int]) -> PredictedInference:
@@ -123,6 +127,16 @@ class PredictionWorker:
         config = config_with(self.config, TrainingSetting(precision, "none", None))
         family = inference_family(self._build(config), config, self.loss_parts)
         return PredictedInference(sizes=predict_sizes(family, batch_sizes, expandable=False))
+
+    def _step(self, built: BuiltModel) -> OtherStep | None:
+        """The step that stands in the place of ours, imported once."""
+        from swinmr_profiling.profiler.measure.own_step.other_step import other_step
+
+        if self._imported is None:
+            self._imported = other_step(
+                self.config, built, trust_config=self.trust_config, for_prediction=True
+            )
+        return self._imported
 
     def _in_setting(self, **fields: Any) -> tuple[TrainingSetting, ExperimentConfig, BuiltModel]:
         """The setting, its config and the network in it; the last one is kept."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from swinmr_profiling.profiler.allocator.convolution_workspaces import ConvolutionCall, workspace_bytes
+from swinmr_profiling.profiler.prediction.assumed_values import (
+    ASKS,
+    INDEXED,
+    NONZERO,
+    NOT_ASKED,
+    AssumedValues,
+)
 from swinmr_profiling.profiler.prediction.cuda_convolutions import HANDLED, on_cuda
 from swinmr_profiling.profiler.prediction.remembered_results import RememberedResults
 from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
@@ -57,6 +66,7 @@ class Trace:
         event_phases: int8 (events,), the phase in which it happens.
         step_starts: positions in `events` where each step starts, and where the validation starts.
         assumptions: what a trace without values had to assume.
+        autocast: dtypes of the autocast contexts that a step of the user's own opened.
     """
 
     batch_size: int
@@ -69,6 +79,7 @@ class Trace:
     event_phases: np.ndarray
     step_starts: list[int]
     assumptions: list[str] = field(default_factory=list)
+    autocast: list[str] = field(default_factory=list)
 
     def live_bytes(self, granularity: int = 1) -> np.ndarray:
         """int64 (events,): bytes alive after each event, each storage rounded up to `granularity`."""
@@ -86,11 +97,18 @@ class StorageTrace(TorchDispatchMode):
     """Records while it is entered. `phase` and `category` are set by whoever runs the traced code.
 
     device_type: only storages on this kind of device count. as_on_cuda: tensors without data take the layouts and the
-    workspaces that CUDA's would.
+    workspaces that CUDA's would. assumed: "file.py:12" -> what a tensor's value is taken for, where that line asks.
     """
 
-    def __init__(self, device_type: str = "meta", *, as_on_cuda: bool = True) -> None:
+    def __init__(
+        self,
+        device_type: str = "meta",
+        *,
+        as_on_cuda: bool = True,
+        assumed: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.assumed = AssumedValues(assumed)
         self.device_type = device_type
         self.as_on_cuda = as_on_cuda and device_type == "meta"
         self.phase = "setup"
@@ -118,6 +136,18 @@ class StorageTrace(TorchDispatchMode):
             for given in tree_leaves((args, kwargs)):
                 if isinstance(given, Tensor):
                     self.enter(given, "made elsewhere")
+        elif function in ASKS:
+            found = self.assumed.answer(function, args, kwargs)
+            if found is not NOT_ASKED:
+                for made in tree_leaves(found):
+                    if isinstance(made, Tensor):
+                        self._note(made, function, args)
+                return found
+            if function in INDEXED:
+                indices, places = self.assumed.without_masks(args[1])
+                for made in places:
+                    self._note(made, NONZERO, args)
+                args = (args[0], indices, *args[2:])
         if function is aten.add.Tensor and sums_in_place(args):
             return args[0].add_(args[1])
         if self.as_on_cuda and function in HANDLED and args[0].device.type == "meta":
@@ -181,7 +211,7 @@ class StorageTrace(TorchDispatchMode):
             events=events,
             event_phases=event_phases,
             step_starts=list(self._step_starts),
-            assumptions=assumptions,
+            assumptions=[*assumptions, *self.assumed.told()],
         )
 
     def _note(self, tensor: Tensor, function: Any, args: Any) -> None:

@@ -17,6 +17,7 @@ from swinmr_profiling.models.swin.windows import clear_cache
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.prediction.allocation_frames import FramesTrace
+from swinmr_profiling.profiler.prediction.assumed_values import AssumedValues
 from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
 from swinmr_profiling.training.own_gradients import wants_gradients
@@ -154,6 +155,7 @@ def trace_training(
 def trace_lines(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> FramesTrace:
     """The same steps without a validation, with the lines that made each allocation; finished."""
     recorder = FramesTrace()
+    recorder.assumed = AssumedValues(config.training.assume)
     _trace_training(
         built, config, batch_size, True, False, TRACED_STEPS, "meta", ALONE, torch.no_grad(), recorder
     )
@@ -192,7 +194,8 @@ def _trace_training(
         batches = data.micro_batches(batch_size)
         validate = data.validation(settings) if validation else None
         clear_cache()
-        trace = recorder or spread.new_trace(device, as_on_cuda=as_on_cuda)
+        assumed = config.training.assume
+        trace = recorder or spread.new_trace(device, as_on_cuda=as_on_cuda, assumed=assumed)
         named = nullcontext() if recorder is None else recorder.modules_named(module, loss)
         with _young_garbage_only(), named, trace:
             state = _set_up(trace, config, module, loss, settings, spread)
@@ -241,7 +244,7 @@ def _trace_inference(
         module = copy_without_data(built.module).eval()
         settings = build_settings(config, "cuda")
         enabled = settings.autocast_dtype is not None
-        trace = StorageTrace()
+        trace = StorageTrace(assumed=config.training.assume)
         with trace, no_gradients:
             trace.category = "parameters"
             for tensor in tensors_in_moving_order(module):

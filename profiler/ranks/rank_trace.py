@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -25,8 +26,14 @@ class RankTrace(StorageTrace):
     and no weak reference tells of it.
     """
 
-    def __init__(self, device_type: str = "meta", *, as_on_cuda: bool = True) -> None:
-        super().__init__(device_type, as_on_cuda=as_on_cuda)
+    def __init__(
+        self,
+        device_type: str = "meta",
+        *,
+        as_on_cuda: bool = True,
+        assumed: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(device_type, as_on_cuda=as_on_cuda, assumed=assumed)
         # Of each step: what this rank sends in it.
         self.sent: list[list[Sent]] = [[]]
 

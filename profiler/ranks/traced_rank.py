@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from torch import nn
 from torch.distributed.tensor import DTensor
@@ -47,8 +49,8 @@ def trace_rank(
     """
     made: list[RankTrace] = []
 
-    def new_trace(device: str, *, as_on_cuda: bool) -> RankTrace:
-        made.append(RankTrace(device, as_on_cuda=as_on_cuda))
+    def new_trace(device: str, *, as_on_cuda: bool, assumed: Mapping[str, Any]) -> RankTrace:
+        made.append(RankTrace(device, as_on_cuda=as_on_cuda, assumed=assumed))
         return made[-1]
 
     def on_unit(unit: nn.Module) -> None:

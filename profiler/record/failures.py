@@ -62,7 +62,11 @@ def classify_exception(error: BaseException) -> Failure:
     # By name as well, so that this module needs no torch.
     names = {cls.__name__ for cls in type(error).__mro__}
     message = str(error)
-    detail = first_lines(f"{type(error).__name__}: {message}" if message else type(error).__name__)
+    # Its words are a whole line for the author of a step, with its place.
+    told = bool(message) and "OwnStepError" in names
+    detail = first_lines(
+        message if told else f"{type(error).__name__}: {message}" if message else type(error).__name__
+    )
     if "OutOfMemoryError" in names or isinstance(error, MemoryError) or HOST_ALLOCATION.search(message):
         return Failure("OOM", detail, needs_new_process=True)
     if LIBRARY_ALLOCATION.search(message):

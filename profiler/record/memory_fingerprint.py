@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.own_step_source import source_sha256
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 
 # How weights are drawn and where a network's file lies is not a matter of memory.
@@ -31,7 +32,8 @@ PRECISIONS: dict[bool | str, Precision] = {
 def memory_settings(config: ExperimentConfig) -> dict[str, JsonValue]:
     """The part of a config that changes memory, as plain JSON values.
 
-    Not in it: the batch size, paths, learning rates, seeds, lengths of schedules.
+    Of a training step of the user's own: its name, and a hash of the text of its file. Not in it: the batch size,
+    paths, learning rates, seeds, lengths of schedules.
     """
     training, raw = config.training, config.model_dump(mode="json")
     model = {
@@ -65,6 +67,16 @@ def memory_settings(config: ExperimentConfig) -> dict[str, JsonValue]:
         settings["zero_grad"] = [training.zero_grad, training.set_to_none]
     if config.system.attention != "auto":
         settings["attention"] = config.system.attention
+    if training.step is not None:
+        settings["step"] = {
+            "name": training.step.rpartition(":")[2],
+            "source": source_sha256(training),
+            "assume": dict(training.assume),
+        }
+    elif training.assume:
+        settings["assume"] = dict(training.assume)
+    if training.adversarial.weight:
+        settings["adversarial"] = {k: v for k, v in raw["training"]["adversarial"].items() if k != "weight"}
     if training.trainable is not None:
         settings["trainable"] = sorted(training.trainable)
     if training.lora is not None:

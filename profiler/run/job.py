@@ -93,6 +93,8 @@ def run_profile(
     prediction = PredictionSession(
         config_of_training(profile, options),
         trust_config=options.measure.trust_config,
+        # A step of the user's own may do anything, and hang.
+        timeout_s=session.timeout_s(None) if loaded.config.training.other_step is not None else None,
         cache=options.training.cache,
     )
 

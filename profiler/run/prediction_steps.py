@@ -35,6 +35,7 @@ from swinmr_profiling.profiler.run.context import Card, RunContext, RunOptions
 # What a network trained in the config's setting is told about where nobody names a card.
 DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB SXM")
 # Of a measurement: a prediction has none of them.
+OF_THE_STEP = "the step's own"
 MEASURED = ("requested_peak_bytes", "device_used_bytes", "images_per_second", "retries", "cold_peak_bytes")
 
 
@@ -65,7 +66,7 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
     settings = _settings(context, config)
     many = f" in {len(settings)} settings" if len(settings) > 1 else ""
     context.status.say(f"predicting the memory of training{many} (nothing is run)")
-    if profile.memory_model is None or not _holds(profile.memory_model, settings, sizes):
+    if profile.memory_model is None or not _holds(profile.memory_model, config, settings, sizes):
         try:
             profile.memory_model = _memory_model(context, session, config, settings, sizes)
         except (WorkerError, RequestRefusedError) as error:
@@ -104,10 +105,17 @@ def _budgets(context: RunContext, torch_version: str) -> list[Budget]:
 def _settings(context: RunContext, config: ExperimentConfig) -> list[TrainingSetting]:
     """The config's own setting, and the levers where they were asked for."""
     own = setting_of(config, context.options.measure.precision)
-    return levers(config, own) if context.options.training.levers else [own]
+    # A step of the user's own decides for itself.
+    return (
+        levers(config, own)
+        if context.options.training.levers and config.training.other_step is None
+        else [own]
+    )
 
 
-def _holds(model: MemoryModel, settings: list[TrainingSetting], sizes: list[int]) -> bool:
+def _holds(
+    model: MemoryModel, config: ExperimentConfig, settings: list[TrainingSetting], sizes: list[int]
+) -> bool:
     """Whether an earlier run's prediction speaks of all these settings and keeps what a search replays.
 
     Of the config's own setting it must hold these sizes too.
@@ -116,6 +124,10 @@ def _holds(model: MemoryModel, settings: list[TrainingSetting], sizes: list[int]
         return False
     if any(str(size) not in model.settings[0].sizes for size in sizes):
         return False
+    if (
+        config.training.other_step is not None
+    ):  # whose precision is its own, and whose file may have been edited
+        return model.memory_fingerprint == memory_fingerprint(config)
     held = [(row.precision, row.checkpointing, row.patch_size) for row in model.settings]
     return all((setting.precision, setting.checkpointing, setting.patch) in held for setting in settings)
 
@@ -139,29 +151,37 @@ def _memory_model(
         memory_fingerprint=memory_fingerprint(config),
         torch_version=opened.torch_version,
         loss=opened.loss,
-        optimizer=optimizer.type,
-        ema=config.training.ema_decay > 0,
+        optimizer=optimizer.type if config.training.step is None else OF_THE_STEP,
+        ema=config.training.ema_decay > 0 and config.training.step is None,
         accumulate=config.training.accumulate,
         settings=entries,
         inference=inference,
         interval_shares=shares_of(entries[0]),
-        assumptions=assumptions(config),
+        assumptions=[*assumptions(config), *entries[0].assumptions],
         untested_rules=list(UNTESTED_RULES),
     )
 
 
 def assumptions(config: ExperimentConfig) -> list[str]:
     """What the prediction takes for granted."""
+    own_step = config.training.step is not None
     found = [
         "one process on one GPU, PyTorch's default allocator, no other program on the card",
-        "every loss is finite",
+        *([] if own_step else ["every loss is finite"]),
         "data is moved to the card batch by batch, and the batch before is gone by then",
         "attention takes flash or memory-efficient kernels, as PyTorch does from compute capability 8.0 on",
         # train_config_small.json in twelve settings: 3.11 and 3.12 agree to the byte, 3.10 needs more in four.
         f"Python {'.'.join(platform.python_version_tuple()[:2])} trains as it predicted: 3.10 keeps the arguments of a "
         "call longer than later versions do (predicted for the small SwinMR: up to 0.8 % more live bytes)",
     ]
-    if config.data.resolved_source != "phantom":
+    if config.training.adversarial.weight:
+        found.append("the generator's and the discriminator's update are in BasicSR's order, one each a step")
+    if own_step:
+        found.append(
+            "the step has its own precision, losses, optimizers, averages and accumulation: what the config says of "
+            "them is not in it"
+        )
+    elif config.training.other_step is None and config.data.resolved_source != "phantom":
         found.append("validation is of images of the config's size, whatever the files hold")
         sampling = config.evaluation.sampling
         if config.is_denoiser and sampling.validation_steps and sampling.data_consistency:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment
+from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.reading import (
     MissingProfileError,
@@ -65,6 +67,9 @@ def take_over(profile: Profile, earlier: Profile) -> list[str]:
             raise ResumeError(f"--resume: the earlier profile has another {key}: use another --output")
     if isinstance(earlier.environment, NoEnvironment):  # it ended before it knew its machine
         return []
+    config = config_from_dict(profile.config.resolved)
+    if config.training.step is not None:
+        _refuse_edited_step(config, earlier)
     profile.environment = earlier.environment
     if isinstance(earlier.single_image, MeasuredBatch):
         profile.single_image = earlier.single_image
@@ -85,6 +90,16 @@ def take_over(profile: Profile, earlier: Profile) -> list[str]:
         if warning.batch_size is None or str(warning.batch_size) in profile.batch_profiling
     ]
     return list(profile.batch_profiling)
+
+
+def _refuse_edited_step(config: ExperimentConfig, earlier: Profile) -> None:
+    """What was measured may be of another text of the step's file: the fingerprint of the prediction tells."""
+    model = earlier.memory_model
+    if model is None or model.memory_fingerprint != memory_fingerprint(config):
+        raise ResumeError(
+            f"--resume: {config.training.step} was edited since the earlier profile, or that has no prediction to tell "
+            "by: use another --output"
+        )
 
 
 def check_machine(profile: Profile, earlier: Profile) -> None:

@@ -56,7 +56,12 @@ def measure_training(context: RunContext, sizes: list[int]) -> None:
     # The network that inference was measured with, and its process, would take part of the memory.
     context.session.close()
     console.line()
-    console.line("  Training step (forward, backward, optimizer), then one validation batch")
+    other_step = config_of_training(profile, context.options).training.other_step
+    console.line(
+        "  Training step (forward, backward, optimizer), then one validation batch"
+        if other_step is None
+        else f"  Training step: {other_step}"
+    )
     sweep = _TrainingSweep(context)
     with _open_probes(context) as probes:
         bar = tqdm(sizes, unit="size", disable=None, file=sys.stderr, leave=False)

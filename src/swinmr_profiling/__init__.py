@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from swinmr_profiling.profiler.own_step.prediction import predict_training
-    from swinmr_profiling.profiler.own_step.step import OwnStepError
     from swinmr_profiling.profiler.own_step.summary import count, recommend, summary
+    from swinmr_profiling.training.step.own_step import OwnStepError
 
 __all__ = ["OwnStepError", "count", "predict_training", "recommend", "summary"]
 
@@ -25,11 +25,11 @@ if CHECKOUT is not None:
 
 # Only when one is asked for: commands start without torch.
 _FOUND_IN = {
-    "OwnStepError": "step",
-    "count": "summary",
-    "predict_training": "prediction",
-    "recommend": "summary",
-    "summary": "summary",
+    "OwnStepError": "training.step.own_step",
+    "count": "profiler.own_step.summary",
+    "predict_training": "profiler.own_step.prediction",
+    "recommend": "profiler.own_step.summary",
+    "summary": "profiler.own_step.summary",
 }
 
 
@@ -38,4 +38,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.profiler.own_step.{_FOUND_IN[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_FOUND_IN[name]}"), name)

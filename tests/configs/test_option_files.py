@@ -219,7 +219,7 @@ def messages_of(name):
 
 def test_what_changes_the_cost_is_named_once():
     text = messages_of("basicsr_realesrgan_x2.yml")
-    assert text.count("network_d UNetDiscriminatorSN is read, and not in the prediction yet") == 1
+    assert text.count("network_d UNetDiscriminatorSN is not used by model_type SRModel") == 1
     assert text.count("queue_size (pairs kept on the GPU)") == 1
     text = messages_of("neosr_realplksr_gan.toml")
     assert text.count("train.optim_g.type adan_sf has no counterpart: AdamW stands in") == 1

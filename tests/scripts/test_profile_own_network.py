@@ -106,7 +106,7 @@ def test_readme_an_option_file_with_its_perceptual_network(tmp_path, read_profil
     # VGG19 to conv5_4 (Simonyan and Zisserman 2015, table 2): all 20,024,384 numbers of its convolutions, 4 bytes each.
     categories = model["settings"][0]["peak"]["by_category"]
     assert 4 * 20_024_384 <= categories["loss_networks"] <= 4 * 20_024_384 * 1.01
-    assert "is read, and not in the prediction yet" in run.stderr
+    assert "network_d UNetDiscriminatorSN is not used by model_type SRModel" in run.stderr
 
 
 def test_readme_a_class_in_a_file(tmp_path, read_profile, own_repository):

@@ -30,7 +30,7 @@ NOT_THE_RECIPE = (
     "training.accumulate",
     "training.gradient_checkpointing", "training.profile", "training.checkpoint_every_steps",
     "training.keep_checkpoints", "training.validate_every_epochs", "training.validate_every_steps",
-    "training.initial_weights",
+    "training.initial_weights", "training.step_folder", "training.assume",
 )  # fmt: skip
 # What validation measures, and by what the best is chosen: figures from before an edit are not to be compared.
 MEASURED_BY = (

@@ -34,6 +34,7 @@ from swinmr_profiling.training.run.checkpoints import (
     restore_random_states,
 )
 from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError, first_non_finite
+from swinmr_profiling.training.run.own_training import OwnTraining, refuse_another_step
 from swinmr_profiling.training.run.resumption import changed_splits, compare_with_checkpoint
 from swinmr_profiling.training.run.run_folders import checkpoint_folder, run_folders
 from swinmr_profiling.training.run.stopping import Progress, StopRequest
@@ -92,19 +93,23 @@ class RunState:
         self.early_stopping = config.training.early_stopping.model_copy(
             update={"metric": config.early_stopping_metric}
         )
-        # What is sharded goes to the device unit by unit.
-        module = built.module if self.engine.shards_parameters else built.module.to(world.device)
-        if config.system.channels_last:
-            module.to(memory_format=torch.channels_last)
-        self.state = build_state(
-            config,
-            module,
-            loss,
-            self.total_steps,
-            wrap=self._wrap,
-            shard=self.engine.shard,
-            make_optimizer=self.engine.optimizer,
-        )
+        self.own: OwnTraining | None = None
+        if config.training.step is None:
+            # What is sharded goes to the device unit by unit.
+            module = built.module if self.engine.shards_parameters else built.module.to(world.device)
+            if config.system.channels_last:
+                module.to(memory_format=torch.channels_last)
+            self.state = build_state(
+                config,
+                module,
+                loss,
+                self.total_steps,
+                wrap=self._wrap,
+                shard=self.engine.shard,
+                make_optimizer=self.engine.optimizer,
+            )
+        else:
+            self._take_own_step(built.module, loss, trust_config)
         self.folders = run_folders(config)
         self.checkpoints = checkpoint_folder(config)
         self.progress = Progress()
@@ -119,6 +124,22 @@ class RunState:
         self._validation_is_due = False
         self._last_validation: dict[str, Any] | None = None
         torch.manual_seed(config.system.seed + world.rank)
+
+    def _take_own_step(self, module: torch.nn.Module, loss: torch.nn.Module, trust_config: bool) -> None:
+        """The step that the config names in place of this project's. module: the config's own network."""
+        self.own = own = OwnTraining(self.config, self.world, trust_config=trust_config)
+        self.state, self.prepare = own.state(loss, self.world.device), own.prepare
+        self._say(
+            f"training.step {own.target}: its own loss, optimizer, schedule and precision; those of the config are "
+            "not used, its loss is validation's"
+        )
+        shapes = [{name: x.shape for name, x in one.state_dict().items()} for one in (module, own.network)]
+        if shapes[0] != shapes[1]:
+            self._say(
+                "its network is another than `model` names: test.py and exports would not take its checkpoints"
+            )
+        if self.config.training.initial_weights is not None:
+            load_weights(own.network, Path(self.config.training.initial_weights))
 
     def _wrap(self, module: torch.nn.Module) -> torch.nn.Module:
         network = self.engine.wrap(module)
@@ -187,10 +208,13 @@ class RunState:
                 f"({was['batch_size_per_device']} x {was['accumulate']} accumulated x {was['devices']} devices), this "
                 f"run has {is_now['global_batch_size']}: change data.batch_size or training.accumulate"
             )
+        refuse_another_step(self.own, content, file)
         check_architecture(self.state.module, content, file)
         edits = compare_with_checkpoint(self.config, content, file)
         check_moments(self.state.optimizer, content, file)
         notes = restore_state(self.state, content, file)
+        if self.own is not None:
+            notes += self.own.restore(content, file)
         self._say(f"resumed from {file}, step {self.state.step}")
         self.messages += [*edits.lines(file), *notes]
         self.progress = Progress(**content["progress"])
@@ -221,6 +245,7 @@ class RunState:
     def _content(self, of_state: Callable[[TrainingState], dict[str, Any]]) -> dict[str, Any]:
         return {
             **of_state(self.state),
+            **({} if self.own is None else {"own_step": self.own.content()}),
             "progress": self.progress.to_json(),
             "batch_sizes": self.batch_sizes,
             "random_states": self.world.gather(random_states()),

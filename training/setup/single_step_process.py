@@ -83,9 +83,11 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
 
     from swinmr_profiling.configs import config_from_dict
     from swinmr_profiling.models.registry import build_model
+    from swinmr_profiling.training.distributed import World
+    from swinmr_profiling.training.run.own_training import OwnTraining
     from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
     from swinmr_profiling.training.step.losses import build_loss
-    from swinmr_profiling.training.step.training_step import build_settings, build_state, training_step
+    from swinmr_profiling.training.step.training_step import build_state
 
     config = config_from_dict(request["config"])
     config = config.model_copy(update={"training": config.training.model_copy(update={"accumulate": 1})})
@@ -99,6 +101,9 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
     micro_batch = _one_sample(config, built, device, request["real_sample"])
     # In the order of training/run/loop.py.
     loss = build_loss(config).to(device)
+    if config.training.step is not None:
+        own = OwnTraining(config, World(0, 1, device), trust_config=request["trust_config"])
+        return _timed(own.state(loss, device), config, device, micro_batch)
     module = built.module.to(device)
     if config.system.channels_last:
         module.to(memory_format=torch.channels_last)
@@ -106,8 +111,14 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
     def wrap(network: torch.nn.Module) -> torch.nn.Module:
         return cast("torch.nn.Module", torch.compile(network)) if config.system.compile else network
 
-    state = build_state(config, module, loss, total_steps=1, wrap=wrap)
+    return _timed(build_state(config, module, loss, total_steps=1, wrap=wrap), config, device, micro_batch)
+
+
+def _timed(state, config, device, micro_batch) -> dict[str, Any]:
+    from swinmr_profiling.training.step.training_step import MicroBatch, build_settings, training_step
+
     settings = build_settings(config, device.type)
+    names = micro_batch.names if isinstance(micro_batch, MicroBatch) else list(micro_batch["name"])
     started = time.perf_counter()
     outcome = training_step(state, settings, [micro_batch])
     loss_value = float(outcome.loss)  # waits for the device
@@ -118,7 +129,7 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
         "seconds": seconds,
         "peak_bytes": peak_bytes,
         "memory_kind": memory_kind,
-        "sample": micro_batch.names[0],
+        "sample": names[0],
     }
 
 
@@ -127,13 +138,16 @@ def _one_sample(config, built, device, real: bool):
 
     from swinmr_profiling.training.data.dataset import build_dataset, input_channels
     from swinmr_profiling.training.denoising.denoising_step import build_preparation
-    from swinmr_profiling.training.step.example_batches import example_batch
+    from swinmr_profiling.training.step.example_batches import example_batch, in_loader_s_layout
+    from swinmr_profiling.training.step.own_step import on_device
 
     prepare = build_preparation(config)
     if real:
         batch = default_collate([build_dataset(config, "train")[0]])
     else:
         batch = example_batch(built, 1, "training", channels=input_channels(config))
+    if config.training.step is not None:
+        return on_device(batch if real else in_loader_s_layout(batch), device)
     return prepare(batch, device, 0, 0)
 
 

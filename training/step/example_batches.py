@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel, Purpose
 from swinmr_profiling.training.degradation.acquisition import DegradedSlice
 from swinmr_profiling.training.step.losses import CrossEntropyLoss, StandInLoss
+
+# What the loader says of each slice beside its images.
+NUMBERS_OF_SLICES = ("offset", "scale", "sampled_fraction")
 
 
 class ExampleBatch(TypedDict):
@@ -51,6 +54,16 @@ def example_batch(
         "name": ["random values"] * batch_size,
         "further_inputs": further,
     }
+
+
+def in_loader_s_layout(batch: ExampleBatch) -> dict[str, Any]:
+    """The batch as a step of the user's own gets it: with the numbers of each slice that the loader gives beside it.
+
+    `further_inputs` are there where the network has inputs that no data has.
+    """
+    found: dict[str, Any] = {key: value for key, value in batch.items() if key != "further_inputs" or value}
+    numbers = {name: torch.zeros(len(batch["name"]), dtype=torch.float64) for name in NUMBERS_OF_SLICES}
+    return {**found, **numbers}
 
 
 def target_for(loss: nn.Module, image: Tensor, output_shape: tuple[int, ...]) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.training_sections import OptimizerSection
 from swinmr_profiling.training.step.losses import WeightedTarget
 from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler
+from swinmr_profiling.training.step.own_step import OwnStepError, TrainingStep, steps_counted, take_step
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter], OptimizerSection], torch.optim.Optimizer]
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -71,7 +73,8 @@ class StepSettings:
 class TrainingState:
     """All that a step changes.
 
-    network: what is called (compiled, or wrapped for several devices). module: the network itself.
+    network: what is called (compiled, or wrapped for several devices). module: the network itself. own_step: of the
+    user, in place of all that is below; its micro-batches are the loader's batches on the device.
     """
 
     network: nn.Module
@@ -82,6 +85,7 @@ class TrainingState:
     scaler: torch.amp.GradScaler
     ema: AveragedModel | None
     step: int = 0
+    own_step: TrainingStep | None = None
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,8 @@ def training_step(
     check: says whether a loss is finite; a trace without values passes its own assumption.
     Raises NonFiniteLossError before any weight is changed.
     """
+    if state.own_step is not None:
+        return _own_step(state, state.own_step, micro_batches, check)
     state.network.train()
     sums: dict[str, Tensor] = {}
     total: Tensor | None = None
@@ -210,6 +216,37 @@ def training_step(
     state.step += 1
     means = {name: value / count for name, value in sums.items()}
     return StepOutcome(total / count, means, grad_norm, learning_rate)
+
+
+def _own_step(
+    state: TrainingState,
+    step: TrainingStep,
+    batches: Iterable[Any],
+    check: Callable[[Tensor], bool],
+) -> StepOutcome:
+    """One call of a step of the user's own, in training mode. Raises OwnStepError where it returns no loss."""
+    batch = next(iter(batches))
+    names = list(batch["name"])
+
+    def refuse(loss: Tensor) -> None:
+        if not check(loss):
+            raise NonFiniteLossError(state.step + 1, names, {"loss": float(loss)})
+
+    state.network.train()
+    with steps_counted() as counts:
+        loss = take_step(step, batch, refuse)
+    del batch
+    if isinstance(loss, Tensor) and loss.numel() == 1:
+        value = loss.detach().reshape(()).float()
+    elif isinstance(loss, (int, float)) and not isinstance(loss, bool):
+        value = torch.tensor(float(loss))
+    else:
+        raise OwnStepError(f"training.step returned {type(loss).__name__}: give the loss, one number")
+    if not counts:
+        raise OwnStepError("training.step made no step of its optimizer: each call must make one")
+    state.scheduler.step()
+    state.step += 1
+    return StepOutcome(value, {}, None, state.optimizer.param_groups[0]["lr"])
 
 
 def _forward_and_backward(

@@ -121,6 +121,8 @@ def build_engine(
 
 def _refuse(config: ExperimentConfig, size: int) -> None:
     strategy = config.training.strategy
+    if size > 1 and config.training.step is not None:
+        raise StrategyError(f"training.step {config.training.step}: is trained on one device, not on {size}")
     if strategy == "ddp" or size == 1:
         return
     kind = config.training.optimizer.type

@@ -121,6 +121,9 @@ class MemorySetting(Block):
     ddp_bucket_bytes: Bytes
     # Null in profiles before there was an interval for each network.
     rests_on: RestsOn | None = None
+    # What this setting's traces took for granted beside what the whole model does: values of `training.assume`, what a
+    # step of the user's own leaves open.
+    assumptions: list[str] = Field([])
 
     @model_validator(mode="after")
     def _replayed_from_a_batch_on(self) -> MemorySetting:

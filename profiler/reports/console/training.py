@@ -54,6 +54,9 @@ def print_beside_answer(
     if console.verbose:
         print_training_recommendation(console, memory_model, recommendation)
         return
+    if memory_model is not None:
+        for text in memory_model.config_setting.assumptions:
+            console.line(f"  Rests on: {text}.")
     for entry in recommendation:
         if entry.batch_size is None or entry.fits_slower is not None:
             print_entry(console, entry, memory_model)

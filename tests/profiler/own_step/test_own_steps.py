@@ -5,14 +5,20 @@ from collections import OrderedDict
 from functools import partial
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from swinmr_profiling import OwnStepError, predict_training
+from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.own_step.step import ModuleStep, on_meta
-from swinmr_profiling.profiler.own_step.step_trace import trace_step
+from swinmr_profiling.profiler.prediction.own_step.configured_trace import step_without_data
+from swinmr_profiling.profiler.prediction.own_step.own_step_trace import trace_step
+from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES
+from swinmr_profiling.training.step.configured_step import configured_step
+from swinmr_profiling.training.step.own_step import modules_of, optimizers_of
 
 CPU = torch.device("cpu")
 
@@ -152,6 +158,39 @@ class HuggingFace:
         self.trainer.optimizer.zero_grad()
 
 
+class Lightning:
+    """`training_step` of a LightningModule, in the order of Lightning's automatic optimization: by a closure."""
+
+    def setup(self, device):
+        import pytorch_lightning
+
+        class Module(pytorch_lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net = mlp(64, 256, 64)
+
+            def training_step(self, batch, batch_index):
+                return (self.net(batch[0]) - batch[1]).abs().mean()
+
+            def configure_optimizers(self):
+                return torch.optim.AdamW(self.parameters(), foreach=False)
+
+        self.module = Module().to(device)
+        self.optimizer = self.module.configure_optimizers()
+
+    def batch(self, size):
+        return torch.zeros(size, 64), torch.zeros(size, 64)
+
+    def step(self, batch):
+        def closure():
+            loss = self.module.training_step(batch, 0)
+            self.optimizer.zero_grad()
+            self.module.backward(loss)
+            return loss
+
+        return self.optimizer.step(closure).detach()
+
+
 def real_peak_bytes(step, batch_size):
     """Most bytes that PyTorch's CPU allocator had given out while a step was set up and ran twice."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -168,14 +207,62 @@ def real_peak_bytes(step, batch_size):
     return most
 
 
+EXAMPLES = [GanStep, Distillation, Unrolled, LowRank, HuggingFace, Lightning]
+NEEDS = {LowRank: "peft", HuggingFace: "transformers", Lightning: "pytorch_lightning"}
+
+
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("make", [GanStep, Distillation, Unrolled, LowRank, HuggingFace])
+@pytest.mark.parametrize("make", EXAMPLES)
 @pytest.mark.parametrize("batch_size", [3, 64])
 def test_live_bytes_are_those_of_a_real_run(make, batch_size):
-    if make is LowRank:
-        pytest.importorskip("peft")
+    if make in NEEDS:
+        pytest.importorskip(NEEDS[make])
     trace = trace_step(on_meta(make()), None, batch_size, {}, as_on_cuda=False)
     assert int(trace.live_bytes().max()) == pytest.approx(real_peak_bytes(make(), batch_size), rel=0.002)
+
+
+def bytes_at_the_end(trace):
+    """Category -> bytes that are alive after the last step, as asked for."""
+    alive = np.zeros(len(trace.sizes), dtype=bool)
+    for event in trace.events.tolist():
+        alive[abs(event) - 1] = event > 0
+    return {
+        name: int(trace.sizes[alive & (trace.categories == number)].sum())
+        for number, name in enumerate(CATEGORIES)
+    }
+
+
+# Of the six those whose modules torch's tracker can hook: it refuses frozen ones, and calls of one in one forward pass.
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("make", [Distillation, HuggingFace, Lightning])
+def test_categories_are_those_of_torch_s_own_tracker(make):
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    if make in NEEDS:
+        pytest.importorskip(NEEDS[make])
+    step = make()
+    step.setup(CPU)
+    tracker = MemTracker()
+    tracker.track_external(*modules_of(step), *optimizers_of(step).values())
+    with tracker:
+        for _ in range(2):
+            gc.collect()
+            step.step(step.batch(64))
+            tracker.reset_mod_stats()
+    [at_peak] = tracker.get_tracker_snapshot("peak").values()
+    [at_end] = (
+        {str(name): value for name, value in found.items()}
+        for found in tracker.get_tracker_snapshot("current").values()
+    )
+    trace = trace_step(on_meta(make()), None, 64, {}, as_on_cuda=False)
+    assert int(trace.live_bytes().max()) == pytest.approx(at_peak["Total"], rel=0.002)
+    ours = bytes_at_the_end(trace)
+    assert ours["parameters"] == at_end["_MemRefType.PARAM"] + at_end["_MemRefType.BUFFER"]
+    assert ours["gradients"] == at_end["_MemRefType.GRAD"]
+    # Adam counts its steps in a number for each parameter, which stays on the host beside a GPU.
+    states = (state for one in optimizers_of(step).values() for state in one.state.values())
+    on_host = sum(4 for state in states if "step" in state)
+    assert ours["optimizer_state"] == at_end["_MemRefType.OPT"] - on_host
 
 
 @pytest.mark.slow
@@ -192,6 +279,24 @@ def test_live_bytes_by_hand():
     assert memory.config_setting.peak.phase == "backward"
     # One segment of 2 MiB for the small tensors; none is over 1 MiB.
     assert memory.config_setting.sizes["4"].reserved_bytes == 2 * 2**20
+
+
+@pytest.mark.slow
+def test_allocated_bytes_of_the_distillation_by_hand():
+    """Teacher 64 -> 512 -> 10, student 64 -> 128 -> 10, SGD with momentum, batch 64, fp32; blocks of 512 bytes.
+
+    The peak is where the teacher's hidden layer is passed through its GELU, which no gradient keeps: input and output
+    of 64 x 512 numbers each. Beside them are both networks, the student's momentum, the batch of 64 x 64, and the loss
+    of the step before.
+    """
+
+    def held(*counts):
+        return sum(-(-4 * count // 512) * 512 for count in counts)
+
+    teacher, student = held(64 * 512, 512, 512 * 10, 10), held(64 * 128, 128, 128 * 10, 10)
+    hidden, batch, loss = held(64 * 512), held(64 * 64), held(1)
+    size = predict_training(Distillation(), batch_sizes=(64,)).config_setting.sizes["64"]
+    assert size.allocated_bytes == teacher + 2 * student + 2 * hidden + batch + loss
 
 
 @pytest.mark.slow
@@ -294,6 +399,98 @@ def test_what_cannot_be_traced_is_one_line_with_its_place():
         predict_training(Raises())
 
 
+class Accumulates(Distillation):
+    """Steps its optimizer in every fourth call; gives only its loss in none."""
+
+    calls = 0
+
+    def step(self, batch):
+        loss = self.student(batch).square().mean()
+        loss.backward()
+        self.calls += 1
+        if self.calls % 4 == 0:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return loss
+
+
+class GivesItsLoss(Distillation):
+    def step(self, batch):
+        return self.student(batch).square().mean()
+
+
+class GivesALossOfTwo(GanStep):
+    def step(self, batch):
+        return self.generator(batch[0]).mean()
+
+
+@pytest.mark.slow
+def test_a_step_is_called_until_its_optimizers_have_their_state():
+    trace = trace_step(on_meta(Accumulates()), None, 8, {}, as_on_cuda=False)
+    assert len(trace.step_starts) == 8
+    # One momentum for each number of 64 x 128 + 128 + 128 x 10 + 10.
+    assert bytes_at_the_end(trace)["optimizer_state"] == 4 * (64 * 128 + 128 + 1280 + 10)
+
+    class Never(Distillation):
+        def step(self, batch):
+            self.student(batch).mean().backward()
+
+    memory = predict_training(Never())
+    assert any(
+        "no step of optimizer in 64 calls: its state is not in it" in text for text in memory.assumptions
+    )
+
+
+@pytest.mark.slow
+def test_a_step_that_only_gives_its_loss_is_finished():
+    """Backward and the optimizer's step are made, as in a step that makes them itself."""
+
+    class MakesThem(GivesItsLoss):
+        def step(self, batch):
+            loss = super().step(batch)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            return loss.detach()
+
+    left, made = (
+        trace_step(on_meta(one()), None, 8, {}, as_on_cuda=False) for one in (GivesItsLoss, MakesThem)
+    )
+    assert left.sizes.tolist() == made.sizes.tolist()
+    assert bytes_at_the_end(left)["optimizer_state"] == 4 * (64 * 128 + 128 + 1280 + 10)
+    with pytest.raises(OwnStepError, match=r"holds 2 optimizers \(of_generator, of_discriminator\)"):
+        predict_training(GivesALossOfTwo())
+
+
+class Selects(Distillation):
+    def step(self, batch):
+        output = self.student(batch)
+        chosen = output[output.detach() > 0]
+        chosen.sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+@pytest.mark.slow
+def test_a_mask_selects_the_share_that_is_assumed():
+    place = line_of(Selects.step, "> 0]")
+    with pytest.raises(OwnStepError, match="selects by a mask's values") as e:
+        predict_training(Selects())
+    assert place in str(e.value)
+    with pytest.raises(OwnStepError, match="0 to 1, not 3"):
+        predict_training(Selects(), assume={place: 3})
+    trace = trace_step(on_meta(Selects()), None, 64, {place: 0.25}, as_on_cuda=False)
+    # Of 64 x 10 outputs 160 are chosen; their places are two int64 numbers each.
+    selected = [
+        (trace.operator_names[operator], size)
+        for operator, size in zip(trace.operators.tolist(), trace.sizes.tolist(), strict=True)
+        if trace.operator_names[operator] in ("aten.nonzero.default", "aten.index.Tensor")
+    ]
+    # In each step: forward's choice, and backward's places anew.
+    assert selected[:2] == [("aten.nonzero.default", 160 * 2 * 8), ("aten.index.Tensor", 160 * 4)]
+    assert selected.count(("aten.nonzero.default", 160 * 2 * 8)) == 4
+
+
 class Reports(Distillation):
     def step(self, batch):
         return self.student(batch).mean().detach().cpu()
@@ -310,8 +507,8 @@ def test_a_copy_to_the_host_is_refused_by_its_line():
 def test_an_assumed_value_decides_and_is_told():
     place = line_of(AsksForAValue.step, "item()")
     low, high = (predict_training(AsksForAValue(), assume={place: value}) for value in (0.0, 1.0))
-    assert f"{place} gives 0.0" in low.assumptions
-    assert f"{place} gives 1.0" in high.assumptions
+    assert f"{place} gives 0.0 (assume)" in low.assumptions
+    assert f"{place} gives 1.0 (assume)" in high.assumptions
     assert low.memory_fingerprint != high.memory_fingerprint
 
 
@@ -376,3 +573,68 @@ def on_meta_module(module):
 def test_a_precision_of_the_weights_is_the_networks_own():
     with pytest.raises(OwnStepError, match="hand over a network in bf16"):
         predict_training(nn.Linear(2, 2), torch.zeros(2, 2), precision="pure_bf16")
+
+
+FILE = """
+import torch
+from torch import nn
+
+first = nn.Linear(4, 4)
+of_first = torch.optim.SGD(first.parameters(), 0.1)
+second = nn.Linear(64, 64)
+of_second = torch.optim.Adam(second.parameters())
+log = open(__file__)
+
+
+class Trainer:
+    def __init__(self):
+        self.net = nn.Linear(64, 64)
+        self.optimizer = torch.optim.Adam(self.net.parameters())
+        self.scaler = None
+
+    def training_step(self, batch):
+        self.scaler = self.scaler or torch.amp.GradScaler("cuda")
+        with torch.autocast(batch.device.type, torch.float16):
+            loss = self.net(batch).float().square().mean()
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+
+
+class Judge:
+    def loss(self, x):
+        return second(x).square().mean()
+
+
+def of_the_second(batch):
+    log.readline()
+    return Judge().loss(batch)
+
+
+trainer = Trainer()
+method = trainer.training_step
+"""
+
+
+@pytest.mark.slow
+def test_a_file_with_several_steps_gives_the_one_that_is_named(tmp_path):
+    (tmp_path / "steps.py").write_text(FILE)
+
+    def made(name):
+        step = f"{tmp_path / 'steps.py'}:{name}"
+        config = config_from_dict({"model": {"net_type": "unet_denoiser"}, "training": {"step": step}})
+        return configured_step(config, trust_config=True)
+
+    step = made("of_the_second")
+    held = step.made()
+    assert (len(modules_of(held)), list(optimizers_of(held))) == (1, ["held.of_second"])
+    numbers = 64 * 64 + 64
+    for _ in range(2):  # each begins with networks and optimizers as the file made them
+        trace = trace_step(step_without_data(step), torch.zeros(2, 64), 8, {}, as_on_cuda=False)
+        ours = bytes_at_the_end(trace)
+        assert (ours["parameters"], ours["optimizer_state"]) == (4 * numbers, 8 * numbers)
+    trace = trace_step(step_without_data(made("method")), torch.zeros(2, 64), 8, {})
+    assert trace.autocast == ["float16"]
+    assert trace.assumptions == ["no gradient overflows its scale"]
+    assert bytes_at_the_end(trace)["optimizer_state"] == 8 * numbers

@@ -9,6 +9,8 @@ from torch import nn
 
 import swinmr_profiling
 from swinmr_profiling import count, predict_training, recommend, summary
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.profiler.isolation.worker import Worker
 from tests.conftest import REPOSITORY
 
 
@@ -63,6 +65,86 @@ def test_a_timm_network_has_the_command_s_figures(name, profile_model, tmp_path)
         "by_operator",
     ):
         assert found.to_json()[key] == profile[key], key
+
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+WORDS = {**SMALL, "vocab_size": 50, "max_position_embeddings": 24}
+TRANSFORMERS = {
+    "BertModel": WORDS,
+    "RobertaModel": {**WORDS, "max_position_embeddings": 40, "pad_token_id": 1},
+    "ElectraModel": {**WORDS, "embedding_size": 16},
+    "ViTModel": {**SMALL, "image_size": 32, "patch_size": 16},
+    "DeiTModel": {**SMALL, "image_size": 32, "patch_size": 16},
+    "GPT2Model": {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 50, "n_positions": 24},
+}
+UNET = {
+    "sample_size": 16, "in_channels": 3, "out_channels": 3, "block_out_channels": [8, 16], "norm_num_groups": 4,
+    "layers_per_block": 1,
+}  # fmt: skip
+PLAIN = {"down_block_types": ["DownBlock2D"] * 2, "up_block_types": ["UpBlock2D"] * 2}
+DIFFUSERS = {
+    "plain": ("UNet2DModel", {**UNET, **PLAIN}),
+    "attention": (
+        "UNet2DModel",
+        {
+            **UNET,
+            "down_block_types": ["AttnDownBlock2D"] * 2,
+            "up_block_types": ["AttnUpBlock2D"] * 2,
+            "attention_head_dim": 4,
+        },
+    ),
+    "resnet": (
+        "UNet2DModel",
+        {
+            **UNET,
+            "down_block_types": ["ResnetDownsampleBlock2D"] * 2,
+            "up_block_types": ["ResnetUpsampleBlock2D"] * 2,
+        },
+    ),
+    "skips": ("UNet2DModel", {**UNET, **PLAIN, "add_attention": False}),
+}
+
+
+def figures_of_the_command(model):
+    """What the process of `profile_model.py` that counts answers for a `model` section."""
+    worker = Worker(lambda *_, **__: None)
+    raw = config_from_dict({"model": model}).model_dump(mode="json")
+    worker.do_build(raw, trust_config=False, seed=0)
+    return worker.do_count().to_json(), worker.built.example_inputs(1)
+
+
+def assert_same_figures_and_state(module, inputs, keywords, command):
+    before, random_state = state_of(module), torch.get_rng_state()
+    found = summary(module, inputs, keywords).to_json()
+    assert equal(before, state_of(module))
+    assert torch.equal(torch.get_rng_state(), random_state)
+    for key in ("total_parameters", "buffer_elements", "macs", "by_kind", "by_operator"):
+        assert found[key] == command[key], key
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_a_transformers_network_has_the_command_s_figures(name):
+    transformers = pytest.importorskip("transformers")
+    settings = TRANSFORMERS[name]
+    command, (first, *_) = figures_of_the_command(
+        {"net_type": "transformers", "class": name, "config": settings}
+    )
+    kind = getattr(transformers, name)
+    module = kind(kind.config_class(**settings)).train()
+    assert_same_figures_and_state(module, (first,), {}, command)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", DIFFUSERS)
+def test_a_diffusers_network_has_the_command_s_figures(name):
+    diffusers = pytest.importorskip("diffusers")
+    kind, settings = DIFFUSERS[name]
+    command, (image, step, *_) = figures_of_the_command(
+        {"net_type": "diffusers", "class": kind, "config": settings}
+    )
+    module = getattr(diffusers, kind)(**settings)
+    assert_same_figures_and_state(module, (image, step), {}, command)
 
 
 def test_networks_of_other_libraries_are_left_as_they_are():

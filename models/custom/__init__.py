@@ -1,0 +1,1 @@
+"""The user's own code: the import of what a config names, and a network of it."""

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from swinmr_profiling.profiler.own_step.prediction import predict_training
     from swinmr_profiling.profiler.own_step.step import OwnStepError
     from swinmr_profiling.profiler.own_step.summary import count, recommend, summary
+    from swinmr_profiling.profiler.plan.errors import PlanError
+    from swinmr_profiling.profiler.plan.plan_file import apply_plan
 
-__all__ = ["OwnStepError", "count", "predict_training", "recommend", "summary"]
+__all__ = ["OwnStepError", "PlanError", "apply_plan", "count", "predict_training", "recommend", "summary"]
 
 _HERE = Path(__file__).resolve().parent
 # The top folder of the checkout that this is, None where the package is installed.
@@ -25,11 +27,13 @@ if CHECKOUT is not None:
 
 # Only when one is asked for: commands start without torch.
 _FOUND_IN = {
-    "OwnStepError": "step",
-    "count": "summary",
-    "predict_training": "prediction",
-    "recommend": "summary",
-    "summary": "summary",
+    "OwnStepError": "own_step.step",
+    "PlanError": "plan.errors",
+    "apply_plan": "plan.plan_file",
+    "count": "own_step.summary",
+    "predict_training": "own_step.prediction",
+    "recommend": "own_step.summary",
+    "summary": "own_step.summary",
 }
 
 
@@ -38,4 +42,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.profiler.own_step.{_FOUND_IN[name]}"), name)
+    return getattr(import_module(f"{__name__}.profiler.{_FOUND_IN[name]}"), name)

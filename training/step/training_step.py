@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.training.step.losses import WeightedTarget
 from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler
 
@@ -125,7 +126,13 @@ def build_state(
     """Optimizer, schedule, scaler and moving average around a network that is on its device already.
 
     wrap: makes what is called out of the network (torch.compile, DistributedDataParallel).
+    Raises ModelError where modules are still to be chosen for a budget.
     """
+    if config.training.checkpoint_budget is not None:
+        raise ModelError(
+            "training.gradient_checkpointing: modules are still to be chosen for the budget, which train.py and "
+            "scripts/profile_model.py do; name them here"
+        )
     device_type = next(module.parameters()).device.type
     optimizer = build_optimizer(module.parameters(), config.training.optimizer)
     ema = None

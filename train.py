@@ -83,14 +83,15 @@ def main(arguments: list[str] | None = None) -> int:
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.profiler.batch_size.choice_for_training import BatchSizeError
+    from swinmr_profiling.profiler.plan.errors import PlanError
     from swinmr_profiling.training.distributed import DistributedError
     from swinmr_profiling.training.errors import DataError, LossError, OptimizerError, StrategyError
     from swinmr_profiling.training.run.checkpoints import CheckpointError
     from swinmr_profiling.training.step.own_step import OwnStepError
 
     mistakes = (
-        BatchSizeError, ModelError, DataError, LossError, OptimizerError, CheckpointError, DistributedError,
-        StrategyError, OwnStepError,
+        BatchSizeError, PlanError, ModelError, DataError, LossError, OptimizerError, CheckpointError,
+        DistributedError, StrategyError, OwnStepError,
     )  # fmt: skip
     try:
         return train(loaded.config, parsed)
@@ -122,6 +123,28 @@ def chosen_batch_size(config, parsed: argparse.Namespace, world):
     )
 
 
+def planned(config, parsed: argparse.Namespace, world):
+    """The config as its plan has it trained, and a line that says so. Raises PlanError for one of another config."""
+    import torch
+
+    from swinmr_profiling.profiler.plan.errors import PlanError
+    from swinmr_profiling.profiler.plan.plan_file import config_with_plan
+    from swinmr_profiling.training.step.losses import build_loss
+
+    if world.size > 1:
+        raise PlanError("training.plan is for one device: name batch_size and accumulate for several")
+    total_bytes = None
+    if world.device.type == "cuda":
+        total_bytes = torch.cuda.mem_get_info(world.device)[1]
+    return config_with_plan(
+        config,
+        Path(config.training.plan),
+        loss=build_loss(config).label,
+        config_file=parsed.config,
+        total_bytes=total_bytes,
+    )
+
+
 def rescued(run) -> str:
     """What is left of a run that failed, in words."""
     if run.saved is None:
@@ -134,13 +157,14 @@ def rescued(run) -> str:
 def train(config, parsed: argparse.Namespace) -> int:
     """Trains, and prints how it went; returns the exit status."""
     from swinmr_profiling.profiler.batch_size.choice_for_training import with_choice
+    from swinmr_profiling.profiler.plan.errors import PlanError
     from swinmr_profiling.profiler.record.units import figure
     from swinmr_profiling.training.distributed import open_world
     from swinmr_profiling.training.errors import DataError
     from swinmr_profiling.training.run.checkpoints import CheckpointError
     from swinmr_profiling.training.run.loop import FAILURES, TrainingRun
     from swinmr_profiling.training.run.resumption import with_recipe_of_checkpoint
-    from swinmr_profiling.training.run.run_folders import checkpoint_folder
+    from swinmr_profiling.training.run.run_folders import checkpoint_folder, run_folders
     from swinmr_profiling.training.run.stopping import stop_on_signals
     from swinmr_profiling.training.step.own_step import OwnStepError
 
@@ -148,11 +172,23 @@ def train(config, parsed: argparse.Namespace) -> int:
         kept: list[str] = []
         if parsed.resume_recipe == "checkpoint" and not parsed.restart:
             config, kept = with_recipe_of_checkpoint(config, checkpoint_folder(config))
-        if config.data.batch_size == "auto":
+        if config.training.plan is not None:
+            config, message = planned(config, parsed, world)
+            if world.is_first:
+                say(message)
+        elif config.data.batch_size == "auto":
             choice = chosen_batch_size(config, parsed, world)
             config = with_choice(config, choice)
             if world.is_first:
                 say(choice.message)
+        if config.training.checkpoint_budget is not None:
+            from swinmr_profiling.profiler.plan.budgeted_modules import with_budget_resolved
+
+            if world.size > 1:
+                raise PlanError("a budget for checkpointing is for one device: name the modules for several")
+            folder = run_folders(config).checkpoints
+            config, message = with_budget_resolved(config, trust_config=parsed.trust_config, folder=folder)
+            say(message)
         run = TrainingRun(config, world, stop, trust_config=parsed.trust_config)
         if parsed.restart:
             run.start_anew()

@@ -205,6 +205,15 @@ class EarlyStoppingSection(Section):
     min_delta: NotNegative = Field(0.0, description="Least change that counts, in the metric's unit.")
 
 
+ModulePatterns = Annotated[list[Annotated[str, Field(min_length=1, max_length=500)]], Field(min_length=1)]
+
+
+class CheckpointBudget(Section):
+    """What the allocator may reserve for a training step; which modules are recomputed for that is planned."""
+
+    budget: Annotated[str, Field(pattern=r"^\s*\d{1,9}(\.\d{1,9})?\s*([KMGT]i?B|[kmgt]i?b)\s*$")]
+
+
 class TrainingSection(Section):
     """Losses, optimizer, schedule and the loop."""
 
@@ -238,11 +247,13 @@ class TrainingSection(Section):
     gradient: GradientSection = Field(GradientSection(), description="Treatment of gradients.")
     early_stopping: EarlyStoppingSection = Field(EarlyStoppingSection(), description="When to stop early.")
     gradient_checkpointing: Annotated[
-        Literal["none", "light", "full"], Expected('"none", "light" or "full"')
+        Literal["none", "light", "full"] | ModulePatterns | CheckpointBudget,
+        Expected('"none", "light", "full", list of names or patterns of modules, or {"budget": "10GiB"}'),
     ] = Field(
         "none",
-        description="Recompute activations to save memory: nothing, the cheap ones, whole block groups. For "
-        "denoisers `light` is `full`.",
+        description="Recompute activations to save memory: nothing, the cheap ones, whole block groups; or the "
+        "modules of these names or patterns (`layers.*`), in any network; or those that bring the memory of a step "
+        "within a budget ([docs/plan.md](../docs/plan.md)). For denoisers `light` is `full`.",
     )
     ema_decay: Probability = Field(0.999, description="Moving average of the weights, per step. 0: none.")
     accumulate: Count = Field(1, description="Batches per optimizer step.")
@@ -279,6 +290,11 @@ class TrainingSection(Section):
     profile: FilePath = Field(
         "../results/profile_results.json", description='Profile that `"batch_size": "auto"` reads.'
     )
+    plan: FilePathOrNull = Field(
+        None,
+        description="Plan of `scripts/plan_training.py`, whose micro-batch, accumulation, precision and recomputed "
+        "modules the run takes. A plan of another network, loss or optimizer stops it. null: none.",
+    )
     checkpoint_every_steps: Count = Field(5000, description="Optimizer steps between checkpoints.")
     keep_checkpoints: Count = Field(2, description="Latest checkpoints kept beside the best one.")
     validate_every_epochs: Count = Field(1, description="Epochs between validations.")
@@ -290,10 +306,19 @@ class TrainingSection(Section):
     )
 
     @model_validator(mode="after")
-    def _accumulates_by_itself(self) -> TrainingSection:
-        if self.step is not None and self.accumulate != 1:
-            text = f"{self.accumulate} beside training.step, which accumulates by itself if it does: give 1"
-            raise CrossFieldError([("accumulate", text)])
+    def _own_step_is_by_itself(self) -> TrainingSection:
+        if self.step is not None:
+            plain = {
+                "accumulate": 1,
+                "gradient_checkpointing": "none",
+                "lora": None,
+                "strategy": "ddp",
+                "plan": None,
+            }
+            given = [name for name, value in plain.items() if getattr(self, name) != value]
+            text = "is for this project's step: training.step does such things by itself; leave it out"
+            if given:
+                raise CrossFieldError([(name, text) for name in given])
         if self.adversarial.weight and (self.step is not None or self.accumulate != 1):
             other = "training.step" if self.step is not None else "training.accumulate above 1"
             raise CrossFieldError(
@@ -307,6 +332,30 @@ class TrainingSection(Section):
         if self.step is not None:
             return f"training.step {self.step}"
         return "training.adversarial (in BasicSR's order)" if self.adversarial.weight else None
+
+    @property
+    def network_checkpointing(self) -> Literal["none", "light", "full"]:
+        """What a network's own code recomputes: "none" where modules are named, which is done to it from outside."""
+        value = self.gradient_checkpointing
+        return value if isinstance(value, str) else "none"
+
+    @property
+    def checkpointing_kind(self) -> Literal["none", "light", "full", "modules"]:
+        """As a profile names it."""
+        value = self.gradient_checkpointing
+        return value if isinstance(value, str) else "modules"
+
+    @property
+    def checkpointed_modules(self) -> list[str]:
+        """Names and patterns of the modules that are recomputed, [] where none is named."""
+        value = self.gradient_checkpointing
+        return value if isinstance(value, list) else []
+
+    @property
+    def checkpoint_budget(self) -> str | None:
+        """The budget that modules are still to be chosen for."""
+        value = self.gradient_checkpointing
+        return value.budget if isinstance(value, CheckpointBudget) else None
 
     @property
     def step_limit(self) -> int | None:

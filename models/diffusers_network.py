@@ -95,7 +95,7 @@ def build_diffusers(config: ExperimentConfig) -> BuiltModel:
     if small_hw != image_hw and _refusal(wrapped, inputs_for(small_hw)[0]) is not None:
         small_hw = image_hw
     module: Any = _create(network_class, options.config)
-    if config.training.gradient_checkpointing != "none":
+    if config.training.network_checkpointing != "none":
         try:
             module.enable_gradient_checkpointing()
         except ValueError as error:

@@ -170,7 +170,7 @@ def build_dit_denoiser(config: ExperimentConfig) -> BuiltModel:
         num_heads=model.num_heads,
         mlp_ratio=model.mlp_ratio,
         num_classes=model.num_classes,
-        recompute=config.training.gradient_checkpointing != "none",
+        recompute=config.training.network_checkpointing != "none",
     )
     inputs = denoiser_inputs(config, model)
     if model.num_classes is not None:

@@ -14,6 +14,7 @@ from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.recomputation.recomputed_modules import recompute_modules
 from swinmr_profiling.models.restoration.build import build_restoration
 from swinmr_profiling.models.size_guard import SizeGuard, told_as_model_error, without_data
 from swinmr_profiling.models.spandrel_network import build_spandrel
@@ -52,7 +53,7 @@ def build_swinir(config: ExperimentConfig) -> BuiltModel:
             patch_norm=model.patch_norm,
             upsampler=model.upsampler or "",
             resi_connection=model.resi_connection,
-            gradient_checkpointing=training.gradient_checkpointing,
+            gradient_checkpointing=training.network_checkpointing,
         )
     except ValueError as error:
         raise ModelError(f"model: {error}") from error
@@ -102,6 +103,8 @@ def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> Buil
         freeze(built.module, config.training.trainable)
     else:
         add_adapters(built.module, config.training.lora, config.training.trainable)
+    if config.training.checkpointed_modules:
+        recompute_modules(built.module, config.training.checkpointed_modules)
     if config.system.mixed_precision == "pure_bf16":
         to_bf16_weights(built.module)
     return built

@@ -60,7 +60,7 @@ def build_transformers(config: ExperimentConfig) -> BuiltModel:
         module = network_class(made)
     except Exception as error:  # constructors raise whatever their settings run into
         raise ModelError(f"model.config: {name} refuses it: {_one_line(error)}") from error
-    if config.training.gradient_checkpointing != "none":
+    if config.training.network_checkpointing != "none":
         if not getattr(module, "supports_gradient_checkpointing", False):
             raise ModelError(f'training.gradient_checkpointing: {name} cannot: set "none"')
         module.gradient_checkpointing_enable({"use_reentrant": False})

@@ -235,6 +235,6 @@ def build_unet_denoiser(config: ExperimentConfig) -> BuiltModel:
         num_groups=model.num_groups,
         scale_shift=model.scale_shift,
         drop_rate=model.drop_rate,
-        recompute=config.training.gradient_checkpointing != "none",
+        recompute=config.training.network_checkpointing != "none",
     )
     return BuiltModel("unet_denoiser", module, denoiser_inputs(config, model))

@@ -26,6 +26,18 @@ PROFILER = {
     "own_step": {"record", "counting", "prediction", "batch_size", "measure", "isolation", "allocator"},
     # Budgets are described by GPUs and shares of their memory.
     "options": {"batch_size", "record"},
+    # Which settings fit a card: asks the prediction, and prints what it found.
+    "plan": {
+        "record",
+        "counting",
+        "prediction",
+        "batch_size",
+        "measure",
+        "isolation",
+        "allocator",
+        "options",
+        "reports",
+    },
     # Charts draw the memory of GPUs and ask batch_size what a batch needs: no second formula.
     "reports": {"record", "batch_size", "allocator"},
     # Whether two latencies differ is a question to measure's statistics of processes.

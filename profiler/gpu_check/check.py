@@ -217,7 +217,7 @@ class GpuCheck:
             name=combination.name,
             mode=combination.mode,
             precision=combination.precision,
-            checkpointing=combination.config.training.gradient_checkpointing,
+            checkpointing=combination.config.training.checkpointing_kind,
             allocator=combination.allocator,
             requested_batch_size=combination.batch_size,
             batch_size=batch_size,

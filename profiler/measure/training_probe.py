@@ -130,7 +130,7 @@ def probe_training(
             precision="pure_bf16"
             if config.system.mixed_precision == "pure_bf16"
             else PRECISION_NAMES[settings.autocast_dtype],
-            checkpointing=config.training.gradient_checkpointing,
+            checkpointing=config.training.checkpointing_kind,
             patch_size=None if config.training_patch_hw is None else list(config.training_patch_hw),
             loss=loss.label,
             memory_kind=memory.memory_kind,

@@ -310,6 +310,7 @@ def memory_setting(
     return MemorySetting(
         precision=setting.precision,
         checkpointing=setting.checkpointing,
+        **({"checkpointed_modules": list(setting.modules)} if setting.modules else {}),
         patch_size=setting.patch,
         is_config=setting.is_config,
         memory_fingerprint=fingerprint,

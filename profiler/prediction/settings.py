@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.configs.errors import ConfigError
@@ -32,12 +32,16 @@ def traced_batches(is_config: bool) -> list[int]:
 
 @dataclass(frozen=True)
 class TrainingSetting:
-    """One way to train a network. patch_size (height, width) in pixels; None: what the network takes."""
+    """One way to train a network. patch_size (height, width) in pixels; None: what the network takes.
+
+    modules: names or patterns of those that are recomputed, where checkpointing is "modules".
+    """
 
     precision: Precision
     checkpointing: Checkpointing
     patch_size: tuple[int, int] | None
     is_config: bool = False
+    modules: tuple[str, ...] = ()
 
     @property
     def patch(self) -> list[int] | None:
@@ -47,14 +51,16 @@ class TrainingSetting:
 
 def setting_of(config: ExperimentConfig, precision: Precision) -> TrainingSetting:
     """The config's own setting; precision: what the run takes (the command line may have changed it)."""
-    return TrainingSetting(precision, config.training.gradient_checkpointing, config.training_patch_hw, True)
+    training = config.training
+    modules = tuple(training.checkpointed_modules)
+    return TrainingSetting(precision, training.checkpointing_kind, config.training_patch_hw, True, modules)
 
 
 def config_with(config: ExperimentConfig, setting: TrainingSetting) -> ExperimentConfig:
     """The config trained in another setting. Raises ConfigError where it does not suit the network."""
     raw = config.model_dump(mode="json")
     raw["system"]["mixed_precision"] = PRECISION_VALUES[setting.precision]
-    raw["training"]["gradient_checkpointing"] = setting.checkpointing
+    raw["training"]["gradient_checkpointing"] = list(setting.modules) or setting.checkpointing
     if setting.patch_size is not None and setting.patch_size != config.training_patch_hw:
         raw["data"]["patch_size"] = list(setting.patch_size)
         raw["data"]["use_patches"] = True
@@ -71,17 +77,26 @@ def levers(config: ExperimentConfig, own: TrainingSetting) -> list[TrainingSetti
     patches = (
         list(dict.fromkeys((own.patch_size, image_hw))) if own.patch_size and image_hw else [own.patch_size]
     )
-    known = config.model.net_type in KNOWS_CHECKPOINTING
+    ways = checkpointing_ways(config, own)
     found = [own]
     for patch in patches:
         for precision in dict.fromkeys((own.precision, *LEVER_PRECISIONS)):
-            for checkpointing in LEVER_CHECKPOINTING if known else (own.checkpointing,):
-                setting = TrainingSetting(precision, checkpointing, patch)
-                if setting != TrainingSetting(own.precision, own.checkpointing, own.patch_size) and _suits(
-                    config, setting
-                ):
+            for checkpointing, modules in ways:
+                setting = TrainingSetting(precision, checkpointing, patch, False, modules)
+                if setting != replace(own, is_config=False) and _suits(config, setting):
                     found.append(setting)
     return found
+
+
+def checkpointing_ways(
+    config: ExperimentConfig, own: TrainingSetting
+) -> list[tuple[Checkpointing, tuple[str, ...]]]:
+    """What a network may recompute: (kind, modules), the config's own way among them."""
+    own_way: tuple[Checkpointing, tuple[str, ...]] = (own.checkpointing, own.modules)
+    known = config.model.net_type in KNOWS_CHECKPOINTING
+    plain: tuple[Checkpointing, ...] = LEVER_CHECKPOINTING if known else ("none",)
+    ways: list[tuple[Checkpointing, tuple[str, ...]]] = [(kind, ()) for kind in plain]
+    return ways if own_way in ways or not (known or own.modules) else [*ways, own_way]
 
 
 # Networks whose builder honours training.gradient_checkpointing.

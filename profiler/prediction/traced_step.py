@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.recomputation.recomputed_modules import never_called
 from swinmr_profiling.models.swin.windows import clear_cache
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData
@@ -36,6 +37,7 @@ from swinmr_profiling.training.step.training_step import (
 
 # The optimizer makes its state in the first step; from the second on every step is like the one before.
 TRACED_STEPS = 2
+MakeTrace = Callable[[nn.Module, str, bool], StorageTrace]
 FINITE_ASSUMPTION = "every loss is finite"
 
 
@@ -134,6 +136,7 @@ def trace_training(
     steps: int = TRACED_STEPS,
     device: str = "meta",
     spread: Spread = ALONE,
+    make_trace: MakeTrace | None = None,
 ) -> Trace:
     """Traces `steps` training steps of micro-batches of `batch_size`, then one validation batch.
 
@@ -141,12 +144,23 @@ def trace_training(
 
     as_on_cuda: decide as CUDA would (attention, autocast, foreach); else the plain operators of the device.
     device: "meta", or "cpu" for a real run, which is what a trace without data is held against.
+    make_trace: a trace that knows more, from the copied network, the device and as_on_cuda.
     Raises whatever the network raises that needs values: it cannot be traced.
     """
 
     def trace(no_gradients: AbstractContextManager[Any]) -> Trace:
         return _trace_training(
-            built, config, batch_size, as_on_cuda, validation, steps, device, spread, no_gradients, None
+            built,
+            config,
+            batch_size,
+            as_on_cuda,
+            validation,
+            steps,
+            device,
+            spread,
+            no_gradients,
+            None,
+            make_trace,
         )
 
     return _with_gradients_where_wanted(trace)
@@ -157,7 +171,7 @@ def trace_lines(built: BuiltModel, config: ExperimentConfig, batch_size: int) ->
     recorder = FramesTrace()
     recorder.assumed = AssumedValues(config.training.assume)
     _trace_training(
-        built, config, batch_size, True, False, TRACED_STEPS, "meta", ALONE, torch.no_grad(), recorder
+        built, config, batch_size, True, False, TRACED_STEPS, "meta", ALONE, torch.no_grad(), recorder, None
     )
     return recorder
 
@@ -183,6 +197,7 @@ def _trace_training(
     spread: Spread,
     no_gradients: AbstractContextManager[Any],
     recorder: FramesTrace | None,
+    make_trace: MakeTrace | None,
 ) -> Trace:
     clear_cache()
     with attention_kernels(config.system.attention), cuda_on_meta() if as_on_cuda else nullcontext():
@@ -194,8 +209,14 @@ def _trace_training(
         batches = data.micro_batches(batch_size)
         validate = data.validation(settings) if validation else None
         clear_cache()
-        assumed = config.training.assume
-        trace = recorder or spread.new_trace(device, as_on_cuda=as_on_cuda, assumed=assumed)
+        trace: StorageTrace
+        if recorder is not None:
+            trace = recorder
+        elif make_trace is not None:
+            trace = make_trace(module, device, as_on_cuda)
+        else:
+            assumed = config.training.assume
+            trace = spread.new_trace(device, as_on_cuda=as_on_cuda, assumed=assumed)
         named = nullcontext() if recorder is None else recorder.modules_named(module, loss)
         with _young_garbage_only(), named, trace:
             state = _set_up(trace, config, module, loss, settings, spread)
@@ -210,7 +231,9 @@ def _trace_training(
                 trace.phase = "validation"
                 trace.start_step()
                 _validate(state, validate, no_gradients)
-            traced = trace.finish(batch_size, [FINITE_ASSUMPTION])
+            idle = never_called(module)
+            notes = [f"chosen for checkpointing and never called: {', '.join(idle)}"] if idle else []
+            traced = trace.finish(batch_size, [FINITE_ASSUMPTION, *notes])
             del outcome
     clear_cache()
     return traced

@@ -51,7 +51,7 @@ def memory_settings(config: ExperimentConfig) -> dict[str, JsonValue]:
         "momentum": optimizer.type == "sgd" and optimizer.momentum != 0,
         "clips": training.gradient.clip_norm is not None,
         "precision": PRECISIONS[config.system.mixed_precision],
-        "gradient_checkpointing": training.gradient_checkpointing,
+        "gradient_checkpointing": raw["training"]["gradient_checkpointing"],
         "ema": training.ema_decay > 0,
         "accumulates": training.accumulate > 1,
         "compile": config.system.compile,

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_UNEXPECTED,
 )
 from swinmr_profiling.profiler.options.option_types import CONFIG_SUFFIXES
+from swinmr_profiling.profiler.plan.errors import PlanError
 from swinmr_profiling.profiler.record.earlier_results import profile_results
 from swinmr_profiling.profiler.record.private_record import private_content
 from swinmr_profiling.profiler.record.profile import Profile
@@ -54,7 +55,7 @@ from swinmr_profiling.profiler.run.resume import ResumeError
 from swinmr_profiling.program import program_name
 
 # What the user must change, each with one line that says what.
-USER_ERRORS = (ConfigError, OutputError, RequestRefusedError, ResumeError, MissingPackageError)
+USER_ERRORS = (ConfigError, OutputError, PlanError, RequestRefusedError, ResumeError, MissingPackageError)
 INTERRUPTED = "interrupted by "
 
 
@@ -185,6 +186,17 @@ def _profile(
     """Exit status, what was found, and the file that it was written to."""
     loaded = load_network(parsed, config)
     loaded = with_image_size(loaded, parsed.image_size)
+    training = loaded.config.training
+    if training.plan is not None or training.checkpoint_budget is not None:
+        # Imported here: it needs torch.
+        from swinmr_profiling.profiler.plan.budgeted_modules import as_trained
+
+        config_as_trained, told = as_trained(
+            loaded.config, trust_config=parsed.trust_config, config_file=str(config)
+        )
+        loaded = replace(loaded, config=config_as_trained)
+        for message in told:
+            complain(message)
     for message in loaded.messages:
         complain(message)
     if parsed.save_config is not None:

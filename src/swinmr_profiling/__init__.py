@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from swinmr_profiling.profiler.own_step.prediction import predict_training
     from swinmr_profiling.profiler.own_step.summary import count, recommend, summary
+    from swinmr_profiling.profiler.plan.errors import PlanError
+    from swinmr_profiling.profiler.plan.plan_file import apply_plan
     from swinmr_profiling.training.step.own_step import OwnStepError
 
-__all__ = ["OwnStepError", "count", "predict_training", "recommend", "summary"]
+__all__ = ["OwnStepError", "PlanError", "apply_plan", "count", "predict_training", "recommend", "summary"]
 
 _HERE = Path(__file__).resolve().parent
 # The top folder of the checkout that this is, None where the package is installed.
@@ -26,6 +28,8 @@ if CHECKOUT is not None:
 # Only when one is asked for: commands start without torch.
 _FOUND_IN = {
     "OwnStepError": "training.step.own_step",
+    "PlanError": "profiler.plan.errors",
+    "apply_plan": "profiler.plan.plan_file",
     "count": "profiler.own_step.summary",
     "predict_training": "profiler.own_step.prediction",
     "recommend": "profiler.own_step.summary",

@@ -18,6 +18,7 @@ COMMAND_FILES = (
     "validate_setup.py",
     "scripts/profile_model.py",
     "scripts/recommend_batch_size.py",
+    "scripts/plan_training.py",
     "scripts/compare_profiles.py",
     "scripts/profile_pipeline.py",
     "scripts/generate_image.py",

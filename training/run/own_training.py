@@ -56,13 +56,7 @@ class OwnTraining:
         assert found is not None  # the caller has asked
         if world.size > 1:
             raise OwnStepError(f"training.step {found.target}: is trained on one device, not on {world.size}")
-        training = config.training
-        if training.lora is not None or training.strategy != "ddp":
-            key = "lora" if training.lora is not None else "strategy"
-            raise OwnStepError(
-                f"training.step {found.target}: training.{key} is of this project's own step; leave it out"
-            )
-        self.target, self.sha256 = found.target, source_sha256(training)
+        self.target, self.sha256 = found.target, source_sha256(config.training)
         self.step: TrainingStep = found.made()
         self.step.setup(world.device)
         self.network: nn.Module = only_part(self.step, nn.Module, "network")

@@ -19,6 +19,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.training_sections import OptimizerSection
+from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.training.step.losses import WeightedTarget
 from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler
 from swinmr_profiling.training.step.own_step import OwnStepError, TrainingStep, steps_counted, take_step
@@ -134,7 +135,13 @@ def build_state(
 
     wrap: makes what is called out of the network (torch.compile, DistributedDataParallel). shard, make_optimizer:
     spread the network, its average and the optimizer's states over processes (`training.strategies`).
+    Raises ModelError where modules are still to be chosen for a budget.
     """
+    if config.training.checkpoint_budget is not None:
+        raise ModelError(
+            "training.gradient_checkpointing: modules are still to be chosen for the budget, which train.py and "
+            "scripts/profile_model.py do; name them here"
+        )
     ema = None
     if config.training.ema_decay > 0:
         ema = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(config.training.ema_decay))

@@ -33,7 +33,8 @@ BatchKey = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")]
 Source = Literal["measured", "counted", "predicted", "extrapolated"]
 # pure_bf16: bf16 weights without autocast; the others are autocast on fp32 weights, or none.
 Precision = Literal["fp32", "bf16", "fp16", "pure_bf16"]
-Checkpointing = Literal["none", "light", "full"]
+# modules: those that the config names, or that a plan chose.
+Checkpointing = Literal["none", "light", "full", "modules"]
 ErrorKind = Literal["OOM", "killed", "crashed", "exception", "skipped", "unsupported"]
 MemoryCategory = Literal[
     "parameters",

@@ -102,6 +102,8 @@ class MemorySetting(Block):
 
     precision: Precision
     checkpointing: Checkpointing
+    # Names or patterns, where checkpointing is "modules".
+    checkpointed_modules: list[str] | None = None
     patch_size: PatchSize
     is_config: bool
     memory_fingerprint: Sha256

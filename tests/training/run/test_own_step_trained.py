@@ -152,8 +152,22 @@ def test_what_cannot_be_trained_is_refused_by_name(own_run):
         own_run("NoLoss").run()
     with pytest.raises(OwnStepError, match="count changes from step to step"):
         own_run("Counts", folder="counts").run()
-    with pytest.raises(Exception, match="accumulates by itself"):
-        own_run("Whole", {"training.accumulate": 2})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("accumulate", 2),
+        ("gradient_checkpointing", "full"),
+        ("gradient_checkpointing", ["body"]),
+        ("lora", {"targets": ["qkv"]}),
+        ("strategy", "fsdp"),
+        ("plan", "plan.json"),
+    ],
+)
+def test_what_this_projects_step_alone_would_do_is_refused(own_run, key, value):
+    with pytest.raises(Exception, match=f"{key}.* is for this project's step"):
+        own_run("Whole", {f"training.{key}": value})
 
 
 def test_numbers_that_are_none_reach_no_weights(own_run):

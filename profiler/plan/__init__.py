@@ -1,0 +1,1 @@
+"""Making a training step fit: what to recompute, micro-batch, precision; plans as files, applied."""

@@ -12,8 +12,8 @@ from swinmr_profiling.configs.declared_inputs import InputsError, read_inputs
 from swinmr_profiling.configs.swinir_limits import Problems, nearest_divisors, nearest_multiples
 
 if TYPE_CHECKING:
-    from swinmr_profiling.configs.denoiser_sections import DiTDenoiserModelConfig, UNetDenoiserModelConfig
     from swinmr_profiling.configs.schema import ExperimentConfig
+    from swinmr_profiling.configs.sections.denoiser import DiTDenoiserModelConfig, UNetDenoiserModelConfig
 
 # The tables of sine and cosine positions hold both for each of the two axes.
 POSITION_PARTS = 4

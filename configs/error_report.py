@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 
 from swinmr_profiling.configs.errors import ConfigError, CrossFieldError
 from swinmr_profiling.configs.field_types import Expected, Section
-from swinmr_profiling.configs.model_sections import MODEL_SECTIONS
 from swinmr_profiling.configs.schema import ExperimentConfig
+from swinmr_profiling.configs.sections.model import MODEL_SECTIONS
 
 _SHOWN_CHARS = 60
 # A section with more unknown keys than this is not a config: the rest is counted, not listed.

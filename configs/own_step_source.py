@@ -6,7 +6,7 @@ import hashlib
 import sys
 from pathlib import Path
 
-from swinmr_profiling.configs.training_sections import TrainingSection
+from swinmr_profiling.configs.sections.training import TrainingSection
 
 
 def source_file(training: TrainingSection) -> Path | None:

@@ -6,10 +6,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from swinmr_profiling.configs.data_sections import DataSection, PathsSection
 from swinmr_profiling.configs.denoiser_limits import experiment_problems
-from swinmr_profiling.configs.denoiser_sections import DENOISER_TYPES, DenoiserModelConfig
-from swinmr_profiling.configs.diffusion_sections import SamplingSection
 from swinmr_profiling.configs.errors import CrossFieldError
 from swinmr_profiling.configs.field_types import (
     Count,
@@ -22,13 +19,16 @@ from swinmr_profiling.configs.field_types import (
     WholeNumber,
     image_hw,
 )
-from swinmr_profiling.configs.model_sections import (
+from swinmr_profiling.configs.sections.data import DataSection, PathsSection
+from swinmr_profiling.configs.sections.denoiser import DENOISER_TYPES, DenoiserModelConfig
+from swinmr_profiling.configs.sections.diffusion import SamplingSection
+from swinmr_profiling.configs.sections.model import (
     CustomModelConfig,
     ModelConfig,
     SwinIRModelConfig,
     TimmModelConfig,
 )
-from swinmr_profiling.configs.training_sections import TrainingSection
+from swinmr_profiling.configs.sections.training import TrainingSection
 
 __all__ = [
     "CustomModelConfig",

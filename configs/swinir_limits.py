@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from swinmr_profiling.configs.model_sections import SwinIRModelConfig
+    from swinmr_profiling.configs.sections.model import SwinIRModelConfig
 
 Problems = list[tuple[str, str]]
 

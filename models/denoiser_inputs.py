@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.denoiser_sections import DiTDenoiserModelConfig, UNetDenoiserModelConfig
+from swinmr_profiling.configs.sections.denoiser import DiTDenoiserModelConfig, UNetDenoiserModelConfig
 from swinmr_profiling.models.inputs import InputSpec, Purpose
 
 # The counters that need a real forward get sides of about this many pixels.

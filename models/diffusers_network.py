@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.declared_inputs import Declared, DeclaredTensor, read_inputs
-from swinmr_profiling.configs.denoiser_sections import DiffusersModelConfig
 from swinmr_profiling.configs.error_report import shown
+from swinmr_profiling.configs.sections.denoiser import DiffusersModelConfig
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose, placed, specs_of

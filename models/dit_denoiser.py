@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.denoiser_sections import DiTDenoiserModelConfig
+from swinmr_profiling.configs.sections.denoiser import DiTDenoiserModelConfig
 from swinmr_profiling.models.denoiser_inputs import denoiser_inputs
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.timestep_embedding import MAX_PERIOD, timestep_embedding

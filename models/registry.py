@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.model_sections import SwinIRModelConfig
+from swinmr_profiling.configs.sections.model import SwinIRModelConfig
 from swinmr_profiling.models.adapters.lora import add_adapters
 from swinmr_profiling.models.custom.network import build_custom
 from swinmr_profiling.models.diffusers_network import build_diffusers

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.model_sections import SpandrelModelConfig
+from swinmr_profiling.configs.sections.model import SpandrelModelConfig
 from swinmr_profiling.models.checkpoint_files import read_checkpoint, sha256_of
 from swinmr_profiling.models.checkpoints import readings, unwrap_state_dict
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE

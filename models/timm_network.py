@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.model_sections import TimmModelConfig
+from swinmr_profiling.configs.sections.model import TimmModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, CallsWithInputs, InputSpec, declared_call
 

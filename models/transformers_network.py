@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.model_sections import TransformersModelConfig
+from swinmr_profiling.configs.sections.model import TransformersModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 

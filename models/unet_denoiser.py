@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.denoiser_sections import UNetDenoiserModelConfig
+from swinmr_profiling.configs.sections.denoiser import UNetDenoiserModelConfig
 from swinmr_profiling.models.denoiser_inputs import denoiser_inputs
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.models.timestep_embedding import timestep_embedding

@@ -33,6 +33,8 @@ NOT_HERE = {
     "outputs/": "written by generate_image.py",
     "profile_results.json": "written by profile_model.py",
     "summary.json": "written by test.py",
+    "plan.json": "written by plan_training.py",
+    "checkpointed_modules.json": "written by train.py beside its checkpoints",
     "bench.json": "written by profile_model.py --benchmark-json",
     "pass.json": "written by profile_model.py --trace",
     "A.json": "any profile",

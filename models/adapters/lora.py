@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from swinmr_profiling.configs.strategy_sections import LoraSection
+from swinmr_profiling.configs.sections.strategy import LoraSection
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.trained_parameters import matching_parameters
 

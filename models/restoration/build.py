@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.library_sections import RestorationModelConfig
+from swinmr_profiling.configs.sections.library import RestorationModelConfig
 from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose

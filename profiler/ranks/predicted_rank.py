@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
-from swinmr_profiling.configs.strategy_sections import Strategy
+from swinmr_profiling.configs.sections.strategy import Strategy
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import validation_shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swinmr_profiling.configs.strategy_sections import Strategy
+from swinmr_profiling.configs.sections.strategy import Strategy
 from swinmr_profiling.profiler.isolation import worker
 from swinmr_profiling.profiler.prediction.server import PredictionWorker
 from swinmr_profiling.profiler.ranks.predicted_rank import RankPrediction

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast, get_args
 
-from swinmr_profiling.configs.strategy_sections import Strategy
+from swinmr_profiling.configs.sections.strategy import Strategy
 from swinmr_profiling.profiler.allocator.workspaces import WorkspaceTableError, workspaces_for
 from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
 from swinmr_profiling.profiler.batch_size.gpus import Gpu, is_this_gpu

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from swinmr_profiling.configs import config_from_dict
-from swinmr_profiling.configs.strategy_sections import Strategy
+from swinmr_profiling.configs.sections.strategy import Strategy
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training

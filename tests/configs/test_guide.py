@@ -6,8 +6,8 @@ from pathlib import Path
 
 from swinmr_profiling.configs.error_report import expected_text
 from swinmr_profiling.configs.field_types import Expected, Section
-from swinmr_profiling.configs.model_sections import MODEL_SECTIONS
 from swinmr_profiling.configs.schema import ExperimentConfig
+from swinmr_profiling.configs.sections.model import MODEL_SECTIONS
 from swinmr_profiling.configs.spellings import DROPPED, MOVED
 
 GUIDE = (Path(__file__).resolve().parents[2] / "configs" / "README.md").read_text(encoding="utf-8")

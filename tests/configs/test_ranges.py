@@ -12,8 +12,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from swinmr_profiling.configs.error_report import expected_text
 from swinmr_profiling.configs.field_types import Section
-from swinmr_profiling.configs.model_sections import MODEL_SECTIONS
 from swinmr_profiling.configs.schema import ExperimentConfig
+from swinmr_profiling.configs.sections.model import MODEL_SECTIONS
 from tests.configs.test_guide import guide_rows
 
 NUMBER = r"(\d+)(?:\^(\d+))?(?: - (\d+))?"

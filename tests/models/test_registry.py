@@ -9,7 +9,7 @@ import torch
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.configs.loading import load_config
-from swinmr_profiling.configs.model_sections import MODEL_SECTIONS, SwinIRModelConfig, TimmModelConfig
+from swinmr_profiling.configs.sections.model import MODEL_SECTIONS, SwinIRModelConfig, TimmModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import InputSpec
 from swinmr_profiling.models.registry import BUILDERS, build_model

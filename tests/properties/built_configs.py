@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args, get_origin
 import torch
 
 from swinmr_profiling.configs import ConfigError, ExperimentConfig, config_from_dict
-from swinmr_profiling.configs.model_sections import MODEL_SECTIONS
+from swinmr_profiling.configs.sections.model import MODEL_SECTIONS
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.registry import build_model
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.data_sections import AugmentationSection, DegradationSection
 from swinmr_profiling.configs.field_types import image_hw
+from swinmr_profiling.configs.sections.data import AugmentationSection, DegradationSection
 from swinmr_profiling.training.data.slice_masks import SliceMasks
 from swinmr_profiling.training.data.sources import Split, open_split
 from swinmr_profiling.training.degradation.acquisition import DegradedSlice, check_slice, degrade, to_channels

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from swinmr_profiling.configs.data_sections import DegradationSection
+from swinmr_profiling.configs.sections.data import DegradationSection
 from swinmr_profiling.training.degradation.fastmri_masks import fastmri_mask, padded_columns_left_out, seed_of
 from swinmr_profiling.training.degradation.mask_files import read_mask
 from swinmr_profiling.training.degradation.masks import NOT_SWINMRS, SWINMR_KINDS, draw_mask

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from swinmr_profiling.configs.diffusion_sections import DiffusionSection
+from swinmr_profiling.configs.sections.diffusion import DiffusionSection
 
 Objective = Literal["epsilon", "v", "x0"]
 # Nichol and Dhariwal 2021, eq. 17 and the text below it.

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any
 
-from swinmr_profiling.configs.training_sections import EarlyStoppingSection
+from swinmr_profiling.configs.sections.training import EarlyStoppingSection
 from swinmr_profiling.stop_signals import STOP_SIGNALS
 from swinmr_profiling.training.validation.validation import HIGHER_IS_BETTER
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from swinmr_profiling.configs.data_sections import SOURCES_WITHOUT_FOLDER
+from swinmr_profiling.configs.sections.data import SOURCES_WITHOUT_FOLDER
 from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, failed, ok, warning
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def check_data(context: SetupContext) -> list[Finding]:
 
 
 def _split(context: SetupContext, split: Split) -> Finding:
-    from swinmr_profiling.configs.data_sections import DegradationSection
+    from swinmr_profiling.configs.sections.data import DegradationSection
     from swinmr_profiling.training.data.dataset import build_dataset
     from swinmr_profiling.training.data.loader import build_loader
     from swinmr_profiling.training.data.sources import has_split

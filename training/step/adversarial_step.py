@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.adversarial_section import AdversarialSection
+from swinmr_profiling.configs.sections.adversarial import AdversarialSection
 from swinmr_profiling.models.discriminators import UNetDiscriminatorSN, VGGStyleDiscriminator
 from swinmr_profiling.training.step.losses import build_loss, first_tensor
 from swinmr_profiling.training.step.optimisation import build_optimizer

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.denoiser_sections import DENOISER_TYPES
-from swinmr_profiling.configs.training_sections import LossComponentsSection
+from swinmr_profiling.configs.sections.denoiser import DENOISER_TYPES
+from swinmr_profiling.configs.sections.training import LossComponentsSection
 from swinmr_profiling.training.degradation.kspace import fft2c
 from swinmr_profiling.training.errors import LossError
 from swinmr_profiling.training.step.perceptual_loss import WEIGHTS_NAME, PerceptualLoss, default_weights_file

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from swinmr_profiling.configs.training_sections import OptimizerSection, SchedulerSection
+from swinmr_profiling.configs.sections.training import OptimizerSection, SchedulerSection
 from swinmr_profiling.training.step.optimizers import (
     build_adafactor,
     build_adam,

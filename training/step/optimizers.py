@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from swinmr_profiling.configs.training_sections import OptimizerSection
+from swinmr_profiling.configs.sections.training import OptimizerSection
 from swinmr_profiling.training.errors import OptimizerError
 
 # bitsandbytes/optim/optimizer.py, Optimizer2State.init_state, 0.44 and newer (before, blocks had 2048 numbers): one

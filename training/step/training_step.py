@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.training_sections import OptimizerSection
+from swinmr_profiling.configs.sections.training import OptimizerSection
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.training.step.losses import WeightedTarget
 from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.strategy_sections import DdpSection, FsdpSection, Strategy
-from swinmr_profiling.configs.training_sections import OptimizerSection
+from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, Strategy
+from swinmr_profiling.configs.sections.training import OptimizerSection
 from swinmr_profiling.training.errors import StrategyError
 from swinmr_profiling.training.step.optimisation import build_optimizer
 from swinmr_profiling.training.strategies.units import sharding_units

@@ -7,7 +7,7 @@ W: bytes of a layer's weight. AdamW without foreach has three W of temporaries w
 import pytest
 from torch.nn.parallel import DistributedDataParallel
 
-from swinmr_profiling.configs.strategy_sections import DdpSection
+from swinmr_profiling.configs.sections.strategy import DdpSection
 from swinmr_profiling.profiler.ranks import fake_ranks
 from tests.profiler.ranks.three_layers import peak_without_scalars, traced
 

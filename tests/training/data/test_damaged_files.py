@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from swinmr_profiling.configs.data_sections import DegradationSection
+from swinmr_profiling.configs.sections.data import DegradationSection
 from swinmr_profiling.training import volumes
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.data.npy_files import NpyVolume

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from swinmr_profiling.configs.data_sections import DegradationSection
+from swinmr_profiling.configs.sections.data import DegradationSection
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.data.fastmri_files import open_fastmri
 from swinmr_profiling.training.data.npy_files import open_npy

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from swinmr_profiling.configs import ConfigError, config_from_dict
-from swinmr_profiling.configs.data_sections import DegradationSection
+from swinmr_profiling.configs.sections.data import DegradationSection
 from swinmr_profiling.training.degradation.fastmri_masks import FASTMRI_MASKS, centre, fastmri_mask, seed_of
 
 # Kind, accelerations, centre fractions, name of the file, and the columns that

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from swinmr_profiling.configs.training_sections import EarlyStoppingSection
+from swinmr_profiling.configs.sections.training import EarlyStoppingSection
 from swinmr_profiling.training.run.checkpoints import CheckpointError, read_checkpoint
 from swinmr_profiling.training.run.stopping import Progress
 from tests.training.run.resumed_runs import StopBefore

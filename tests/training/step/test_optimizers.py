@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from swinmr_profiling.configs.training_sections import OptimizerSection, SchedulerSection
+from swinmr_profiling.configs.sections.training import OptimizerSection, SchedulerSection
 from swinmr_profiling.training.errors import OptimizerError
 from swinmr_profiling.training.step import optimizers
 from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler

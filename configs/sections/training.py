@@ -9,8 +9,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from swinmr_profiling.configs.adversarial_section import AdversarialSection
-from swinmr_profiling.configs.diffusion_sections import DiffusionSection
 from swinmr_profiling.configs.errors import CrossFieldError
 from swinmr_profiling.configs.field_types import (
     AssumedValues,
@@ -32,7 +30,9 @@ from swinmr_profiling.configs.field_types import (
     StepTargetOrNull,
     WholeNumber,
 )
-from swinmr_profiling.configs.strategy_sections import DdpSection, FsdpSection, LoraSection, Strategy
+from swinmr_profiling.configs.sections.adversarial import AdversarialSection
+from swinmr_profiling.configs.sections.diffusion import DiffusionSection
+from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, LoraSection, Strategy
 
 
 class SpatialLossSection(Section):

@@ -7,11 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from swinmr_profiling.configs.declared_inputs import InputsError, read_inputs
-from swinmr_profiling.configs.denoiser_sections import (
-    DiffusersModelConfig,
-    DiTDenoiserModelConfig,
-    UNetDenoiserModelConfig,
-)
 from swinmr_profiling.configs.errors import CrossFieldError
 from swinmr_profiling.configs.field_types import (
     TARGET_PATTERN,
@@ -30,7 +25,12 @@ from swinmr_profiling.configs.field_types import (
     Size,
     SizeOrNull,
 )
-from swinmr_profiling.configs.library_sections import (
+from swinmr_profiling.configs.sections.denoiser import (
+    DiffusersModelConfig,
+    DiTDenoiserModelConfig,
+    UNetDenoiserModelConfig,
+)
+from swinmr_profiling.configs.sections.library import (
     LIBRARY_SECTIONS,
     RestorationModelConfig,
     SpandrelModelConfig,

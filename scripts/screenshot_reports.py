@@ -16,12 +16,15 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY)]
 
+from tests.headless_chromium import chromium, opened  # noqa: E402
+
+# isort: split
+import swinmr_profiling.command  # noqa: E402 - takes both folders off sys.path
 from swinmr_profiling.profiler.comparing.comparison import compare  # noqa: E402
 from swinmr_profiling.profiler.comparing.html_file import html_text as comparison_text  # noqa: E402
-from swinmr_profiling.profiler.record.reading import load_profile  # noqa: E402
+from swinmr_profiling.profiler.record.reading import ProfileFileError, load_profile  # noqa: E402
 from swinmr_profiling.profiler.reports.html.html_file import html_text  # noqa: E402
 from swinmr_profiling.profiler.reports.views.view import view_of  # noqa: E402
-from tests.headless_chromium import chromium, opened  # noqa: E402
 
 # Name, width and height in pixels, colour scheme.
 SHOTS = (("desk", 1280, 1500, "light"), ("desk_dark", 1280, 1500, "dark"), ("phone", 390, 1500, "light"))
@@ -54,7 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("no Chromium is installed here")
     folder = Path(parsed.output)
     folder.mkdir(parents=True, exist_ok=True)
-    views = [view_of(load_profile(file)) for file in parsed.profiles]
+    try:
+        views = [view_of(load_profile(file)) for file in parsed.profiles]
+    except ProfileFileError as error:
+        parser.error(str(error))
     pages = {"report": html_text(views[0]), "comparison": comparison_text(compare(views))}
     with tempfile.TemporaryDirectory() as temporary:
         for name, text in pages.items():
@@ -66,4 +72,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    swinmr_profiling.command.run(main)

@@ -188,7 +188,8 @@ def train(config, parsed: argparse.Namespace) -> int:
                 raise PlanError("a budget for checkpointing is for one device: name the modules for several")
             folder = run_folders(config).checkpoints
             config, message = with_budget_resolved(config, trust_config=parsed.trust_config, folder=folder)
-            say(message)
+            if message is not None:
+                say(message)
         run = TrainingRun(config, world, stop, trust_config=parsed.trust_config)
         if parsed.restart:
             run.start_anew()

@@ -80,7 +80,7 @@ def load_weights(module: nn.Module, file: Path) -> None:
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from error
     try:
-        wanted = module.state_dict().keys()
+        wanted = set(module.state_dict())
         if has_adapters(module):
             wanted |= {key.replace(BASE, ".") for key in wanted}
         # The first of those that have most of the network's own names.

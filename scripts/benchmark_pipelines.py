@@ -18,6 +18,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
@@ -25,6 +26,7 @@ import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.option_types import OneLineParser
 from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines
+from swinmr_profiling.profiler.pipelines.defined.json_records import WatchedRecord
 
 COMMAND = Path(__file__).resolve().parent / "profile_pipeline.py"
 SIDE_PX, ALL_SIDE_PX = 1024, 512
@@ -76,7 +78,8 @@ def watching(name: str) -> tuple[int, float, float]:
         plain = cpu_seconds(nullcontext())
         ours.append(cpu_seconds(profiler.watch(pipe)) - plain)
         theirs.append(cpu_seconds(FlopCounterMode(display=False)) - plain)
-        operators = profiler.profile_pipeline(pipe)["operators"]
+        record = cast(WatchedRecord, profiler.profile_pipeline(pipe))
+        operators = record["operators"]
     return operators, statistics.median(ours) / operators * 1e6, statistics.median(theirs) / operators * 1e6
 
 

@@ -38,7 +38,7 @@ def components_of(kind: type) -> dict[str, Any]:
     """Every component of a pipeline class, tiny. Raises NotConstructibleError with the first that cannot be made."""
     made: dict[str, Any] = {}
     name = kind.__name__
-    for argument, parameter in inspect.signature(kind.__init__).parameters.items():
+    for argument, parameter in inspect.signature(kind).parameters.items():
         if argument == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         chosen = OWN.get(name, {}).get(argument, _family(name, argument))

@@ -69,7 +69,7 @@ def small(kind: type, **changes: Any) -> Any:
     """A network of a diffusers class, made small, in eval mode. Raises NotConstructibleError for an unknown class."""
     if kind.__name__ not in TINY:
         raise NotConstructibleError(f"no tiny {kind.__name__} is known")
-    accepted = inspect.signature(kind.__init__).parameters
+    accepted = inspect.signature(kind).parameters
     arguments = {k: v for k, v in {**TINY[kind.__name__], **changes}.items() if k in accepted}
     torch.manual_seed(0)
     return kind(**arguments).eval()

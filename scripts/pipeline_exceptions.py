@@ -263,7 +263,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 def _paint_encoder() -> Any:
     import transformers
-    from diffusers.pipelines.paint_by_example import PaintByExampleImageEncoder
+    from diffusers.pipelines.paint_by_example import PaintByExampleImageEncoder  # type: ignore[import-not-found]
 
     settings = transformers.CLIPVisionConfig(
         hidden_size=WIDTH,

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.errors import ConfigError
+from swinmr_profiling.configs.writing.kept_files import HASHED_NETWORKS
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.plan.plan_file import PlannedSetting, TrainingPlan, config_in_setting
@@ -20,7 +21,6 @@ from swinmr_profiling.profiler.plan.step_planner import StepPlanner, Way
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.predict import training_trace
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
-from swinmr_profiling.profiler.prediction.server import OWN_NETWORKS
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
 from swinmr_profiling.profiler.prediction.storage_trace import Trace
 from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, Precision
@@ -77,7 +77,7 @@ class TrainingPlanner:
         label = str(build_loss(config, for_prediction=True).label)
         self.loss = label
         # As in profiler/prediction/server.py: traces of other code are this run's alone.
-        own = config.model.net_type in OWN_NETWORKS
+        own = config.model.net_type in HASHED_NETWORKS
         self._loss_parts = label if own else f"{label}; run {uuid.uuid4().hex}"
         self._has_batch_norm = False
 

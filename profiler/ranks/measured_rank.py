@@ -140,9 +140,8 @@ def peak_after_mark(profiler: torch.profiler.profile) -> int:
     allocator, and gloo's threads, which give it back, are not seen), and without what a convolution of CPUs takes and
     gives back before it is done (oneDNN's copies of weights, which on a GPU are cuDNN's workspaces).
     """
-    events = sorted(
-        _events(profiler.profiler.kineto_results.experimental_event_tree()), key=lambda e: e.time_ns
-    )
+    results: Any = None if profiler.profiler is None else profiler.profiler.kineto_results
+    events = sorted(_events(results.experimental_event_tree()), key=lambda event: event.time_ns)
     [start_ns] = [event.time_ns for event in events if event.is_mark]
     live = peak = 0
     for time_ns, change in sorted(_changes(events)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -80,7 +80,9 @@ class Engine:
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        return ZeroRedundancyOptimizer(trained, optimizer_class=_OfGroups(section), lr=section.lr)
+        # Called as the class would be, with the groups.
+        of_groups = cast("type[torch.optim.Optimizer]", _OfGroups(section))
+        return ZeroRedundancyOptimizer(trained, optimizer_class=of_groups, lr=section.lr)
 
     def wrap(self, network: nn.Module) -> nn.Module:
         """DistributedDataParallel, which averages whole gradients, for the strategies that have them."""

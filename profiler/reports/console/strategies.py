@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
@@ -26,7 +27,7 @@ class StrategyRow:
     recommendations: Sequence[TrainingRecommendation]
     kept_bytes: int
     export_bytes: int
-    sent: Mapping[str, int]
+    sent: Mapping[Any, int]
     ring_bytes: int
     held_bytes: int
     nccl_bytes: int

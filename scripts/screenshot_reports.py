@@ -20,6 +20,7 @@ from tests.headless_chromium import chromium, opened  # noqa: E402
 
 # isort: split
 import swinmr_profiling.command  # noqa: E402 - takes both folders off sys.path
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.profiler.comparing.comparison import compare  # noqa: E402
 from swinmr_profiling.profiler.comparing.html_file import html_text as comparison_text  # noqa: E402
 from swinmr_profiling.profiler.record.reading import ProfileFileError, load_profile  # noqa: E402
@@ -49,6 +50,7 @@ def take(
 
 
 def main(arguments: list[str] | None = None) -> int:
+    replace_unknown_characters()
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("profiles", nargs="+", metavar="FILE", help="profiles; the report is of the first")
     parser.add_argument("--output", default="docs/pictures", metavar="DIR", help="default docs/pictures")

@@ -45,7 +45,7 @@ class AssumedValues:
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        self.given = given
+        self.given = dict(given)
         self.used: dict[str, Any] = {}
         # Masks that a line has answered for: backward asks about the same ones, on the line that calls it.
         self._shares: dict[int, float] = {}

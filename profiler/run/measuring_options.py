@@ -89,7 +89,7 @@ def add_measuring_options(add: Callable[..., Any]) -> None:
     ))  # fmt: skip
     add("--by-module", action="store_true", help="also each module, in runs of their own")
     add("--energy", action="store_true", help=(
-        "also joules per image and per step, by the counter of the GPU (NVML) or of the CPU (RAPL)"
+        "also joules per image and step (NVML, RAPL)"
     ))  # fmt: skip
     add("--loader", action="store_true", help="also the time of the config's own data loader")
     add("--channels-last", action="store_true", help="channels-last memory format")

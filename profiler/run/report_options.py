@@ -27,10 +27,10 @@ def add_report_options(add: Callable[..., Any], default_output: str) -> None:
     add("--benchmark-json", metavar="FILE", help="also the figures for github-action-benchmark")
     add("--github-summary", action="store_true", help="also Markdown in the summary of a GitHub Actions job")
     add("--memory-snapshot", metavar="FILE", help=(
-        "also the predicted training step for PyTorch's memory viewer (pytorch.org/memory_viz)"
+        "the predicted step for pytorch.org/memory_viz"
     ))  # fmt: skip
-    add("--trace", metavar="FILE", help="also a measured forward pass for Perfetto (JSON, or .json.gz)")
-    add("--private", action="store_true", help="leave out paths, the command line and the machine's name")
+    add("--trace", metavar="FILE", help="also a measured pass for Perfetto (.json, .gz)")
+    add("--private", action="store_true", help="leave out paths, command line, machine's name")
     add("--quiet", action="store_true", help="the answer alone; warnings and failures on standard error")
     add("--verbose", action="store_true", help="also percentiles, intervals, assumptions, the environment")
 

@@ -67,9 +67,8 @@ def take_over(profile: Profile, earlier: Profile) -> list[str]:
             raise ResumeError(f"--resume: the earlier profile has another {key}: use another --output")
     if isinstance(earlier.environment, NoEnvironment):  # it ended before it knew its machine
         return []
-    config = config_from_dict(profile.config.resolved)
-    if config.training.step is not None:
-        _refuse_edited_step(config, earlier)
+    if profile.config.resolved.get("training", {}).get("step") is not None:
+        _refuse_edited_step(config_from_dict(profile.config.resolved), earlier)
     profile.environment = earlier.environment
     if isinstance(earlier.single_image, MeasuredBatch):
         profile.single_image = earlier.single_image

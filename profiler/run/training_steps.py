@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tqdm import tqdm
 
+from swinmr_profiling.configs.sections.training import TrainingSection
 from swinmr_profiling.profiler.batch_size.search import search_batch
 from swinmr_profiling.profiler.isolation.training_probes import (
     PROBE_TIMEOUT_S,
@@ -56,7 +57,7 @@ def measure_training(context: RunContext, sizes: list[int]) -> None:
     # The network that inference was measured with, and its process, would take part of the memory.
     context.session.close()
     console.line()
-    other_step = config_of_training(profile, context.options).training.other_step
+    other_step = TrainingSection.model_validate(profile.config.resolved.get("training", {})).other_step
     console.line(
         "  Training step (forward, backward, optimizer), then one validation batch"
         if other_step is None

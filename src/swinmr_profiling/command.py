@@ -81,14 +81,15 @@ def run(main: Callable[[], int]) -> NoReturn:
 
 def _write_what_is_left() -> None:
     """A reader of standard output that has gone (`--help | head -1`) is no error."""
-    # Not slow any more: every command has imported it.
-    from swinmr_profiling.configs.writing.standard_streams import NOBODY_READS, leave_unread
-
     try:
         sys.stdout.flush()
     except OSError as error:
-        if error.errno in NOBODY_READS:
-            leave_unread(sys.stdout)
+        # Every command has imported it by now; a process that may open no file any more could not.
+        streams = sys.modules.get("swinmr_profiling.configs.writing.standard_streams")
+        if streams is None:
+            raise
+        if error.errno in streams.NOBODY_READS:
+            streams.leave_unread(sys.stdout)
 
 
 def _end_quietly() -> None:

@@ -6,7 +6,9 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any, cast
 
+from swinmr_profiling.configs import ConfigError, config_from_dict
 from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, failed, ok, readable, warning
 
 # last.pth shares its file with the newest step; best.pth, and the file under way, come on top.
@@ -128,12 +130,20 @@ def check_profile(context: SetupContext) -> list[Finding]:
         return [tell("profile", f"{file} is not there{why}", command)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         return [tell("profile", f"{file} is not a profile ({type(error).__name__}: {error}){why}", command)]
-    changed = _changed(resolved.get("model", {}), config.model_dump(mode="json")["model"])
+    changed = _changed(_with_later_keys(resolved.get("model", {})), config.model_dump(mode="json")["model"])
     if changed:
         return [tell("profile", f"{file} is of another network ({', '.join(changed[:3])}){why}", command)]
     if automatic and not (profile.get("recommendation") or {}).get("training"):
         return [tell("profile", f"{file} recommends no training batch size{why}", command)]
     return [ok("profile", f"{file} is of this network (schema {version}, {profile.get('status')})")]
+
+
+def _with_later_keys(model: dict[str, Any]) -> dict[str, Any]:
+    """The network of an older profile with the keys that configs have got since, at their defaults."""
+    try:
+        return cast("dict[str, Any]", config_from_dict({"model": model}).model_dump(mode="json")["model"])
+    except ConfigError:
+        return model
 
 
 def _changed(theirs: dict, ours: dict) -> list[str]:

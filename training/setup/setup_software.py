@@ -24,11 +24,15 @@ MODULES = {"nvidia-ml-py": "pynvml", "pillow": "PIL", "scikit-image": "skimage"}
 
 @dataclass(frozen=True)
 class OptionalPackage:
-    """A package that some uses need. `needed` says whether this config is such a use."""
+    """A package that some uses need. `needed` says whether this config is such a use.
+
+    on_request: of a service that few use; that it is not installed is told only where it is needed.
+    """
 
     name: str
     without_it: str
     needed: Callable[[Any], bool] = lambda config: False
+    on_request: bool = False
 
 
 def _reads(*sources: str) -> Callable[[Any], bool]:
@@ -68,11 +72,13 @@ OPTIONAL = (
         "wandb",
         "training cannot log to Weights & Biases (logging.loggers)",
         lambda config: "wandb" in config.logging.loggers,
+        on_request=True,
     ),
     OptionalPackage(
         "mlflow-skinny",
         "training cannot log to MLflow (logging.loggers)",
         lambda config: "mlflow" in config.logging.loggers,
+        on_request=True,
     ),
 )
 
@@ -135,7 +141,8 @@ def check_optional_packages(context: SetupContext) -> list[Finding]:
     needed = {
         package.name for package in OPTIONAL if context.loaded is not None and package.needed(context.config)
     }
-    without = {package.name: package.without_it for package in OPTIONAL}
+    asked = [package for package in OPTIONAL if package.name in needed or not package.on_request]
+    without = {package.name: package.without_it for package in asked}
     findings, versions = _look_at_all(without, lambda name: name in needed)
     return [ok("more packages", ", ".join(versions)), *findings]
 

@@ -193,6 +193,8 @@ class Lightning:
 
 def real_peak_bytes(step, batch_size):
     """Most bytes that PyTorch's CPU allocator had given out while a step was set up and ran twice."""
+    # What cycles of earlier tests hold would be given back in between.
+    gc.collect()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step.setup(CPU)
         for _ in range(2):

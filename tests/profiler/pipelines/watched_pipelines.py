@@ -1,5 +1,6 @@
 """Watching beside torch's own counter, around one and the same call."""
 
+import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
@@ -18,6 +19,8 @@ def tiny(name):
     """A pipeline of diffusers with the tiny components of the table of classes."""
     import diffusers
 
+    if not hasattr(diffusers, name):
+        pytest.skip(f"this diffusers has no {name}")
     torch.manual_seed(0)
     pipe = getattr(diffusers, name)(**components_of(getattr(diffusers, name)))
     pipe.set_progress_bar_config(disable=True)

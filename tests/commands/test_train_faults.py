@@ -115,4 +115,5 @@ def test_a_pipe_named_like_a_checkpoint_is_passed_over(write, tmp_path):
     assert "step 4 of 4" in run.stdout
     os.mkfifo(tmp_path / "data/another")
     os.mkfifo(tmp_path / "data/volume.h5")
-    assert train(write(**{"training.total_steps": 5}), cwd=tmp_path).returncode == 0
+    run = train(write(**{"training.total_steps": 5}), cwd=tmp_path)
+    assert run.returncode == 0, run.stderr

@@ -116,9 +116,9 @@ LINES = [
         "--device",
         "cpu",
         "--skip",
-        "network",
+        "model",
         "--skip",
-        "training_step",
+        "training step",
     ),
     ("train.py", "--config", "c.json", "--device", "cpu"),
 ]

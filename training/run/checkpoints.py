@@ -185,11 +185,17 @@ class CheckpointFolder:
         return folder
 
     def _remove_old(self) -> None:
-        for old in self._by_step()[self.keep :]:
-            if old.is_file():
-                old.unlink(missing_ok=True)
-            elif old.suffix == SHARDED_SUFFIX:
+        # What only has the name of a checkpoint (a pipe, a folder) counts for none, or it would displace one.
+        ours = [
+            one
+            for one in self._by_step()
+            if (one.is_dir() if one.suffix == SHARDED_SUFFIX else one.is_file())
+        ]
+        for old in ours[self.keep :]:
+            if old.suffix == SHARDED_SUFFIX:
                 shutil.rmtree(old, ignore_errors=True)
+            else:
+                old.unlink(missing_ok=True)
 
     def save_aside(self, content: dict[str, Any]) -> Path:
         """Writes a state that no run may go on from; `last.pth` and the others stay as they are."""

@@ -7,16 +7,21 @@ import re
 import subprocess
 import sys
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 
+from swinmr_profiling.profiler.plan.console import print_plan
+from swinmr_profiling.profiler.plan.plan_file import TrainingPlan
 from swinmr_profiling.profiler.record.reading import parse_profile
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.steps import print_configuration, print_parameters
+from swinmr_profiling.profiler.reports.console.strategies import StrategyRow, print_strategies
 from swinmr_profiling.profiler.reports.console.summary import print_summary
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from tests.conftest import REPOSITORY, run_command
 from tests.made_profiles import profile as made_profile
+from tests.profiler.plan.made_plan import plan as made_plan
 from tests.training_profiles import memory_model
 from tests.training_profiles import profile as training_profile
 
@@ -85,6 +90,41 @@ def test_the_pipelines_at_every_width(tmp_path, monkeypatch, capsys):
     command = ("scripts/profile_pipeline.py", "--pipeline", "sd21-base", "--pipeline", "sd15", "--detailed")
     texts = {columns: printed(command, monkeypatch, capsys, columns) for columns in (40, 120)}
     assert held(texts[40], 40) == held(texts[120], 120)
+
+
+def strategies(console):
+    def entry(name):
+        budget = SimpleNamespace(name=name)
+        return SimpleNamespace(budget=budget, batch_size=12, global_batch=48, needed_bytes=9_876_543_210)
+
+    entries = [entry("GeForce RTX 3060 12GB"), entry("A100 80GB SXM")]
+    setting, sent = SimpleNamespace(validation=None), {"all_reduce": 345_678_901, "all_gather": 45_678_901}
+    figures = (123_456_789, 2_345_678_901, sent, 456_789_012, 5, 6)
+    rows = [
+        StrategyRow(name, setting, entries, *figures, ["NCCL's memory"]) for name in ("ddp", "zero1", "fsdp")
+    ]
+    print_strategies(console, rows, 4)
+
+
+def plan(console):
+    print_plan(console, TrainingPlan.model_validate(made_plan()))
+
+
+@pytest.mark.parametrize("table", [strategies, plan])
+def test_strategies_and_plans_at_every_width(table, monkeypatch):
+    monkeypatch.setattr(
+        "swinmr_profiling.profiler.reports.console.strategies.interval_of",
+        lambda setting, of, needed: (needed - 2**29, needed + 2**29),
+    )
+    texts = {}
+    for columns in WIDTHS:
+        stream = io.StringIO()
+        table(Console(stream, columns, verbose=True))
+        texts[columns] = stream.getvalue()
+    figures = [held(text, columns) for columns, text in texts.items()]
+    assert figures[0] == figures[1] == figures[2]
+    # 9,876,543,210 bytes and half a GiB; 138,550,000,000 multiply-adds.
+    assert {"9.20", "8.70", "9.70", "12", "48"} <= figures[0] or {"138.55", "10.47", "8"} <= figures[0]
 
 
 @pytest.mark.parametrize("width", WIDTHS)

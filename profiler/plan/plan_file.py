@@ -27,6 +27,7 @@ from swinmr_profiling.profiler.record.blocks.figures import (
 )
 from swinmr_profiling.profiler.record.blocks.recommended import BudgetBlock
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.profiler.record.written_profile import first_fault
 
 
 class PlannedSetting(Block):
@@ -94,11 +95,8 @@ def read_plan(file: Path) -> TrainingPlan:
     try:
         plan = TrainingPlan.model_validate(raw, strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise PlanError(
-            f"{file}: is no plan ({place}: {first['msg']}): run scripts/plan_training.py"
-        ) from None
+        fault = first_fault(error, whole="the file")
+        raise PlanError(f"{file}: is no plan ({fault}): run scripts/plan_training.py") from None
     if plan.chosen >= len(plan.settings):
         raise PlanError(f"{file}: is no plan (chosen: there is no setting {plan.chosen})")
     return plan

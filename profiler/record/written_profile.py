@@ -16,7 +16,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LONGEST_PLACE = 120
 
 
-def first_fault(error: ValidationError) -> str:
+def first_fault(error: ValidationError, whole: str = "the profile") -> str:
     """`batch_profiling.4.timing.mean_ms: ...`, of the block that came nearest where several were possible."""
     faults = error.errors(include_url=False, include_input=False)
     # Of a block that may be one of several kinds it is the kind with the fewest faults, and there the deepest one.
@@ -28,7 +28,7 @@ def first_fault(error: ValidationError) -> str:
     place = ".".join(keys)
     if len(place) > LONGEST_PLACE:
         place = f"{place[: LONGEST_PLACE - 3]}..."
-    return f"{place or 'the profile'}: {nearest['msg'].removeprefix('Value error, ')}"
+    return f"{place or whole}: {nearest['msg'].removeprefix('Value error, ')}"
 
 
 def _alternative(location: tuple[int | str, ...]) -> tuple[int | str, ...]:

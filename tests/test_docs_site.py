@@ -1,5 +1,6 @@
 """The site of the docs: every page is in it, every link of a page leads to a page or a file of it."""
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -27,6 +28,19 @@ def test_every_document_and_what_it_links_to_is_in_the_site():
     named = re.findall(r"[\w/]+\.md", navigation)
     assert set(named) <= files
     assert len(named) == len(set(named))
+
+
+def test_the_api_names_what_the_package_offers_where_it_is_defined():
+    """The site reads the code and does not import it: a name that a module only imports cannot be found there."""
+    import swinmr_profiling
+
+    named = re.findall(
+        r"^::: ([\w.]+)$", (REPOSITORY / "docs/api.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {name.rpartition(".")[2] for name in named} == set(swinmr_profiling.__all__)
+    for module, _, name in (one.rpartition(".") for one in named):
+        tree = ast.parse((REPOSITORY / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+        assert name in {getattr(node, "name", None) for node in tree.body}, name
 
 
 @pytest.mark.slow

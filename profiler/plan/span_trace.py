@@ -88,6 +88,8 @@ class SpanTrace(StorageTrace):
         self._backward: list[tuple[int, int]] = []
         self._work: list[tuple[int, int]] = []
         self._rules: dict[Any, Rule] = {}
+        # Operators whose multiply-adds nobody knows here: `work` is without them.
+        self.uncounted: set[str] = set()
         for name in observable(module):
             child = module.get_submodule(name)
             child.forward = ObservedForward(self, child, name)  # type: ignore[method-assign]
@@ -121,15 +123,17 @@ class SpanTrace(StorageTrace):
             rule = self._rules[function] = rule_for(function)
         if rule.action == "count" and rule.counted is not None:
             _, formula = rule.counted
-            # A formula that wants values has none here; such operators are the same whatever is recomputed.
             try:
                 work = formula(result, *args, **(kwargs or {}))
-            except Exception:
+            except Exception:  # a formula that wants values has none here
+                self.uncounted.add(rule.name)
                 work = None
             macs = sum(work.values()) if isinstance(work, dict) else work or 0
             if macs:
                 factor = REAL_PER_COMPLEX if has_complex(args) else 1
                 self._work.append((len(self._events), macs * factor))
+        elif rule.action == "unknown":
+            self.uncounted.add(rule.name)
         return result
 
     def spans(self) -> TracedSpans:

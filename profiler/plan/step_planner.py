@@ -51,6 +51,8 @@ class StepPlanner:
         self._steps: dict[tuple[Way, int, int], TracedStep] = {}
         self._chains: dict[int, Chain] = {}
         self._why_no_chain: str | None = None
+        # Operators that the multiply-adds of its steps are without.
+        self.uncounted: set[str] = set()
 
     @property
     def is_chain(self) -> bool:
@@ -92,6 +94,7 @@ class StepPlanner:
                 make_trace=make,
             )
             self._steps[key] = TracedStep(trace, kept[-1].spans())
+            self.uncounted |= kept[-1].uncounted
         return self._steps[key]
 
     def peak(self, way: Way, batch_size: int) -> int:

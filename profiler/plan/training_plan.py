@@ -80,6 +80,7 @@ class TrainingPlanner:
         own = config.model.net_type in HASHED_NETWORKS
         self._loss_parts = label if own else f"{label}; run {uuid.uuid4().hex}"
         self._has_batch_norm = False
+        self._uncounted: set[str] = set()
 
     def plan(self, config_file: str | None) -> TrainingPlan:
         """All settings that fit, cheapest first; where none does, the nearest one. Raises what the network raises."""
@@ -103,8 +104,17 @@ class TrainingPlanner:
             budget=self.budget.as_block(),
             chosen=0,
             settings=sorted(settings, key=self._rank),
-            notes=list(NOTES),
+            notes=[*NOTES, *self._without()],
         )
+
+    def _step_planner(self, base: Base) -> StepPlanner:
+        planner = StepPlanner(_accumulating(base.config, 1), trust_config=self.trust_config)
+        planner.uncounted = self._uncounted
+        return planner
+
+    def _without(self) -> list[str]:
+        names = ", ".join(sorted(self._uncounted))
+        return [f"the multiply-adds are without operators that have no formula: {names}"] if names else []
 
     def _rank(self, setting: PlannedSetting) -> tuple[int, ...]:
         patch = None if setting.patch_size is None else tuple(setting.patch_size)
@@ -148,7 +158,7 @@ class TrainingPlanner:
         found: list[PlannedSetting] = []
         # What is recomputed and what that costs is the same with and without accumulation; memory is not, and is
         # predicted for each setting as it would run.
-        planner = StepPlanner(_accumulating(base.config, 1), trust_config=self.trust_config)
+        planner = self._step_planner(base)
         for micro_batch in self._micro_batches():
             accumulate = self.global_batch // micro_batch
             for val_batch_size in dict.fromkeys((base.val_batch_size, 1)):
@@ -214,7 +224,7 @@ class TrainingPlanner:
         """What takes the least memory, though it is too much."""
         micro_batch = self._micro_batches()[-1]
         accumulate = self.global_batch // micro_batch
-        planner = StepPlanner(_accumulating(base.config, 1), trust_config=self.trust_config)
+        planner = self._step_planner(base)
         ways: list[Way] = list(planner.named_ways())
         least = planner.least(micro_batch)
         if least.modules:

@@ -9,6 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.counting import operator_rules
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.plan.chain_selection import Chain, Edge, peak_grain, select
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, levels_of
@@ -177,3 +178,19 @@ def test_a_chain_by_hand():
     # b2 alone leaves 10 + 20 + 1 while it is recomputed, and 30 + 2 come on top.
     assert chain.peak(["b2"]) == 100 + 31 + 32
     assert select(chain, 110) is None
+
+
+def test_operators_without_a_formula_are_named(monkeypatch):
+    """The multiply-adds of a plan are without them, which must not go unsaid."""
+
+    def rule_for(function):
+        rule = operator_rules.rule_for(function)
+        return operator_rules.Rule(rule.name, "unknown") if "convolution" in rule.name else rule
+
+    known = StepPlanner(config_of(NETWORKS["unet"]))
+    counted = known.step("none", 1, steps=1)
+    assert known.uncounted == set()
+    monkeypatch.setattr("swinmr_profiling.profiler.plan.span_trace.rule_for", rule_for)
+    planner = StepPlanner(config_of(NETWORKS["unet"]))
+    assert planner.step("none", 1, steps=1).macs < counted.macs
+    assert {"aten::convolution", "aten::convolution_backward"} & planner.uncounted

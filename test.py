@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         complain(message)
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from swinmr_profiling.models.errors import ModelError
-    from swinmr_profiling.profiler.measure.devices import DeviceError, resolve_device
+    from swinmr_profiling.profiler.measure.machine.devices import DeviceError, resolve_device
     from swinmr_profiling.training.errors import DataError, LossError
     from swinmr_profiling.training.evaluation.evaluation import ReconstructionError
     from swinmr_profiling.training.evaluation.evaluation_console import summary_lines

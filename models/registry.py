@@ -7,22 +7,22 @@ from contextlib import nullcontext
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.sections.model import SwinIRModelConfig
-from swinmr_profiling.models.adapters.lora import add_adapters
 from swinmr_profiling.models.custom.network import build_custom
-from swinmr_profiling.models.diffusers_network import build_diffusers
-from swinmr_profiling.models.dit_denoiser import build_dit_denoiser
+from swinmr_profiling.models.denoisers.dit_denoiser import build_dit_denoiser
+from swinmr_profiling.models.denoisers.unet_denoiser import build_unet_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.libraries.diffusers_network import build_diffusers
+from swinmr_profiling.models.libraries.spandrel_network import build_spandrel
+from swinmr_profiling.models.libraries.timm_network import build_timm
+from swinmr_profiling.models.libraries.transformers_network import build_transformers
+from swinmr_profiling.models.lora import add_adapters
 from swinmr_profiling.models.recomputation.recomputed_modules import recompute_modules
 from swinmr_profiling.models.restoration.build import build_restoration
 from swinmr_profiling.models.size_guard import SizeGuard, told_as_model_error, without_data
-from swinmr_profiling.models.spandrel_network import build_spandrel
 from swinmr_profiling.models.swin.swinir import SwinIR
-from swinmr_profiling.models.timm_network import build_timm
 from swinmr_profiling.models.trained_parameters import freeze, to_bf16_weights
-from swinmr_profiling.models.transformers_network import build_transformers
-from swinmr_profiling.models.unet_denoiser import build_unet_denoiser
 
 # Large enough for every kind of shifted window to occur (2 x 2 windows of 8 and more), small enough for the
 # counters that need a real forward: 1/16 of the work of a 256 x 256 image.

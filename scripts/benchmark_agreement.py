@@ -31,11 +31,11 @@ from torch.utils.flop_counter import FlopCounterMode
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
-from swinmr_profiling.scripts.agreement_networks import Build, Call, networks
+from swinmr_profiling.scripts.counter_cases.agreement_networks import Build, Call, networks
 
-# Products that FlopCounterMode has no formula for, and the case of counter_cases.py whose MACs were derived by hand.
+# Products that FlopCounterMode has no formula for, and the case of counter_cases/ whose MACs were derived by hand.
 MISSING_THERE = {
     "aten::mv": "mv",
     "aten::addmv": "addmv",
@@ -204,7 +204,7 @@ def page(records: list[dict[str, Any]]) -> str:
         "",
         "## Gaps by operator",
         "",
-        "| operator | networks | MACs in all | derived by hand in `scripts/counter_cases.py` |",
+        "| operator | networks | MACs in all | derived by hand in `scripts/counter_cases/operators.py` |",
         "| --- | ---: | ---: | --- |",
         *(
             f"| `{operator}` | {len(found)} | {sum(found):,} | {MISSING_THERE.get(operator, '')} |"

@@ -32,9 +32,9 @@ import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.options.option_types import OneLineParser
-from swinmr_profiling.scripts.counter_cases import CASES
-from swinmr_profiling.scripts.counter_foreign_cases import FOREIGN
-from swinmr_profiling.scripts.counter_modules import Case
+from swinmr_profiling.scripts.counter_cases.case_modules import Case
+from swinmr_profiling.scripts.counter_cases.foreign_operators import FOREIGN
+from swinmr_profiling.scripts.counter_cases.operators import CASES
 
 CLOSE = 0.05  # as far off as a reader of a rounded figure would not notice
 GROUPS = ("exact", "off by up to 5 %", "off by more", "silently zero", "listed as unknown", "raises")
@@ -221,7 +221,7 @@ def _foreign(counter: str, name: str, wrong: list[list[str]]) -> str:
 
 
 def run_networks(counters: list[str]) -> None:
-    from swinmr_profiling.scripts.counter_networks import NETWORKS
+    from swinmr_profiling.scripts.counter_cases.derived_networks import NETWORKS
 
     print("\nWhole networks, batch 1: figure in GMACs (difference in %), seconds\n")
     rows = []
@@ -264,7 +264,7 @@ def run_speed() -> None:
 
 def measure(which: str) -> None:
     """One row of the speed table, tab-separated: the first count of the process, then the quickest bare forward."""
-    from swinmr_profiling.scripts.counter_networks import flux_on_meta, swinmr_on_meta
+    from swinmr_profiling.scripts.counter_cases.derived_networks import flux_on_meta, swinmr_on_meta
 
     module, inputs, kwargs = {"flux": flux_on_meta, "swinmr": swinmr_on_meta}[which]()
     started = time.perf_counter()

@@ -23,9 +23,9 @@ from swinmr_profiling.configs.writing.standard_streams import replace_unknown_ch
 from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.profiler.allocator.workspaces import workspaces_for  # noqa: E402
 from swinmr_profiling.profiler.options.option_types import OneLineParser  # noqa: E402
-from swinmr_profiling.profiler.prediction.affine_trace import align  # noqa: E402
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay  # noqa: E402
-from swinmr_profiling.profiler.prediction.traced_step import trace_training  # noqa: E402
+from swinmr_profiling.profiler.prediction.trace.affine_trace import align  # noqa: E402
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training  # noqa: E402
 from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES  # noqa: E402
 
 MIB = 2**20

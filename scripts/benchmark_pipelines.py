@@ -59,7 +59,7 @@ def watching(name: str) -> tuple[int, float, float]:
     from torch.utils.flop_counter import FlopCounterMode
 
     from swinmr_profiling.profiler.compute import create_profiler
-    from swinmr_profiling.scripts.pipeline_calls import call_of, components_of
+    from swinmr_profiling.scripts.tiny_pipelines.pipeline_calls import call_of, components_of
 
     pipe = getattr(diffusers, name)(**components_of(getattr(diffusers, name)))
     pipe.set_progress_bar_config(disable=True)

@@ -24,12 +24,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
 import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
-
-sys.path.append(str(Path(__file__).resolve().parent))
-from record_page import page  # noqa: E402
-from record_table import judged, predict, read_records, table  # noqa: E402
-
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
+from swinmr_profiling.scripts.public_records.record_page import page  # noqa: E402
+from swinmr_profiling.scripts.public_records.record_table import (  # noqa: E402
+    judged,
+    predict,
+    read_records,
+    table,
+)
 
 DEFAULT_OUTPUT = "results/public_records.jsonl"
 DEFAULT_SEED = 0

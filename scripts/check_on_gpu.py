@@ -27,8 +27,8 @@ from swinmr_profiling.profiler.gpu_check.reference import Network
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_seconds
-from swinmr_profiling.profiler.record.earlier_results import gpu_check_results
-from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.record.files.earlier_results import gpu_check_results
+from swinmr_profiling.profiler.record.files.result_file import ResultFile
 
 DEFAULT_OUTPUT = "results/gpu_check.json"
 DEFAULT_TIME_BUDGET_S = 480.0

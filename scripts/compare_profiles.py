@@ -33,7 +33,7 @@ from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_GATE_FAILED,
     EXIT_PARTIAL,
 )
-from swinmr_profiling.profiler.record.reading import ProfileFileError
+from swinmr_profiling.profiler.record.files.reading import ProfileFileError
 from swinmr_profiling.profiler.reports.console.terminal import Console, terminal_columns
 from swinmr_profiling.profiler.reports.github_summary import summary_file
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require

@@ -26,14 +26,14 @@ from swinmr_profiling.configs.writing.atomic_files import OutputError, reason, w
 from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import OneLineParser, at_least
-from swinmr_profiling.profiler.record.private_record import private_content
-from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.reading import (
+from swinmr_profiling.profiler.record.files.private_record import private_content
+from swinmr_profiling.profiler.record.files.reading import (
     LoadedProfile,
     ProfileFileError,
     load_profile,
     parse_profile,
 )
+from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.answer import print_answer
 from swinmr_profiling.profiler.reports.console.terminal import LEAST_WIDTH, WIDTH, Console
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require

@@ -24,7 +24,7 @@ from swinmr_profiling.configs.writing.standard_streams import complain, replace_
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.reports.console.gpus import print_gpus
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
-from swinmr_profiling.profiler.run.command_line import listed_models, parse_profile_arguments
+from swinmr_profiling.profiler.run.options.command_line import listed_models, parse_profile_arguments
 from swinmr_profiling.profiler.run.profile_command import USER_ERRORS, profile_one, profile_several
 
 
@@ -51,8 +51,8 @@ def _list(package: str | None) -> int:
         console.entries(listed_models())
     else:
         from swinmr_profiling.models.errors import ModelError
+        from swinmr_profiling.models.libraries.spandrel_network import listed_architectures
         from swinmr_profiling.models.restoration.build import listed_networks
-        from swinmr_profiling.models.spandrel_network import listed_architectures
 
         try:
             console.entries(listed_networks() if package == "restoration" else listed_architectures())

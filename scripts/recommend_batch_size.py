@@ -38,12 +38,12 @@ from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_NOTHING_FITS,
     EXIT_PARTIAL,
 )
-from swinmr_profiling.profiler.record.reading import ProfileFileError
+from swinmr_profiling.profiler.record.files.reading import ProfileFileError
 from swinmr_profiling.profiler.reports.console.gpus import print_gpus
 from swinmr_profiling.profiler.reports.console.strategies import StrategyRow, print_strategies
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
-from swinmr_profiling.profiler.run.recommendation_command_line import (
+from swinmr_profiling.profiler.run.options.recommendation_command_line import (
     NoBudgetError,
     RecommendationArguments,
     parse_recommendation_arguments,

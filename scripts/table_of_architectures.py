@@ -26,12 +26,12 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict  # noqa: E402
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
-from swinmr_profiling.models.checkpoint_network import found_network  # noqa: E402
+from swinmr_profiling.models.checkpoints.checkpoint_network import found_network  # noqa: E402
 from swinmr_profiling.models.inputs import BuiltModel  # noqa: E402
+from swinmr_profiling.models.libraries.spandrel_network import architecture_names, architecture_of, made  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
-from swinmr_profiling.models.spandrel_network import architecture_names, architecture_of, made  # noqa: E402
 from swinmr_profiling.profiler.counting import count_forward  # noqa: E402
-from swinmr_profiling.profiler.prediction.traced_step import trace_training  # noqa: E402
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training  # noqa: E402
 
 TABLE = REPOSITORY / "docs" / "architectures.md"
 BATCH = 2

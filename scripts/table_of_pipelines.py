@@ -31,8 +31,8 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry, sdpa_flop_c
 import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.profiler.compute import create_profiler  # noqa: E402
-from swinmr_profiling.scripts.pipeline_calls import BEFORE, call_of, components_of  # noqa: E402
-from swinmr_profiling.scripts.pipeline_components import NotConstructibleError  # noqa: E402
+from swinmr_profiling.scripts.tiny_pipelines.pipeline_calls import BEFORE, call_of, components_of  # noqa: E402
+from swinmr_profiling.scripts.tiny_pipelines.pipeline_components import NotConstructibleError  # noqa: E402
 
 TABLE = REPOSITORY / "docs" / "pipeline_classes.md"
 LONGEST_S = 120
@@ -256,7 +256,8 @@ def page(rows: dict[str, dict]) -> str:
         "# Pipeline classes of diffusers, watched",
         "",
         f"{versions}: every public pipeline class, built from tiny components of our own with random weights "
-        f"(`scripts/pipeline_components.py`) and run once on a CPU. **{counts[EQUAL]}** of {len(rows)} were watched "
+        "(`scripts/tiny_pipelines/pipeline_components.py`) and run once on a CPU. "
+        f"**{counts[EQUAL]}** of {len(rows)} were watched "
         "and have the MACs of torch's FlopCounterMode / 2 around the same call to the unit, operator by operator. "
         "Made by `scripts/table_of_pipelines.py`, with the packages of the extra `test`.",
         "",

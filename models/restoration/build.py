@@ -12,7 +12,7 @@ from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.sections.library import RestorationModelConfig
-from swinmr_profiling.models.denoiser_inputs import CROSS_CHECK_SIDE
+from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose
 from swinmr_profiling.models.restoration.basicvsr import BasicVSR

@@ -9,9 +9,9 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.batch_size.gpus import same_card
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
+from swinmr_profiling.profiler.record.files.reading import MissingProfileError, ProfileFileError, load_profile
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.reading import MissingProfileError, ProfileFileError, load_profile
 from swinmr_profiling.profiler.record.units import MIB
 
 

@@ -10,8 +10,8 @@ from swinmr_profiling.profiler.batch_size.reserved import reserved_of
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
+from swinmr_profiling.profiler.record.files.reading import ProfileFileError, load_profile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.reading import ProfileFileError, load_profile
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from swinmr_profiling.profiler.comparing.rank_test import rank_test, smallest_p
-from swinmr_profiling.profiler.measure.process_statistics import split_by_process
+from swinmr_profiling.profiler.measure.timing.process_statistics import split_by_process
 from swinmr_profiling.profiler.reports.views.size_view import SizeView
 
 SIGNIFICANCE = 0.05

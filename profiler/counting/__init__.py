@@ -1,7 +1,7 @@
 """Exact MACs of a model, where they sit, and what other counters make of the same model."""
 
 from swinmr_profiling.profiler.counting.count import count_forward
-from swinmr_profiling.profiler.counting.operator_table import KINDS, register_formula
+from swinmr_profiling.profiler.counting.operators.operator_table import KINDS, register_formula
 from swinmr_profiling.profiler.counting.other_counters.cross_check import cross_check, second_opinion
 from swinmr_profiling.profiler.counting.other_counters.explain import cross_check_module
 from swinmr_profiling.profiler.counting.report import CountReport, TrainingCountReport

@@ -11,16 +11,16 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from swinmr_profiling.models.stand_in import autocast_on_meta
-from swinmr_profiling.profiler.counting.complex_numbers import complex_as_one
-from swinmr_profiling.profiler.counting.engine import CountingMode
-from swinmr_profiling.profiler.counting.extensions import watch
+from swinmr_profiling.profiler.counting.dispatch.complex_numbers import complex_as_one
+from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
+from swinmr_profiling.profiler.counting.dispatch.threads import mode_of_this_thread
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept, restored
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
-from swinmr_profiling.profiler.counting.nested import part_shapes
-from swinmr_profiling.profiler.counting.operator_table import KINDS
+from swinmr_profiling.profiler.counting.operators.extensions import watch
+from swinmr_profiling.profiler.counting.operators.nested import part_shapes
+from swinmr_profiling.profiler.counting.operators.operator_table import KINDS
 from swinmr_profiling.profiler.counting.report import CountReport
 from swinmr_profiling.profiler.counting.script_modules import frozen_numbers
-from swinmr_profiling.profiler.counting.threads import mode_of_this_thread
 from swinmr_profiling.training.own_gradients import wants_gradients
 
 # Characters of an error that a note quotes.

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
-from swinmr_profiling.profiler.counting.complex_numbers import complex_as_one
+from swinmr_profiling.profiler.counting.dispatch.complex_numbers import complex_as_one
 from swinmr_profiling.profiler.counting.report import ModuleNode
 from swinmr_profiling.profiler.counting.script_modules import check_script
 

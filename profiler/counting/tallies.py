@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from swinmr_profiling.profiler.counting.complex_numbers import (
+from swinmr_profiling.profiler.counting.dispatch.complex_numbers import (
     REAL_PER_COMPLEX,
     THIRD_COUNTS,
     call_from_python,
 )
 from swinmr_profiling.profiler.counting.formulas import Work
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker, Owner
-from swinmr_profiling.profiler.counting.operator_table import PRODUCT
+from swinmr_profiling.profiler.counting.operators.operator_table import PRODUCT
 
 # torch.nn.functional.linear_cross_entropy in chunks, with a loss for each sample.
 KEEPS_NO_LOGITS = "linear_cross_entropy_batch_chunked_no_reduction"

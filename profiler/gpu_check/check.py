@@ -42,8 +42,8 @@ from swinmr_profiling.profiler.gpu_check.subprocesses import PartFailedError, as
 from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, TrainingProbes
 from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError, WorkerProcess
-from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, DeviceMemory
+from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu
 
 # Of the free memory: what a combination may be predicted to take, so that a wrong prediction still runs.

@@ -34,7 +34,7 @@ def main() -> None:
 
 def measure(request: MachineRequest) -> LibraryCosts:
     """The context of this process, and what its first products take."""
-    from swinmr_profiling.profiler.measure.machine_state import nvml_used_bytes
+    from swinmr_profiling.profiler.measure.machine.machine_state import nvml_used_bytes
 
     used_before = nvml_used_bytes(request.gpu_uuid)
     import torch

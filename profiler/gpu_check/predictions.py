@@ -14,7 +14,7 @@ from swinmr_profiling.profiler.gpu_check.record import Peaks, Predicted, Predict
 from swinmr_profiling.profiler.gpu_check.subprocesses import serve
 
 if TYPE_CHECKING:  # needs torch
-    from swinmr_profiling.profiler.prediction.storage_trace import Trace
+    from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
 
 TABLE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -40,7 +40,7 @@ def predict(request: PredictionRequest) -> Prediction:
 
     from swinmr_profiling.models.registry import build_model
     from swinmr_profiling.profiler.prediction.predict import TraceFamily
-    from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
+    from swinmr_profiling.profiler.prediction.trace.traced_step import trace_inference, trace_training
 
     config = request.config
     torch.manual_seed(config.system.seed)

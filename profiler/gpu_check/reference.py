@@ -43,7 +43,7 @@ def compare(request: ReferenceRequest) -> Reference:
     import torch
 
     from swinmr_profiling.models.swin.swinir import SwinIR
-    from swinmr_profiling.profiler.measure.devices import open_device
+    from swinmr_profiling.profiler.measure.machine.devices import open_device
 
     device = torch.device(request.device)
     network = request.network

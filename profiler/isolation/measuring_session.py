@@ -10,8 +10,8 @@ from types import NoneType
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError, WorkerProcess
-from swinmr_profiling.profiler.measure.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, MetricMeasurement
+from swinmr_profiling.profiler.measure.timing.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
     CrossCheck,

@@ -7,8 +7,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from swinmr_profiling.profiler.isolation.worker_process import Progress, RequestRefusedError, WorkerError
-from swinmr_profiling.profiler.measure.latency import DEFAULT_RUNS, LatencyPolicy, LatencySamples, budget_note
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
+from swinmr_profiling.profiler.measure.timing.latency import (
+    DEFAULT_RUNS,
+    LatencyPolicy,
+    LatencySamples,
+    budget_note,
+)
 
 # The weakest reason of any process is that of all: `precise` is what every process was.
 STOP_REASONS = ("time_budget", "max_runs", "precise")

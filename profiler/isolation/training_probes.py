@@ -14,7 +14,7 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES
 from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import Answer, Progress, WorkerError, WorkerProcess
-from swinmr_profiling.profiler.measure.machine_state import nvml_used_bytes
+from swinmr_profiling.profiler.measure.machine.machine_state import nvml_used_bytes
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory, TrainingMeasurement
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.device_memory import process_needs

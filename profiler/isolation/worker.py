@@ -25,13 +25,13 @@ from pydantic import JsonValue
 
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.machine_failures import machine_failure
-from swinmr_profiling.profiler.measure.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.measurement import (
     BatchMeasurement,
     DeviceMemory,
     MetricMeasurement,
     TrainingMeasurement,
 )
+from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
     CrossCheck,
@@ -92,8 +92,12 @@ class Worker:
         """Imports torch, resolves the device, sets threads."""
         import torch
 
-        from swinmr_profiling.profiler.measure.devices import check_precision, open_device, resolve_device
-        from swinmr_profiling.profiler.measure.environment import describe_environment
+        from swinmr_profiling.profiler.measure.machine.devices import (
+            check_precision,
+            open_device,
+            resolve_device,
+        )
+        from swinmr_profiling.profiler.measure.machine.environment import describe_environment
 
         if threads is not None:
             torch.set_num_threads(threads)
@@ -130,7 +134,7 @@ class Worker:
 
     def do_count_training(self) -> TrainingMacs:
         """Counts the training step, without data."""
-        from swinmr_profiling.profiler.measure.counted_training import count_own_step, count_training
+        from swinmr_profiling.profiler.measure.training.counted_training import count_own_step, count_training
 
         if self.own_step is not None:
             return count_own_step(self.own_step, self.built, self.config)
@@ -210,13 +214,13 @@ class Worker:
 
     def do_energy(self, batch_size: int, training_batch: int | None) -> Energy:
         """Energy of the forward pass, and of the training step where a batch size is named."""
-        from swinmr_profiling.profiler.measure.energy import EnergyError, open_energy
         from swinmr_profiling.profiler.measure.energy_blocks import inference_energy, training_energy
+        from swinmr_profiling.profiler.measure.machine.energy import EnergyError, open_energy
 
         try:
             reader = open_energy(self.torch_device)
         except EnergyError as error:
-            from swinmr_profiling.profiler.measure.devices import DeviceError
+            from swinmr_profiling.profiler.measure.machine.devices import DeviceError
 
             raise DeviceError(str(error)) from error
         assert self.forward is not None
@@ -245,8 +249,8 @@ class Worker:
     def do_loading(self, config: dict[str, JsonValue], batch_size: int, step_ms: float | None) -> DataLoading:
         """Times the config's own data loader."""
         from swinmr_profiling.configs import config_from_dict
-        from swinmr_profiling.profiler.measure.devices import DeviceError
         from swinmr_profiling.profiler.measure.energy_blocks import measure_loading
+        from swinmr_profiling.profiler.measure.machine.devices import DeviceError
         from swinmr_profiling.training.errors import DataError
 
         try:
@@ -256,15 +260,15 @@ class Worker:
 
     def do_device_memory(self) -> DeviceMemory:
         """What the device has left for this process."""
-        from swinmr_profiling.profiler.measure.training_memory import open_training_memory
+        from swinmr_profiling.profiler.measure.training.training_memory import open_training_memory
 
         return open_training_memory(self.torch_device).device_memory()
 
     def do_train(self, batch_size: int, steps: int) -> TrainingMeasurement:
         """Measures training at one batch size; once in the life of a process."""
         from swinmr_profiling.profiler.measure.own_step.own_step_probe import probe_own_step
-        from swinmr_profiling.profiler.measure.training_memory import open_training_memory
-        from swinmr_profiling.profiler.measure.training_probe import probe_training
+        from swinmr_profiling.profiler.measure.training.training_memory import open_training_memory
+        from swinmr_profiling.profiler.measure.training.training_probe import probe_training
 
         probe = probe_training if self.own_step is None else partial(probe_own_step, self.own_step)
         return probe(
@@ -300,7 +304,7 @@ def answer(worker: Any, send: Callable[..., None], do: str, **arguments: Any) ->
         result = getattr(worker, f"do_{do}")(**arguments)
     except Exception as error:  # whatever a network raises is a result to report, never this process's end
         from swinmr_profiling.models.errors import ModelError
-        from swinmr_profiling.profiler.measure.devices import DeviceError
+        from swinmr_profiling.profiler.measure.machine.devices import DeviceError
 
         if isinstance(error, (ModelError, DeviceError)):
             send("refused", message=first_lines(str(error)))

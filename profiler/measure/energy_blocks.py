@@ -11,9 +11,9 @@ import torch
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.measure.energy import CountedRuns, EnergyReader, count_energy
 from swinmr_profiling.profiler.measure.forward_pass import gradient_mode, state_preserved
-from swinmr_profiling.profiler.measure.training_probe import prepared_training
+from swinmr_profiling.profiler.measure.machine.energy import CountedRuns, EnergyReader, count_energy
+from swinmr_profiling.profiler.measure.training.training_probe import prepared_training
 from swinmr_profiling.profiler.record.blocks.energy import DataLoading, EnergyFigure
 from swinmr_profiling.training.own_gradients import wants_gradients
 from swinmr_profiling.training.step.training_step import is_finite, training_step

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.measure.devices import MeasuredDevice
-from swinmr_profiling.profiler.measure.latency import LatencyPolicy, measure_latency
+from swinmr_profiling.profiler.measure.machine.devices import MeasuredDevice
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
+from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy, measure_latency
 from swinmr_profiling.training.own_gradients import wants_gradients
 
 # The settings of TF32 and its like, each with an `fp32_precision`; torch's older names for them

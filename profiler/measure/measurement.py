@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swinmr_profiling.profiler.measure.latency import LatencySamples
+from swinmr_profiling.profiler.measure.timing.latency import LatencySamples
 from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, Precision
 
 

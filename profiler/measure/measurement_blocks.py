@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from swinmr_profiling.profiler.measure.latency import TARGET_HALF_WIDTH
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, MetricMeasurement
-from swinmr_profiling.profiler.measure.process_statistics import (
+from swinmr_profiling.profiler.measure.timing.latency import TARGET_HALF_WIDTH
+from swinmr_profiling.profiler.measure.timing.process_statistics import (
     median_interval_of_processes,
     process_warnings,
 )
-from swinmr_profiling.profiler.measure.timing_statistics import TimingWarning, interval_share, summarise
+from swinmr_profiling.profiler.measure.timing.timing_statistics import (
+    TimingWarning,
+    interval_share,
+    summarise,
+)
 from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch, Memory, PerceptualMetric, Timing
 from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.profiler.record.warnings import ProfileWarning

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.profiler.measure.devices import MeasuredDevice
-from swinmr_profiling.profiler.measure.latency import LatencyPolicy, measure_latency
+from swinmr_profiling.profiler.measure.machine.devices import MeasuredDevice
 from swinmr_profiling.profiler.measure.measurement import MetricMeasurement
+from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy, measure_latency
 
 LPIPS_CHANNELS = 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from swinmr_profiling.profiler.measure.devices import PRECISIONS
+from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
 

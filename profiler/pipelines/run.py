@@ -17,7 +17,7 @@ from swinmr_profiling.configs.writing.atomic_files import (
 )
 from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.configs.writing.standard_streams import complain
-from swinmr_profiling.profiler.measure.devices import PRECISIONS
+from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.pipelines.command_line import DEFAULT_OUTPUT, PipelineArguments
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
@@ -42,8 +42,8 @@ from swinmr_profiling.profiler.pipelines.output.console_report import print_comp
 from swinmr_profiling.profiler.pipelines.output.csv_file import csv_text
 from swinmr_profiling.profiler.pipelines.output.measured_report import print_measured
 from swinmr_profiling.profiler.pipelines.output.record import results_record
-from swinmr_profiling.profiler.record.earlier_results import pipeline_results
-from swinmr_profiling.profiler.record.result_file import STANDARD_OUTPUT, ResultFile
+from swinmr_profiling.profiler.record.files.earlier_results import pipeline_results
+from swinmr_profiling.profiler.record.files.result_file import STANDARD_OUTPUT, ResultFile
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 
 

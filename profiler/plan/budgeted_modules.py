@@ -13,7 +13,7 @@ from swinmr_profiling.profiler.plan.errors import PlanError
 from swinmr_profiling.profiler.plan.plan_file import config_with_plan
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner
 from swinmr_profiling.profiler.prediction.replay import replay
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.training.step.losses import build_loss
 

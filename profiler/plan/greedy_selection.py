@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from swinmr_profiling.profiler.allocator.caching_allocator import MIN_BLOCK_BYTES
 from swinmr_profiling.profiler.plan.span_trace import TracedStep
-from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES
+from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES
 
 SAVED = CATEGORIES.index("saved_activations")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from swinmr_profiling.profiler.allocator.caching_allocator import MIN_BLOCK_BYTES
 from swinmr_profiling.profiler.plan.span_trace import TracedStep
-from swinmr_profiling.profiler.prediction.storage_trace import PHASES
+from swinmr_profiling.profiler.prediction.trace.storage_trace import PHASES
 
 
 class NoChainError(ValueError):

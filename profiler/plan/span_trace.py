@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 from swinmr_profiling.models.recomputation.recomputed_modules import is_callable
 from swinmr_profiling.profiler.allocator.caching_allocator import MIN_BLOCK_BYTES
-from swinmr_profiling.profiler.counting.complex_numbers import REAL_PER_COMPLEX, has_complex
-from swinmr_profiling.profiler.counting.operator_rules import Rule, rule_for
-from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace
+from swinmr_profiling.profiler.counting.dispatch.complex_numbers import REAL_PER_COMPLEX, has_complex
+from swinmr_profiling.profiler.counting.operators.operator_rules import Rule, rule_for
+from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace, Trace
 
 # AccumulateGrad's, which runs whenever a gradient is ready.
 NO_ORDER = 2**63

@@ -15,15 +15,15 @@ from swinmr_profiling.profiler.plan.chain_selection import Chain, Selection, cha
 from swinmr_profiling.profiler.plan.greedy_selection import greedy_order, outermost, shortest_prefix
 from swinmr_profiling.profiler.plan.segments import NoChainError, cut
 from swinmr_profiling.profiler.plan.span_trace import Span, SpanTrace, TracedSpans, TracedStep
-from swinmr_profiling.profiler.prediction.affine_trace import NotAlignedError, align
 from swinmr_profiling.profiler.prediction.replay import live_peak
 from swinmr_profiling.profiler.prediction.settings import (
     ALIGNED_BATCHES,
     KNOWS_CHECKPOINTING,
     LEVER_CHECKPOINTING,
 )
-from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace
-from swinmr_profiling.profiler.prediction.traced_step import TRACED_STEPS, trace_training
+from swinmr_profiling.profiler.prediction.trace.affine_trace import NotAlignedError, align
+from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace
+from swinmr_profiling.profiler.prediction.trace.traced_step import TRACED_STEPS, trace_training
 
 # Modules inside one another that are tried, from the outermost in. Each takes a trace.
 MOST_LEVELS = 4

@@ -22,7 +22,7 @@ from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.predict import training_trace
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
-from swinmr_profiling.profiler.prediction.storage_trace import Trace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
 from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, Precision
 from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS, memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import interval

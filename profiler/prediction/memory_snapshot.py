@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.profiler.allocator.caching_allocator import AllocatedBlock, CachingAllocator
-from swinmr_profiling.profiler.prediction.allocation_frames import Line
 from swinmr_profiling.profiler.prediction.server import WrittenSnapshot
-from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
+from swinmr_profiling.profiler.prediction.trace.allocation_frames import Line
+from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, PHASES, Trace
 
 # The viewer's own reader of pickles knows protocols 2 to 4.
 PROTOCOL = 4

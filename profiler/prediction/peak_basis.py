@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from swinmr_profiling.profiler.prediction.replay import live_peak
-from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.prediction_intervals import Layers, PeakBasis
 

@@ -13,8 +13,6 @@ from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.allocator.allocation_order import packed
 from swinmr_profiling.profiler.measure.example_data import validation_shape
 from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
-from swinmr_profiling.profiler.prediction.affine_trace import AffineTrace, NotAlignedError, align
-from swinmr_profiling.profiler.prediction.allocation_frames import without_folder
 from swinmr_profiling.profiler.prediction.memory_snapshot import snapshot_of, write_snapshot
 from swinmr_profiling.profiler.prediction.own_step.configured_trace import (
     VALIDATION,
@@ -26,9 +24,11 @@ from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
 from swinmr_profiling.profiler.prediction.server import WrittenSnapshot
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, TrainingSetting
-from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, Trace
-from swinmr_profiling.profiler.prediction.trace_cache import cached, trace_key
-from swinmr_profiling.profiler.prediction.traced_step import (
+from swinmr_profiling.profiler.prediction.trace.affine_trace import AffineTrace, NotAlignedError, align
+from swinmr_profiling.profiler.prediction.trace.allocation_frames import without_folder
+from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
+from swinmr_profiling.profiler.prediction.trace.trace_cache import cached, trace_key
+from swinmr_profiling.profiler.prediction.trace.traced_step import (
     FINITE_ASSUMPTION,
     trace_inference,
     trace_lines,

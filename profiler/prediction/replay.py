@@ -12,7 +12,7 @@ from swinmr_profiling.profiler.allocator.caching_allocator import (
     CachingAllocator,
 )
 from swinmr_profiling.profiler.allocator.workspaces import Workspaces
-from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, PHASES, Trace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, PHASES, Trace
 from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
 
 # Operators that CUDA computes with cuBLAS, so that the calling thread's workspace exists from the first of them on.

@@ -65,7 +65,7 @@ class PredictionWorker:
         import torch
 
         from swinmr_profiling.configs import config_from_dict
-        from swinmr_profiling.profiler.prediction import trace_cache
+        from swinmr_profiling.profiler.prediction.trace import trace_cache
         from swinmr_profiling.training.step.configured_step import loss_label
 
         torch.set_num_threads(1)  # nothing is computed

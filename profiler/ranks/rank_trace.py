@@ -12,7 +12,7 @@ import torch
 from torch._guards import active_fake_mode
 from torch.distributed.tensor import DTensor
 
-from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace
 from swinmr_profiling.profiler.ranks.fake_ranks import told_of_buffers
 from swinmr_profiling.profiler.ranks.traffic import Sent, collective_of
 

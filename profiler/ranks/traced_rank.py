@@ -12,8 +12,8 @@ from torch.distributed.tensor import DTensor
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.prediction.storage_trace import Trace, tensors_in_moving_order
-from swinmr_profiling.profiler.prediction.traced_step import TRACED_STEPS, Spread, trace_training
+from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace, tensors_in_moving_order
+from swinmr_profiling.profiler.prediction.trace.traced_step import TRACED_STEPS, Spread, trace_training
 from swinmr_profiling.profiler.ranks.fake_ranks import META, fake_rank
 from swinmr_profiling.profiler.ranks.rank_trace import RankTrace
 from swinmr_profiling.profiler.ranks.traffic import Sent

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from swinmr_profiling.configs.writing.atomic_files import OutputError, reason, write_text
 from swinmr_profiling.configs.writing.output_claims import claimed_outputs
+from swinmr_profiling.profiler.record.files.reading import LoadedProfile
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
-from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.reports.charts.plot_files import claimed_plots, write_plots
 from swinmr_profiling.profiler.reports.github_summary import add_to_summary, summary_file
 from swinmr_profiling.profiler.reports.optional import require

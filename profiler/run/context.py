@@ -12,9 +12,9 @@ from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions, MeasuringSession
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
-from swinmr_profiling.profiler.record.private_record import private_content
+from swinmr_profiling.profiler.record.files.private_record import private_content
+from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run.status_line import StatusLine

@@ -13,7 +13,7 @@ from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3
 from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
-from swinmr_profiling.profiler.measure.machine_state import governor_warning, load_now, load_warning
+from swinmr_profiling.profiler.measure.machine.machine_state import governor_warning, load_now, load_warning
 from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_DONE,
     EXIT_GATE_FAILED,
@@ -23,41 +23,45 @@ from swinmr_profiling.profiler.options.exit_codes import (
 from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
-from swinmr_profiling.profiler.record.private_record import relative_path, without_path
+from swinmr_profiling.profiler.record.files.private_record import relative_path, without_path
+from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.answer import print_answer
 from swinmr_profiling.profiler.reports.console.steps import print_configuration
 from swinmr_profiling.profiler.reports.console.summary import print_summary
 from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
-from swinmr_profiling.profiler.run.architecture_steps import (
+from swinmr_profiling.profiler.run.context import RunContext, RunOptions
+from swinmr_profiling.profiler.run.interruption import Interrupted, interruptible
+from swinmr_profiling.profiler.run.resume import check_machine, read_earlier, take_over
+from swinmr_profiling.profiler.run.steps.architecture_steps import (
     analyse_architecture,
     ask_other_counters,
     counting_gate_failed,
     measure_module_costs,
 )
-from swinmr_profiling.profiler.run.batch_steps import (
+from swinmr_profiling.profiler.run.steps.batch_steps import (
     failed_sizes,
     measure_batches,
     measure_perceptual_metric,
     warn_about_gpu,
 )
-from swinmr_profiling.profiler.run.context import RunContext, RunOptions
-from swinmr_profiling.profiler.run.interruption import Interrupted, interruptible
-from swinmr_profiling.profiler.run.optional_steps import (
+from swinmr_profiling.profiler.run.steps.optional_steps import (
     measure_energy_and_loading,
     write_memory_snapshot,
     write_trace,
 )
-from swinmr_profiling.profiler.run.prediction_steps import (
+from swinmr_profiling.profiler.run.steps.prediction_steps import (
     config_of_training,
     predict_training,
     trace_ahead,
 )
-from swinmr_profiling.profiler.run.resume import check_machine, read_earlier, take_over
-from swinmr_profiling.profiler.run.sweep import DEFAULT_BATCH_SIZES, ascending
-from swinmr_profiling.profiler.run.training_choice import choose_training_batch
-from swinmr_profiling.profiler.run.training_steps import failed_training, measure_training, wants_training
+from swinmr_profiling.profiler.run.steps.sweep import DEFAULT_BATCH_SIZES, ascending
+from swinmr_profiling.profiler.run.steps.training_choice import choose_training_batch
+from swinmr_profiling.profiler.run.steps.training_steps import (
+    failed_training,
+    measure_training,
+    wants_training,
+)
 
 
 def config_block(loaded: LoadedConfig, options: RunOptions, sizes: list[int]) -> RunConfig:

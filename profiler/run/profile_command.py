@@ -38,19 +38,19 @@ from swinmr_profiling.profiler.options.exit_codes import (
 )
 from swinmr_profiling.profiler.options.option_types import CONFIG_SUFFIXES
 from swinmr_profiling.profiler.plan.errors import PlanError
-from swinmr_profiling.profiler.record.earlier_results import profile_results
-from swinmr_profiling.profiler.record.private_record import private_content
+from swinmr_profiling.profiler.record.files.earlier_results import profile_results
+from swinmr_profiling.profiler.record.files.private_record import private_content
+from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole, report_columns
 from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.reports.github_summary import summary_file
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
-from swinmr_profiling.profiler.run.command_line import DEFAULT_OUTPUT, with_image_size
 from swinmr_profiling.profiler.run.job import run_profile
-from swinmr_profiling.profiler.run.network_options import load_network, source_of
-from swinmr_profiling.profiler.run.report_options import SEVERAL_OUTPUT, exports_of
+from swinmr_profiling.profiler.run.options.command_line import DEFAULT_OUTPUT, with_image_size
+from swinmr_profiling.profiler.run.options.network_options import load_network, source_of
+from swinmr_profiling.profiler.run.options.report_options import SEVERAL_OUTPUT, exports_of
 from swinmr_profiling.profiler.run.resume import ResumeError
 from swinmr_profiling.program import program_name
 

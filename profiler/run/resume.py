@@ -7,13 +7,13 @@ from pathlib import Path
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment
-from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
-from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
-from swinmr_profiling.profiler.record.reading import (
+from swinmr_profiling.profiler.record.files.reading import (
     MissingProfileError,
     ProfileFileError,
     load_profile,
 )
+from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
+from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 
 # What makes two runs one: with any of these different the figures are of something else.
 SAME_CONFIG = (

@@ -17,7 +17,7 @@ from swinmr_profiling.profiler.prediction.settings import PRECISION_VALUES, sett
 from swinmr_profiling.profiler.ranks.predicted_rank import RankPrediction
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
-from swinmr_profiling.profiler.record.reading import load_profile
+from swinmr_profiling.profiler.record.files.reading import load_profile
 
 SERVER = "swinmr_profiling.profiler.ranks.server"
 

@@ -1,7 +1,7 @@
 """Imported first by every command: takes the command's folder off sys.path, and says how a stop signal ends it.
 
 With train.py that folder is the checkout: `import models` in the user's own network would find ours. With scripts/ it
-holds a dozen modules that are nobody's to import. Nothing happens where a command is imported, not run.
+holds commands, nobody's to import. Nothing happens where a command is imported, not run.
 """
 
 import os

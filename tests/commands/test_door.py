@@ -206,11 +206,3 @@ def test_completion_in_a_shell(line, offered, tmp_path):
         _ARGCOMPLETE_STDOUT_FILENAME=str(answers),
     )
     assert answers.read_text().split("\x0b") == [f"{offered} "], run.stderr
-
-
-@pytest.mark.parametrize("name", ["counter_cases", "record_table"])
-def test_cases_that_are_no_command_say_so(name, tmp_path):
-    run = run_command(f"scripts/{name}.py", "--help", cwd=tmp_path)
-    assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr.startswith("no command: cases for scripts/benchmark_")
-    assert len(run.stderr.splitlines()) == 1

@@ -13,7 +13,7 @@ import pytest
 
 from swinmr_profiling.profiler.plan.console import print_plan
 from swinmr_profiling.profiler.plan.plan_file import TrainingPlan
-from swinmr_profiling.profiler.record.reading import parse_profile
+from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.steps import print_configuration, print_parameters
 from swinmr_profiling.profiler.reports.console.strategies import StrategyRow, print_strategies

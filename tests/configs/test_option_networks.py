@@ -8,8 +8,8 @@ import torch
 
 from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.option_files.networks import known_networks, network_section
+from swinmr_profiling.models.libraries.spandrel_network import REQUIRED, _classes
 from swinmr_profiling.models.restoration.build import NETWORKS
-from swinmr_profiling.models.spandrel_network import REQUIRED, _classes
 from swinmr_profiling.models.swin.swinir import SwinIR
 
 

@@ -63,7 +63,7 @@ def resumed(folder: Path) -> dict[str, Any]:
 
 def read_back(content: dict[str, Any]) -> dict[str, Any]:
     """A profile that is not made here, as it is read today."""
-    from swinmr_profiling.profiler.record.reading import parse_profile
+    from swinmr_profiling.profiler.record.files.reading import parse_profile
 
     return parse_profile(json.dumps(content), "golden.json").profile.to_json()
 

@@ -12,13 +12,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from swinmr_profiling.configs import ConfigError, config_from_dict
-from swinmr_profiling.models.checkpoint_files import imports_of, sha256_of
-from swinmr_profiling.models.checkpoint_network import found_network, swinir_section
+from swinmr_profiling.models.checkpoints.checkpoint_files import imports_of, sha256_of
+from swinmr_profiling.models.checkpoints.checkpoint_network import found_network, swinir_section
 from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.libraries.spandrel_network import made
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.models.spandrel_network import made
 from swinmr_profiling.models.swin.swinir import SwinIR
-from swinmr_profiling.profiler.run.network_options import load_network
+from swinmr_profiling.profiler.run.options.network_options import load_network
 
 SMALL = {
     "img_size": 16,

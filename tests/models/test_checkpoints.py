@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from swinmr_profiling.models.checkpoints import load_weights, unwrap_state_dict
+from swinmr_profiling.models.checkpoints.published_weights import load_weights, unwrap_state_dict
 from swinmr_profiling.models.errors import ModelError
 
 

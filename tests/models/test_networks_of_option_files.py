@@ -10,8 +10,8 @@ import inspect
 import pytest
 
 from swinmr_profiling.configs.option_files.networks import known_networks, network_section
+from swinmr_profiling.models.libraries.spandrel_network import _classes, made
 from swinmr_profiling.models.restoration import build as restoration
-from swinmr_profiling.models.spandrel_network import _classes, made
 
 ENTRIES = [
     (framework, name, entry)

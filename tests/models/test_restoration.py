@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from swinmr_profiling.configs import config_from_dict
-from swinmr_profiling.models.checkpoint_network import found_network
+from swinmr_profiling.models.checkpoints.checkpoint_network import found_network
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.models.restoration.basicvsr import SpyNet, warped

@@ -174,7 +174,7 @@ def test_no_product_is_added_or_goes_uncounted(options, macs):
 
 def test_the_way_taken_on_a_cpu_has_the_same_products():
     """Counted for real: the fused kernel's own formula, not the meta device's products."""
-    from swinmr_profiling.profiler.counting.engine import CountingMode
+    from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
     from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 
     network = SwinIR(**OPTIONS).eval()

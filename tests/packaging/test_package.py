@@ -150,7 +150,7 @@ def test_what_is_read_from_the_checkout_is_known_without_it(installed, tmp_path)
     """The least versions come from the distribution's metadata; there is no commit, whatever repository is around."""
     code = (
         "from swinmr_profiling.training.setup.setup_software import minimum_versions\n"
-        "from swinmr_profiling.profiler.measure.environment import git_state\n"
+        "from swinmr_profiling.profiler.measure.machine.environment import git_state\n"
         "print(minimum_versions()['torch'], minimum_versions()['h5py'], git_state())"
     )
     run = installed.run("-c", code, cwd=tmp_path)

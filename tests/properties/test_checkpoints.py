@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from swinmr_profiling.configs import config_from_dict
-from swinmr_profiling.models.checkpoints import load_weights
+from swinmr_profiling.models.checkpoints.published_weights import load_weights
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.training.evaluation.evaluated_checkpoint import load_evaluated

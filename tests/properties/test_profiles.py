@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 
-from swinmr_profiling.profiler.record.reading import ProfileFileError, load_profile
+from swinmr_profiling.profiler.record.files.reading import ProfileFileError, load_profile
 from swinmr_profiling.profiler.run.resume import ResumeError, read_earlier
 from swinmr_profiling.scripts import compare_profiles, recommend_batch_size
 from tests import made_profiles, training_profiles

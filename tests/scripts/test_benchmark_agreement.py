@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 from swinmr_profiling.scripts import benchmark_agreement
 from swinmr_profiling.scripts.benchmark_agreement import MISSING_THERE, compare, is_explained, line_of
-from swinmr_profiling.scripts.counter_cases import CASES
+from swinmr_profiling.scripts.counter_cases.operators import CASES
 
 
 class Products(nn.Module):

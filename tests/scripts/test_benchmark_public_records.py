@@ -1,29 +1,15 @@
 """The benchmark of public records: its files, its arithmetic by hand, and going on where it stopped."""
 
-import importlib.util
 import json
-import sys
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from swinmr_profiling.scripts import benchmark_public_records as command
+from swinmr_profiling.scripts.public_records import record_table
 
 
-@pytest.fixture
-def scripts(monkeypatch):
-    """The command and the module of its table, imported as the command imports them."""
-    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
-    loaded = {}
-    for name in ("record_table", "record_page", "benchmark_public_records"):
-        spec = importlib.util.spec_from_file_location(name, REPOSITORY / "scripts" / f"{name}.py")
-        loaded[name] = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, loaded[name])
-        spec.loader.exec_module(loaded[name])
-    return loaded["benchmark_public_records"], loaded["record_table"]
-
-
-def test_every_row_of_every_file(scripts):
-    records = scripts[1].read_records()
+def test_every_row_of_every_file():
+    records = record_table.read_records()
     # 162 rows of restoration networks, each in both layouts; 397 + 396 brackets.
     assert len([r for r in records if r.kind == "inference"]) == 2 * 162
     assert len([r for r in records if r.kind == "training"]) == 397 + 396
@@ -40,7 +26,7 @@ def row(group, **more):
     return {**common, **more}
 
 
-def test_the_table_by_hand(scripts):
+def test_the_table_by_hand():
     inference = [
         row("inference, NCHW", deviation=-0.001, inside=True),
         row("inference, NCHW", deviation=0.03, inside=False),
@@ -52,7 +38,7 @@ def test_the_table_by_hand(scripts):
         row("training, NCHW", verdict="too bold", published=64, inside=False),
         row("training, NCHW", verdict="exact", published=512, inside=True),
     ]
-    text = scripts[1].table([*inference, *brackets]).splitlines()
+    text = record_table.table([*inference, *brackets]).splitlines()
     assert text[2] == (
         "| inference, NCHW | 4 | 3 | median 0.50%, 67% within 2 %, worst +3.0% (net x4) | 2 of 3 (67%) |"
     )
@@ -62,8 +48,7 @@ def test_the_table_by_hand(scripts):
     )
 
 
-def test_a_run_goes_on_where_it_stopped(scripts, monkeypatch, tmp_path, capsys):
-    command, _ = scripts
+def test_a_run_goes_on_where_it_stopped(monkeypatch, tmp_path, capsys):
     asked = []
 
     def predict(record):
@@ -88,8 +73,7 @@ def test_a_run_goes_on_where_it_stopped(scripts, monkeypatch, tmp_path, capsys):
     assert "no record" in capsys.readouterr().err
 
 
-def test_every_row_is_on_the_page(scripts, monkeypatch, tmp_path):
-    command, records = scripts
+def test_every_row_is_on_the_page(monkeypatch, tmp_path):
     mib = 2**20
     found = {
         "inference/NCHW/compact/4": {"status": "predicted", "predicted": 1100 * mib, "published": 1000 * mib,
@@ -106,7 +90,7 @@ def test_every_row_is_on_the_page(scripts, monkeypatch, tmp_path):
         return row | found.get(record.key, {"status": "not traceable", "reason": "made up"})
 
     monkeypatch.setattr(command, "predict", predict)
-    keep = [record for record in records.read_records() if record.key in found]
+    keep = [record for record in record_table.read_records() if record.key in found]
     monkeypatch.setattr(command, "read_records", lambda: keep)
     file = tmp_path / "page.md"
     assert command.main(["--output", str(tmp_path / "rows.jsonl"), "--page", str(file)]) == 0
@@ -126,36 +110,33 @@ def test_every_row_is_on_the_page(scripts, monkeypatch, tmp_path):
     # Of a limit of 1000: bisected between 900 and 1100 in steps of at most 2, or beyond.
     [(950, (950, 952)), (1099, (1099, 1100)), (850, (0, 0)), (1101, None)],
 )
-def test_what_a_batch_needs_near_the_limit(scripts, least, expected):
-    found = scripts[1].needed_bytes(lambda size: size >= least, 1000)
+def test_what_a_batch_needs_near_the_limit(least, expected):
+    found = record_table.needed_bytes(lambda size: size >= least, 1000)
     assert found is None if expected is None else expected[0] <= found <= expected[1]
 
 
-def test_earlier_rows_are_judged_by_the_limit_of_today(scripts):
-    table = scripts[1]
-    limit = table.bracket_limit_bytes()
+def test_earlier_rows_are_judged_by_the_limit_of_today():
+    limit = record_table.bracket_limit_bytes()
     row = {"needs": [limit - 1, limit + 1], "limit": 2 * limit, "verdict": "too bold"}
-    found = table.judged(row)
+    found = record_table.judged(row)
     assert (found["verdict"], found["ran"], found["above"]) == ("exact", "fits", "does not fit")
-    found = table.judged({**row, "needs": [0, round(0.99 * limit)]})
+    found = record_table.judged({**row, "needs": [0, round(0.99 * limit)]})
     assert (found["verdict"], round(found["misses_by"], 4)) == ("too bold", -0.01)
-    found = table.judged({**row, "needs": [None]})  # of the largest batch; more than was looked for
+    found = record_table.judged({**row, "needs": [None]})  # of the largest batch; more than was looked for
     assert (found["verdict"], found["above"], round(found["misses_by"], 4)) == ("too careful", None, 0.1)
-    assert table.judged({**row, "limit": limit})["verdict"] == "too bold"
+    assert record_table.judged({**row, "limit": limit})["verdict"] == "too bold"
 
 
-def test_what_no_package_makes_is_not_buildable(scripts):
-    _, table = scripts
-    (record,) = [r for r in table.read_records() if r.key == "inference/NCHW/artcnn_r8f48/4"]
-    found = table.predict(record)
+def test_what_no_package_makes_is_not_buildable():
+    (record,) = [r for r in record_table.read_records() if r.key == "inference/NCHW/artcnn_r8f48/4"]
+    found = record_table.predict(record)
     assert (found["status"], found["reason"]) == ("not buildable", "in no package")
 
 
 @pytest.mark.slow
-def test_a_network_whose_workspace_is_at_the_peak(scripts):
-    _, table = scripts
-    (record,) = [r for r in table.read_records() if r.key == "inference/NCHW/compact/2"]
-    found = table.predict(record)
+def test_a_network_whose_workspace_is_at_the_peak():
+    (record,) = [r for r in record_table.read_records() if r.key == "inference/NCHW/compact/2"]
+    found = record_table.predict(record)
     assert found["status"] == "predicted"
     assert found["inside"]
     assert abs(found["deviation"]) < 0.01

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from swinmr_profiling.profiler.run.command_line import parse_profile_arguments
+from swinmr_profiling.profiler.run.options.command_line import parse_profile_arguments
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/other_tools.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import pytest
 from swinmr_profiling.profiler.prediction.settings import setting_of
 from swinmr_profiling.profiler.ranks import predicted_rank
 from swinmr_profiling.profiler.ranks.predicted_rank import NCCL_BYTES, predict_rank
-from swinmr_profiling.profiler.run.recommendation_command_line import parse_recommendation_arguments
+from swinmr_profiling.profiler.run.options.recommendation_command_line import parse_recommendation_arguments
 from swinmr_profiling.training.errors import StrategyError
 from tests.profiler.ranks.three_layers import config_of, three_layers
 

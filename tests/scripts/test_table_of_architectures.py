@@ -2,7 +2,7 @@
 
 import re
 
-from swinmr_profiling.models.spandrel_network import architecture_names, architecture_of
+from swinmr_profiling.models.libraries.spandrel_network import architecture_names, architecture_of
 from swinmr_profiling.scripts import table_of_architectures
 from swinmr_profiling.scripts.table_of_architectures import TABLE, rows_of, table
 

@@ -7,7 +7,7 @@ from torch import nn
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.measure.example_data import output_shape
-from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_inference, trace_training
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.evaluation.evaluation import reconstruct
 from swinmr_profiling.training.own_gradients import without_gradients

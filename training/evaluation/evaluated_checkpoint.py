@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.models.checkpoints import WRAPPERS, load_weights
+from swinmr_profiling.models.checkpoints.published_weights import WRAPPERS, load_weights
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.training.run.checkpoints import (
     BEST,

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.writing.atomic_files import reason, replacing
-from swinmr_profiling.models.adapters.lora import has_adapters, merged_state
-from swinmr_profiling.models.checkpoints import unwrap_state_dict
+from swinmr_profiling.models.checkpoints.published_weights import unwrap_state_dict
 from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.lora import has_adapters, merged_state
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.models.swin.official_state_dict import (
     official_size,

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from swinmr_profiling.configs.writing.atomic_files import check_writable, reason, replacing
-from swinmr_profiling.models.checkpoint_files import NoFileError, refuse_pipes
+from swinmr_profiling.models.checkpoints.checkpoint_files import NoFileError, refuse_pipes
 from swinmr_profiling.models.swin.official_state_dict import without_computed
 from swinmr_profiling.training.errors import first_line
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.models.checkpoints import load_weights
+from swinmr_profiling.models.checkpoints.published_weights import load_weights
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.training.data.dataset import ReconstructionDataset, build_dataset, identity
 from swinmr_profiling.training.data.loader import TrainingBatches, build_loader

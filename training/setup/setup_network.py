@@ -11,7 +11,7 @@ def check_model(context: SetupContext) -> list[Finding]:
     """Builds the network, loads `training.initial_weights`, and runs it once on a small image."""
     import torch
 
-    from swinmr_profiling.models.checkpoints import load_weights
+    from swinmr_profiling.models.checkpoints.published_weights import load_weights
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.models.registry import build_model
     from swinmr_profiling.training.errors import first_line

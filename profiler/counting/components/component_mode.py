@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from typing_extensions import Self
 
 from swinmr_profiling.profiler.counting.components.component_tracker import ComponentTracker, component_of
-from swinmr_profiling.profiler.counting.engine import CountingMode
-from swinmr_profiling.profiler.counting.operator_rules import Rule
+from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
+from swinmr_profiling.profiler.counting.operators.operator_rules import Rule
 
 
 class ComponentMode(CountingMode):

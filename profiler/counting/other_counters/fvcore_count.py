@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from swinmr_profiling.profiler.counting.complex_numbers import REAL_PER_COMPLEX, THIRD_COUNTS
+from swinmr_profiling.profiler.counting.dispatch.complex_numbers import REAL_PER_COMPLEX, THIRD_COUNTS
 from swinmr_profiling.profiler.counting.formulas import attention, convolutions, recurrent
 
 CONVENTION = (

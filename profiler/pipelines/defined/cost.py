@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from swinmr_profiling.profiler.measure.devices import PRECISIONS
+from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     ComponentCost,

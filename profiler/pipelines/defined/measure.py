@@ -12,7 +12,7 @@ from torch import nn
 from swinmr_profiling.models.stand_in import autocast_on_meta
 from swinmr_profiling.profiler.counting import CountReport
 from swinmr_profiling.profiler.counting.count import report_fields
-from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 from swinmr_profiling.profiler.pipelines.defined.fast_meta import FastElementwise
 from swinmr_profiling.profiler.pipelines.defined.fused_attention import FusedAttention

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
-from swinmr_profiling.profiler.measure.devices import PRECISIONS
+from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.definition import Component, PipelineDefinition, Prior
 from swinmr_profiling.profiler.pipelines.defined.folder import match_text_encoders, template_for

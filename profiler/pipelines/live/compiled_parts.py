@@ -21,7 +21,7 @@ from swinmr_profiling.profiler.counting import CountReport
 from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
 from swinmr_profiling.profiler.counting.components.component_tracker import component_of
 from swinmr_profiling.profiler.counting.count import report_fields
-from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from swinmr_profiling.profiler.measure.devices import PRECISIONS
+from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineCost, PipelineRequest

@@ -27,7 +27,7 @@ from swinmr_profiling.profiler.pipelines.live.compute import (
 from swinmr_profiling.profiler.pipelines.live.loaded_pipeline import GenerationSettings, load_pipeline_object
 from swinmr_profiling.profiler.pipelines.live.saved_output import KINDS, first_output, output_kind, save
 from swinmr_profiling.profiler.pipelines.live.timed_run import timed_run
-from swinmr_profiling.profiler.record.result_file import to_text
+from swinmr_profiling.profiler.record.files.result_file import to_text
 
 RANDOM_SEED = -1
 MAX_SEED = 2**32

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.profiler.measure.devices import PRECISIONS, resolve_device
+from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS, resolve_device
 from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME, refuse_code
 from swinmr_profiling.profiler.pipelines.defined.libraries import require_library
 from swinmr_profiling.profiler.pipelines.defined.schedule import replace_scheduler

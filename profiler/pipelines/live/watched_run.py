@@ -18,8 +18,8 @@ from typing import Any
 from swinmr_profiling.profiler.counting import KINDS
 from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
 from swinmr_profiling.profiler.counting.components.component_tracker import ComponentTracker, component_of
-from swinmr_profiling.profiler.counting.extensions import watch as ways_out
-from swinmr_profiling.profiler.counting.threads import mode_of_this_thread
+from swinmr_profiling.profiler.counting.dispatch.threads import mode_of_this_thread
+from swinmr_profiling.profiler.counting.operators.extensions import watch as ways_out
 from swinmr_profiling.profiler.pipelines.live.anatomy import networks_of, wrapped_networks_of
 from swinmr_profiling.profiler.pipelines.live.compiled_parts import (
     CompiledPart,

@@ -14,7 +14,7 @@ from swinmr_profiling.profiler.measure.example_data import loader_batch
 from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
 from swinmr_profiling.profiler.measure.own_step.own_step_probe import precision_of
 from swinmr_profiling.profiler.prediction.own_step.own_step_trace import told_with_its_line, trace_step
-from swinmr_profiling.profiler.prediction.storage_trace import Trace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.own_step import OwnStepError, TrainingStep, trained_bytes

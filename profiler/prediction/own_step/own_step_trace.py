@@ -14,9 +14,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from swinmr_profiling.profiler.counting.meta_copy import random_state_kept
 from swinmr_profiling.profiler.measure.own_step.meta_ways import meta_stands_for
-from swinmr_profiling.profiler.prediction.assumed_values import LIBRARIES
-from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
-from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, Trace, tensors_in_moving_order
+from swinmr_profiling.profiler.prediction.cuda.cuda_emulation import cuda_on_meta
+from swinmr_profiling.profiler.prediction.trace.assumed_values import LIBRARIES
+from swinmr_profiling.profiler.prediction.trace.storage_trace import (
+    StorageTrace,
+    Trace,
+    tensors_in_moving_order,
+)
 from swinmr_profiling.training.step.own_step import (
     MOST_CALLS,
     OwnStepError,

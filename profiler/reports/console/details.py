@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
+from swinmr_profiling.profiler.record.files.reading import LoadedProfile
 from swinmr_profiling.profiler.record.least_runs import least_runs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
-from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH
 from swinmr_profiling.profiler.reports.console.terminal import Console

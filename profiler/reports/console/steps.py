@@ -16,7 +16,7 @@ from swinmr_profiling.profiler.record.blocks.batch import (
     Timing,
 )
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
-from swinmr_profiling.profiler.record.private_record import relative_path
+from swinmr_profiling.profiler.record.files.private_record import relative_path
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
 from swinmr_profiling.profiler.record.units import MIB, figure
 from swinmr_profiling.profiler.reports.console.terminal import Console

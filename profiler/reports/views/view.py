@@ -12,8 +12,8 @@ from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder
 from swinmr_profiling.profiler.record.blocks import architecture as written
 from swinmr_profiling.profiler.record.blocks.batch import PerceptualMetric
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, RunConfig
-from swinmr_profiling.profiler.record.printable_text import printable
-from swinmr_profiling.profiler.record.reading import LoadedProfile, ProfileFileError
+from swinmr_profiling.profiler.record.files.printable_text import printable
+from swinmr_profiling.profiler.record.files.reading import LoadedProfile, ProfileFileError
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.views.doubts import Doubt
 from swinmr_profiling.profiler.reports.views.energy_view import energy_rows

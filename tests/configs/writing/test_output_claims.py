@@ -11,7 +11,7 @@ import pytest
 from swinmr_profiling.configs.writing import output_claims
 from swinmr_profiling.configs.writing.atomic_files import OutputError
 from swinmr_profiling.configs.writing.output_claims import claim, claim_free_file, claim_free_folder
-from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from tests.conftest import REPOSITORY, run_command
 
 HOLD = """

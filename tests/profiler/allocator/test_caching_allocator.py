@@ -7,7 +7,7 @@ import pytest
 from swinmr_profiling.configs import load_config
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemoryError
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 from tests.plain_allocator import PlainAllocator
 
 MIB = 2**20

@@ -9,9 +9,9 @@ from swinmr_profiling.configs import load_config
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder
 from swinmr_profiling.profiler.allocator.reserved_memory import ReservedMemory
-from swinmr_profiling.profiler.prediction.affine_trace import align
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace.affine_trace import align
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 from tests.plain_allocator import PlainAllocator
 
 MIB = 2**20

@@ -5,7 +5,7 @@ import pytest
 
 from swinmr_profiling.profiler.allocator.workspaces import Workspaces, WorkspaceTableError, workspaces_for
 from swinmr_profiling.profiler.prediction.replay import replay
-from swinmr_profiling.profiler.prediction.storage_trace import PHASES, Trace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import PHASES, Trace
 
 MIB = 2**20
 AMPERE, HOPPER = 8_519_680, 32 * MIB  # :4096:2:16:8 = 2 x 4 MiB + 8 x 16 KiB

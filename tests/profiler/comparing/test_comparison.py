@@ -14,7 +14,7 @@ from swinmr_profiling.profiler.comparing.gate import slower_than
 from swinmr_profiling.profiler.comparing.html_file import html_text
 from swinmr_profiling.profiler.comparing.latency_difference import Verdict
 from swinmr_profiling.profiler.comparing.markdown_file import markdown_text
-from swinmr_profiling.profiler.record.reading import parse_profile
+from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.reports.views.view import view_of
 from tests.made_profiles import (
     ORIGINAL,

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from swinmr_profiling.profiler.comparing.latency_difference import Verdict, compare_latency
+from swinmr_profiling.profiler.record.files.reading import LoadedProfile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.reading import LoadedProfile
 from swinmr_profiling.profiler.reports.views.view import view_of
 from tests.made_profiles import profile, ran
 

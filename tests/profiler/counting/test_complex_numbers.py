@@ -15,9 +15,9 @@ from swinmr_profiling.profiler.counting import (
     forward_backward,
     register_formula,
 )
-from swinmr_profiling.profiler.counting.operator_table import COUNTED
+from swinmr_profiling.profiler.counting.operators.operator_table import COUNTED
 from swinmr_profiling.profiler.record.blocks.architecture import DifferencePart
-from swinmr_profiling.scripts.counter_modules import Call, inference_mode
+from swinmr_profiling.scripts.counter_cases.case_modules import Call, inference_mode
 
 C64 = torch.complex64
 # (2, 4, 3 x 3) over 16 x 16 places.

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.scripts.counter_modules import Call
+from swinmr_profiling.scripts.counter_cases.case_modules import Call
 
 COMPLEX = torch.zeros(2, 8, 8, dtype=torch.complex64)
 

@@ -17,8 +17,8 @@ from swinmr_profiling.profiler.counting import (
 )
 from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
 from swinmr_profiling.profiler.counting.components.component_tracker import ComponentTracker
-from swinmr_profiling.profiler.counting.extensions import FUNCTIONS
-from swinmr_profiling.profiler.counting.operator_table import COUNTED
+from swinmr_profiling.profiler.counting.operators.extensions import FUNCTIONS
+from swinmr_profiling.profiler.counting.operators.operator_table import COUNTED
 
 
 def kernel(*shape: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.scripts.counter_modules import Recursive
+from swinmr_profiling.scripts.counter_cases.case_modules import Recursive
 
 X = torch.zeros(5, 8)
 ONE = 5 * 8 * 8  # MACs of one Linear(8, 8) on X

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
-from swinmr_profiling.scripts.counter_cases import CASES
-from swinmr_profiling.scripts.counter_foreign_cases import FOREIGN
+from swinmr_profiling.scripts.counter_cases.foreign_operators import FOREIGN
+from swinmr_profiling.scripts.counter_cases.operators import CASES
 
 ALL_CASES = (*CASES, *(case for cases in FOREIGN.values() for case in cases))
 MODES = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}

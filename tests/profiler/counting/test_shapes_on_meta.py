@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.profiler.counting.shapes_on_meta import (
+from swinmr_profiling.profiler.counting.operators.shapes_on_meta import (
     INTO_FIRST,
     LIKE_ONE,
     LIKE_TWO,

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from swinmr_profiling.profiler.counting import count_forward, count_training_step, forward_backward
-from swinmr_profiling.profiler.counting.engine import CountingMode
+from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 
 X = torch.zeros(5, 8)

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from swinmr_profiling.profiler.counting import count_forward, register_formula
-from swinmr_profiling.profiler.counting.free_operators import FREE
-from swinmr_profiling.profiler.counting.operator_table import COUNTED
+from swinmr_profiling.profiler.counting.operators.free_operators import FREE
+from swinmr_profiling.profiler.counting.operators.operator_table import COUNTED
 
 
 @torch.library.custom_op("counting_tests::project", mutates_args=())

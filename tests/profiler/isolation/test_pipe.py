@@ -9,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from swinmr_profiling.profiler.isolation.worker import Built, Opened, serve
 from swinmr_profiling.profiler.isolation.worker_process import WorkerProcess
-from swinmr_profiling.profiler.measure.latency import LatencySamples
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, StepPeaks
+from swinmr_profiling.profiler.measure.timing.latency import LatencySamples
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from tests.made_profiles import architecture, environment, gpu

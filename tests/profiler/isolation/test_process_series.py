@@ -4,8 +4,8 @@ import pytest
 
 from swinmr_profiling.profiler.isolation.process_series import combine, measure_in_processes, shared_notes
 from swinmr_profiling.profiler.isolation.worker_process import Progress, RequestRefusedError, WorkerError
-from swinmr_profiling.profiler.measure.latency import LatencyPolicy, LatencySamples
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
+from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy, LatencySamples
 from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.run.interruption import Interrupted
 

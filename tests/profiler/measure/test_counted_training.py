@@ -9,7 +9,7 @@ from torch import nn
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.counting import count_forward, count_training_step
-from swinmr_profiling.profiler.measure.counted_training import count_training
+from swinmr_profiling.profiler.measure.training.counted_training import count_training
 from tests.training.conftest import TINY_RUN, merged
 
 

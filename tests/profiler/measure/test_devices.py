@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from swinmr_profiling.profiler.measure import devices
-from swinmr_profiling.profiler.measure.devices import (
+from swinmr_profiling.profiler.measure.machine import devices
+from swinmr_profiling.profiler.measure.machine.devices import (
     PRECISIONS,
     CpuDevice,
     CudaDevice,

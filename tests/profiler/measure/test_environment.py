@@ -5,8 +5,12 @@ from types import SimpleNamespace
 
 import torch
 
-from swinmr_profiling.profiler.measure import environment
-from swinmr_profiling.profiler.measure.environment import describe_environment, gpu_state, package_versions
+from swinmr_profiling.profiler.measure.machine import environment
+from swinmr_profiling.profiler.measure.machine.environment import (
+    describe_environment,
+    gpu_state,
+    package_versions,
+)
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
 
 GIB = 2**30

@@ -10,17 +10,17 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.denoisers.unet_denoiser import UNetDenoiser
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.models.unet_denoiser import UNetDenoiser
 from swinmr_profiling.profiler.measure.example_data import ExampleData, denoiser_preparation, validation_shape
-from swinmr_profiling.profiler.measure.training_probe import probe_training
+from swinmr_profiling.profiler.measure.training.training_probe import probe_training
 from swinmr_profiling.profiler.prediction.predict import predict_setting
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting
-from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES
-from swinmr_profiling.profiler.prediction.trace_cache import TRACED_ROOMS
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
-from swinmr_profiling.profiler.run.prediction_steps import assumptions
+from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES
+from swinmr_profiling.profiler.prediction.trace.trace_cache import TRACED_ROOMS
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
+from swinmr_profiling.profiler.run.steps.prediction_steps import assumptions
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.run.loop import TrainingRun
 from swinmr_profiling.training.run.stopping import StopRequest
@@ -107,7 +107,7 @@ def test_cross_entropy_is_probed_with_the_same_target(monkeypatch):
         losses.append(float(outcome.loss))
         return outcome
 
-    monkeypatch.setattr("swinmr_profiling.profiler.measure.training_probe.training_step", step)
+    monkeypatch.setattr("swinmr_profiling.profiler.measure.training.training_probe.training_step", step)
     probe_training(built, config, CPU, 4, 3, CountedMemory())
     # Logits of 0 for 10 classes; against ten numbers of 0 as probabilities it would be 0.
     assert losses[0] == pytest.approx(math.log(10))
@@ -335,7 +335,7 @@ def test_what_a_prediction_of_validation_takes_for_granted():
 
 def test_traces_on_disk_are_of_this_very_code():
     """What traced_step.py takes from the profiler is hashed into the names of traces."""
-    source = (REPOSITORY / "profiler/prediction/traced_step.py").read_text()
+    source = (REPOSITORY / "profiler/prediction/trace/traced_step.py").read_text()
     used = {
         line.split()[1].removeprefix("swinmr_profiling.").replace(".", "/")
         for line in source.splitlines()

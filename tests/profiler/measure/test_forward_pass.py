@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
-from swinmr_profiling.profiler.measure.devices import CpuDevice, MemoryPeak
 from swinmr_profiling.profiler.measure.forward_pass import (
     first_nonfinite_module,
     is_finite,
@@ -19,9 +18,10 @@ from swinmr_profiling.profiler.measure.forward_pass import (
     state_preserved,
     tensors_in,
 )
-from swinmr_profiling.profiler.measure.latency import LatencyPolicy
+from swinmr_profiling.profiler.measure.machine.devices import CpuDevice, MemoryPeak
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.measure.measurement_blocks import MIB, memory_block
+from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy
 
 CPU = torch.device("cpu")
 Pair = namedtuple("Pair", ["image", "mask"])

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import scipy.stats
 
-from swinmr_profiling.profiler.measure.latency import (
+from swinmr_profiling.profiler.measure.timing.latency import (
     PROCESSES,
     LatencyPolicy,
     is_steady,

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from swinmr_profiling.profiler.measure import machine_state
-from swinmr_profiling.profiler.measure.machine_state import (
+from swinmr_profiling.profiler.measure.machine import machine_state
+from swinmr_profiling.profiler.measure.machine.machine_state import (
     THROTTLE_REASONS,
     StealTime,
     governor_warning,

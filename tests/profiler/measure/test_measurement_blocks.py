@@ -6,7 +6,6 @@ from dataclasses import asdict
 import pytest
 from pydantic import ValidationError
 
-from swinmr_profiling.profiler.measure.latency import LatencySamples
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.measure.measurement_blocks import (
     MIB,
@@ -16,7 +15,8 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
     memory_block,
     timing_block,
 )
-from swinmr_profiling.profiler.measure.timing_statistics import TimingWarning
+from swinmr_profiling.profiler.measure.timing.latency import LatencySamples
+from swinmr_profiling.profiler.measure.timing.timing_statistics import TimingWarning
 from swinmr_profiling.profiler.record.blocks.batch import Timing
 
 

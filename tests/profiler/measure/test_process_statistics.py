@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from swinmr_profiling.profiler.measure.process_statistics import (
+from swinmr_profiling.profiler.measure.timing.process_statistics import (
     STUDENT_T_95,
     median_interval_of_processes,
     process_warnings,
@@ -14,7 +14,7 @@ from swinmr_profiling.profiler.measure.process_statistics import (
     split_by_process,
     student_interval,
 )
-from swinmr_profiling.profiler.measure.timing_statistics import TimingWarning, median_interval
+from swinmr_profiling.profiler.measure.timing.timing_statistics import TimingWarning, median_interval
 
 SERIES = 3000
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from swinmr_profiling.profiler.measure.timing_statistics import (
+from swinmr_profiling.profiler.measure.timing.timing_statistics import (
     TimingWarning,
     half_width_share,
     interquartile_range,

@@ -12,7 +12,7 @@ from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.measure import training_memory, training_probe
 from swinmr_profiling.profiler.measure.example_data import ExampleData, output_shape
-from swinmr_profiling.profiler.measure.training_memory import (
+from swinmr_profiling.profiler.measure.training.training_memory import (
     AllocatorTroubles,
     CudaMemory,
     DeviceMemory,
@@ -20,7 +20,7 @@ from swinmr_profiling.profiler.measure.training_memory import (
     StepPeaks,
     open_training_memory,
 )
-from swinmr_profiling.profiler.measure.training_probe import NoStepError, probe_training
+from swinmr_profiling.profiler.measure.training.training_probe import NoStepError, probe_training
 from swinmr_profiling.training.setup.step_memory import LiveBytes
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.validation import validation

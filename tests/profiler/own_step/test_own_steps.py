@@ -16,7 +16,7 @@ from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.own_step.step import ModuleStep, on_meta
 from swinmr_profiling.profiler.prediction.own_step.configured_trace import step_without_data
 from swinmr_profiling.profiler.prediction.own_step.own_step_trace import trace_step
-from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES
+from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES
 from swinmr_profiling.training.step.configured_step import configured_step
 from swinmr_profiling.training.step.own_step import modules_of, optimizers_of
 

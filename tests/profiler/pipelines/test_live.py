@@ -294,11 +294,13 @@ def test_the_run_knows_its_own_steps_and_images(load_tiny_pipeline):
 
 @pytest.mark.slow
 def test_what_nobody_has_a_formula_for_is_named(load_tiny_pipeline, monkeypatch):
-    from swinmr_profiling.profiler.counting import operator_table
+    from swinmr_profiling.profiler.counting.operators import operator_table
 
     pipe = load_tiny_pipeline("unet")
     monkeypatch.delitem(operator_table.COUNTED, "aten::convolution")
-    monkeypatch.setattr("swinmr_profiling.profiler.counting.operator_rules.runs_as_others", lambda _: False)
+    monkeypatch.setattr(
+        "swinmr_profiling.profiler.counting.operators.operator_rules.runs_as_others", lambda _: False
+    )
     profiler = create_profiler()
     with profiler.watch(pipe):
         pipe("a cat", height=SIDE, width=SIDE, num_inference_steps=1)

@@ -50,7 +50,7 @@ def test_a_controlnet_is_a_network_of_its_own():
 def test_a_pipeline_with_networks_that_the_prediction_leaves_out_says_so():
     import diffusers
 
-    from swinmr_profiling.scripts.pipeline_components import encoder
+    from swinmr_profiling.scripts.tiny_pipelines.pipeline_components import encoder
 
     pipe = tiny("StableDiffusionPipeline")
     pipe.register_modules(image_encoder=encoder("CLIPVisionModelWithProjection"))
@@ -100,7 +100,7 @@ def test_code_of_the_user_s_own_is_called_by_the_run_alone():
 def test_a_unet_that_was_distilled_with_its_guidance_runs_once_a_step():
     import diffusers
 
-    from swinmr_profiling.scripts.pipeline_calls import components_of
+    from swinmr_profiling.scripts.tiny_pipelines.pipeline_calls import components_of
 
     components = components_of(diffusers.LatentConsistencyModelPipeline)
     pipe = diffusers.StableDiffusionPipeline(**{**components, "scheduler": diffusers.LCMScheduler()})

@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from swinmr_profiling.profiler.compute import create_profiler
-from swinmr_profiling.scripts.pipeline_calls import call_of, components_of
+from swinmr_profiling.scripts.tiny_pipelines.pipeline_calls import call_of, components_of
 
 # The fused attention of CPUs: torch's counter has no formula for it, and has one for its siblings on GPUs.
 CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"

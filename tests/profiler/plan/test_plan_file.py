@@ -12,9 +12,9 @@ from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.batch_size.budget import budget_on
 from swinmr_profiling.profiler.plan.budgeted_modules import WRITTEN, with_budget_resolved
 from swinmr_profiling.profiler.plan.plan_file import config_with_plan, read_plan
-from swinmr_profiling.profiler.prediction import trace_cache
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace import trace_cache
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 from swinmr_profiling.scripts import plan_training
 from tests.training.conftest import TINY_RUN, merged
 

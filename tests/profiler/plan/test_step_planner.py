@@ -9,11 +9,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.counting import operator_rules
+from swinmr_profiling.profiler.counting.operators import operator_rules
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.plan.chain_selection import Chain, Edge, peak_grain, select
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, levels_of
-from swinmr_profiling.profiler.prediction.traced_step import copy_with_data
+from swinmr_profiling.profiler.prediction.trace.traced_step import copy_with_data
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import build_settings, build_state, training_step

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from swinmr_profiling.profiler.prediction.affine_trace import NotAlignedError, align
-from swinmr_profiling.profiler.prediction.storage_trace import Trace, live_bytes
+from swinmr_profiling.profiler.prediction.trace.affine_trace import NotAlignedError, align
+from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace, live_bytes
 
 
 def trace(batch, sizes, events=(1, 2, -1, 3, -2, -3), operators=None, names=("aten.mm",)):

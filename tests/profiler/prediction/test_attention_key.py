@@ -8,7 +8,7 @@ from torch import nn
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
-from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_inference, trace_training
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels, attention_kernels
 

@@ -7,10 +7,10 @@ from torch import nn
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
-from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
+from swinmr_profiling.profiler.prediction.cuda.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay
-from swinmr_profiling.profiler.prediction.storage_trace import CATEGORIES, StorageTrace
-from swinmr_profiling.profiler.prediction.traced_step import trace_inference, trace_training
+from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, StorageTrace
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_inference, trace_training
 
 HALF, FULL = torch.float16, torch.float32
 # 16 x 64 x 32 x 32 numbers of 2 bytes: 2 MiB.

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from swinmr_profiling.models.swin.attention import attention_policy
-from swinmr_profiling.profiler.prediction.cuda_emulation import attention_kernel, cuda_on_meta
+from swinmr_profiling.profiler.prediction.cuda.cuda_emulation import attention_kernel, cuda_on_meta
 
 
 def meta(*shape, dtype=torch.float32, **options):

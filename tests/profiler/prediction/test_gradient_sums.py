@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace
 
 ROWS, WIDTH = 64, 256
 SIZE = ROWS * WIDTH * 4

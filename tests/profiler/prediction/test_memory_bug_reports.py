@@ -18,7 +18,7 @@ from swinmr_profiling.profiler.record.blocks.training import TrainingRun
 from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
-from swinmr_profiling.profiler.run.measuring_options import batch_sizes
+from swinmr_profiling.profiler.run.options.measuring_options import batch_sizes
 from tests.training_profiles import (
     FP32,
     GIB,

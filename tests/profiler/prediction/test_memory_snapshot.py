@@ -9,11 +9,11 @@ import torch.cuda._memory_viz as memory_viz
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.prediction.allocation_frames import short_name, without_folder
 from swinmr_profiling.profiler.prediction.memory_snapshot import snapshot_of, write_snapshot
 from swinmr_profiling.profiler.prediction.replay import replay
-from swinmr_profiling.profiler.prediction.storage_trace import PHASES, Trace
-from swinmr_profiling.profiler.prediction.traced_step import trace_lines, trace_training
+from swinmr_profiling.profiler.prediction.trace.allocation_frames import short_name, without_folder
+from swinmr_profiling.profiler.prediction.trace.storage_trace import PHASES, Trace
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_lines, trace_training
 from tests.conftest import TINY_SWINIR
 
 MIB = 2**20

@@ -7,8 +7,8 @@ from torch import nn
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.profiler.prediction.replay import live_by_category
-from swinmr_profiling.profiler.prediction.storage_trace import PHASES
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace.storage_trace import PHASES
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 
 
 def built_and_config(kind, **training):

@@ -16,10 +16,10 @@ from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.models.trained_parameters import freeze
-from swinmr_profiling.profiler.prediction import traced_step
 from swinmr_profiling.profiler.prediction.replay import live_by_category, live_peak
-from swinmr_profiling.profiler.prediction.storage_trace import PHASES, StorageTrace
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace import traced_step
+from swinmr_profiling.profiler.prediction.trace.storage_trace import PHASES, StorageTrace
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 from swinmr_profiling.training.step.losses import LossValue
 
 MIB, KIB = 2**20, 2**10

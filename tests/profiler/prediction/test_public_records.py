@@ -13,9 +13,9 @@ from torch import nn
 
 from swinmr_profiling.profiler.allocator.workspaces import workspaces_for
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
-from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
+from swinmr_profiling.profiler.prediction.cuda.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.replay import NOTHING, replay
-from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, tensors_in_moving_order
+from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace, tensors_in_moving_order
 
 MIB = 2**20
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
-from swinmr_profiling.profiler.prediction.remembered_results import RememberedResults
-from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace
+from swinmr_profiling.profiler.prediction.cuda.cuda_emulation import cuda_on_meta
+from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
+from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace
 
 aten = torch.ops.aten
 

@@ -7,9 +7,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from swinmr_profiling.profiler.prediction import trace_cache
-from swinmr_profiling.profiler.prediction.storage_trace import Trace
-from swinmr_profiling.profiler.prediction.trace_cache import cached, keep_in, make_way
+from swinmr_profiling.profiler.prediction.trace import trace_cache
+from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
+from swinmr_profiling.profiler.prediction.trace.trace_cache import cached, keep_in, make_way
 
 KEY = "0" * 64
 

@@ -14,9 +14,13 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from swinmr_profiling.configs import load_config
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.prediction.affine_trace import align
 from swinmr_profiling.profiler.prediction.replay import live_peak
-from swinmr_profiling.profiler.prediction.traced_step import TRACED_STEPS, copy_with_data, trace_training
+from swinmr_profiling.profiler.prediction.trace.affine_trace import align
+from swinmr_profiling.profiler.prediction.trace.traced_step import (
+    TRACED_STEPS,
+    copy_with_data,
+    trace_training,
+)
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
     MicroBatch,

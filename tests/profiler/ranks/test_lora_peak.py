@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from swinmr_profiling.configs import config_from_dict
-from swinmr_profiling.models.adapters.lora import add_adapters, merged_state, with_adapters
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.lora import add_adapters, merged_state, with_adapters
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from tests.training.conftest import TINY_RUN, merged
 

@@ -5,13 +5,13 @@ from functools import partial
 
 import pytest
 
-from swinmr_profiling.profiler.record.earlier_results import (
+from swinmr_profiling.profiler.record.files.earlier_results import (
     EarlierResults,
     gpu_check_results,
     pipeline_results,
     profile_results,
 )
-from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from tests.made_profiles import ORIGINAL, SAMPLES_1, SAMPLES_2, failed, memory_model, profile, ran
 
 AGAIN = [sample + 1 for sample in SAMPLES_1]
@@ -116,7 +116,7 @@ def test_a_disk_that_refuses_has_replaced_nothing(file, monkeypatch):
     result.prepare()
     with monkeypatch.context() as patch:
         patch.setattr(
-            "swinmr_profiling.profiler.record.result_file.write_text",
+            "swinmr_profiling.profiler.record.files.result_file.write_text",
             lambda *_: (_ for _ in ()).throw(OSError(28, "full")),
         )
         assert result.save(run_of(TWO)) is False

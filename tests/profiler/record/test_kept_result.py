@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from swinmr_profiling.profiler.record.earlier_results import keep_earlier
-from swinmr_profiling.profiler.record.private_record import NOT_RECORDED, private_content, relative_path
+from swinmr_profiling.profiler.record.files.earlier_results import keep_earlier
+from swinmr_profiling.profiler.record.files.private_record import NOT_RECORDED, private_content, relative_path
+from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.result_file import ResultFile
 from tests.made_profiles import profile as made_profile
 
 EARLIER = '{"config": {"config_file": "configs/own net.json"}}'
@@ -80,7 +80,7 @@ def test_where_it_cannot_be_kept_it_is_not_replaced(default, monkeypatch):
     def refuse(file):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("swinmr_profiling.profiler.record.result_file.keep_earlier", refuse)
+    monkeypatch.setattr("swinmr_profiling.profiler.record.files.result_file.keep_earlier", refuse)
     result = ResultFile(str(default), keeps_earlier=True)
     result.prepare()
     assert result.save({"a": 1}) is False

@@ -8,7 +8,7 @@ import pytest
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 
 BASE = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from swinmr_profiling.configs.writing.atomic_files import OutputError, write_text
-from swinmr_profiling.profiler.record.result_file import ResultFile, to_text
+from swinmr_profiling.profiler.record.files.result_file import ResultFile, to_text
 from tests.conftest import REPOSITORY
 
 OLD = '{"old": true}\n'
@@ -236,7 +236,7 @@ def test_standard_output_that_takes_nothing_loses_no_result(tmp_path):
     """A full disk behind it: the result is in the temporary folder, and Python's own exit adds nothing."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from swinmr_profiling.profiler.record.result_file import ResultFile\n"
+        "from swinmr_profiling.profiler.record.files.result_file import ResultFile\n"
         "result = ResultFile('-'); result.prepare()\n"
         "print(result.finish({'a': 1}), file=sys.stderr); sys.exit(4)\n"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from swinmr_profiling.profiler.comparing.charts import comparison_charts
 from swinmr_profiling.profiler.comparing.comparison import compare
-from swinmr_profiling.profiler.record.reading import parse_profile
+from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.reports.charts.drawing import charts_of
 from swinmr_profiling.profiler.reports.charts.palette import LIGHT
 from swinmr_profiling.profiler.reports.html.html_file import html_text

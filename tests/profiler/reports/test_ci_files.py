@@ -5,8 +5,8 @@ import json
 import pytest
 
 from swinmr_profiling.configs.writing.atomic_files import OutputError
+from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.reading import parse_profile
 from swinmr_profiling.profiler.reports.benchmark_action import benchmark_text
 from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.reports.views.view import view_of

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
+from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.reading import parse_profile
 from swinmr_profiling.profiler.reports.charts.drawing import charts_of
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.steps import print_batch

@@ -9,8 +9,8 @@ from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, worksp
 from swinmr_profiling.profiler.batch_size.gpus import same_card
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu
 from swinmr_profiling.profiler.run import card_budgets, prediction_steps
-from swinmr_profiling.profiler.run.card_budgets import held_by_others_at_start, is_own_card, own_budget
 from swinmr_profiling.profiler.run.context import Card, TrainingOptions
+from swinmr_profiling.profiler.run.steps.card_budgets import held_by_others_at_start, is_own_card, own_budget
 
 MIB, GIB = 2**20, 2**30
 LIBRARIES = workspaces_for("2.14.1", "8.6")

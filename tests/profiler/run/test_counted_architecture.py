@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from swinmr_profiling.profiler.record.reading import parse_profile
+from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.reports.console.counted import _size
 from swinmr_profiling.profiler.reports.views.cards import cards_of
 from swinmr_profiling.profiler.reports.views.view import view_of

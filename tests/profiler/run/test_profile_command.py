@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from swinmr_profiling.configs.writing.atomic_files import OutputError, distinct
+from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.run import profile_command
-from swinmr_profiling.profiler.run.command_line import parse_profile_arguments
+from swinmr_profiling.profiler.run.options.command_line import parse_profile_arguments
 from tests.made_profiles import partial, profile
 
 

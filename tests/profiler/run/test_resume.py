@@ -7,18 +7,18 @@ import pytest
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
-from swinmr_profiling.profiler.measure.training_blocks import training_block
+from swinmr_profiling.profiler.measure.training.training_blocks import training_block
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingSearch
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
+from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.terminal import Console
-from swinmr_profiling.profiler.run import prediction_steps
-from swinmr_profiling.profiler.run.batch_steps import measure_batches, measure_perceptual_metric
 from swinmr_profiling.profiler.run.context import RunContext, RunOptions, TrainingOptions
-from swinmr_profiling.profiler.run.prediction_steps import predict_training
 from swinmr_profiling.profiler.run.resume import ResumeError, check_machine, read_earlier, take_over
+from swinmr_profiling.profiler.run.steps import prediction_steps
+from swinmr_profiling.profiler.run.steps.batch_steps import measure_batches, measure_perceptual_metric
+from swinmr_profiling.profiler.run.steps.prediction_steps import predict_training
 from tests import made_profiles
 from tests.made_profiles import SAMPLES_1, failed, profile, ran, with_training
 from tests.training_profiles import MEASURED

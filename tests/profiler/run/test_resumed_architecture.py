@@ -9,10 +9,10 @@ import pytest
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
 from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck, TrainingMacs
-from swinmr_profiling.profiler.record.result_file import ResultFile
+from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.reports.console.terminal import Console
-from swinmr_profiling.profiler.run.architecture_steps import analyse_architecture, ask_other_counters
 from swinmr_profiling.profiler.run.context import RunContext, RunOptions
+from swinmr_profiling.profiler.run.steps.architecture_steps import analyse_architecture, ask_other_counters
 from tests.conftest import TINY_SWINIR
 from tests.profiler.run.test_resume import counter, earlier_profile, same_run, take_over
 

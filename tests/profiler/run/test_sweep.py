@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError
-from swinmr_profiling.profiler.measure.latency import LatencyPolicy, LatencySamples
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
+from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy, LatencySamples
 from swinmr_profiling.profiler.record.blocks.batch import Expected, MeasuredBatch
 from swinmr_profiling.profiler.record.failures import Failure
-from swinmr_profiling.profiler.run.sweep import MIB, Ran, Sweep, ascending, expect
+from swinmr_profiling.profiler.run.steps.sweep import MIB, Ran, Sweep, ascending, expect
 from tests import made_profiles
 
 OOM = Failure("OOM", "CUDA out of memory", needs_new_process=True)

@@ -8,14 +8,18 @@ import pytest
 
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.measurement import StepPeaks
-from swinmr_profiling.profiler.measure.training_blocks import failed_training_block, training_block
+from swinmr_profiling.profiler.measure.training.training_blocks import failed_training_block, training_block
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.training import TrainingRun
 from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.terminal import Console
-from swinmr_profiling.profiler.run import training_steps
-from swinmr_profiling.profiler.run.training_steps import failed_training, measure_training, wants_training
+from swinmr_profiling.profiler.run.steps import training_steps
+from swinmr_profiling.profiler.run.steps.training_steps import (
+    failed_training,
+    measure_training,
+    wants_training,
+)
 from tests.made_profiles import failed, predicted_training, profile, ran
 from tests.training_profiles import MEASURED
 

@@ -9,7 +9,7 @@ from spandrel import ModelLoader
 from spandrel.architectures.SwinIR.__arch.SwinIR import SwinIR as ReferenceSwinIR
 
 from swinmr_profiling.configs import load_config
-from swinmr_profiling.models.checkpoints import load_weights
+from swinmr_profiling.models.checkpoints.published_weights import load_weights
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.scripts.export_checkpoint import main
 from tests.training.conftest import TINY_RUN, merged

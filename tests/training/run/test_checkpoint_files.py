@@ -9,7 +9,7 @@ import zipfile
 import pytest
 import torch
 
-from swinmr_profiling.models.checkpoints import load_weights
+from swinmr_profiling.models.checkpoints.published_weights import load_weights
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.training.run.checkpoints import (
     BEST,

@@ -12,7 +12,7 @@ from swinmr_profiling.models.trained_parameters import to_bf16_weights
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.prediction.replay import live_by_category
 from swinmr_profiling.profiler.prediction.settings import PRECISION_VALUES, setting_of
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS, memory_fingerprint
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import build_settings, build_state, training_step

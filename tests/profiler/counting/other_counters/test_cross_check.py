@@ -20,7 +20,7 @@ from swinmr_profiling.profiler.counting import (
     cross_check_module,
     second_opinion,
 )
-from swinmr_profiling.scripts.counter_cases import CASES
+from swinmr_profiling.scripts.counter_cases.operators import CASES
 from tests.conftest import _fork_server
 from tests.without_packages import code_without
 

@@ -8,7 +8,7 @@ import pytest
 
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
-from swinmr_profiling.profiler.record.reading import parse_profile
+from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.reports.console.answer import print_answer
 from swinmr_profiling.profiler.reports.console.layout import table_lines
 from swinmr_profiling.profiler.reports.console.summary import print_summary

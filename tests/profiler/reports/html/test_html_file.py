@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from pydantic import ValidationError
 
+from swinmr_profiling.profiler.record.files.reading import ProfileFileError, parse_profile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.reading import ProfileFileError, parse_profile
 from swinmr_profiling.profiler.reports.charts.drawing import charts_of
 from swinmr_profiling.profiler.reports.charts.palette import MARKED
 from swinmr_profiling.profiler.reports.html.html_file import html_text

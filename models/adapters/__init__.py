@@ -1,1 +1,0 @@
-"""Small parts that are trained in place of a network's own weights."""

@@ -1,0 +1,1 @@
+"""Files of weights: read without trust, and the network found that they are of."""

@@ -1,0 +1,1 @@
+"""Diffusion denoisers, and what they take."""

@@ -1,0 +1,1 @@
+"""Networks of other packages by name: diffusers, spandrel, timm, transformers."""

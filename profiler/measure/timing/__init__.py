@@ -1,0 +1,1 @@
+"""Latency: how many runs, what they took, and the statistics of it."""

@@ -1,0 +1,1 @@
+"""What CUDA's operators do otherwise than those of tensors without data."""

@@ -1,0 +1,1 @@
+"""A training step on tensors without data, and every allocation that it makes."""

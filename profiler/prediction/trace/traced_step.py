@@ -1,0 +1,368 @@
+"""The training step of `training/`, run on tensors without data while a trace looks on."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.recomputation.recomputed_modules import never_called
+from swinmr_profiling.models.swin.windows import clear_cache
+from swinmr_profiling.profiler.counting.meta_copy import copy_to
+from swinmr_profiling.profiler.measure.example_data import ExampleData
+from swinmr_profiling.profiler.prediction.cuda.cuda_emulation import cuda_on_meta
+from swinmr_profiling.profiler.prediction.trace.allocation_frames import FramesTrace
+from swinmr_profiling.profiler.prediction.trace.assumed_values import AssumedValues
+from swinmr_profiling.profiler.prediction.trace.storage_trace import (
+    StorageTrace,
+    Trace,
+    tensors_in_moving_order,
+)
+from swinmr_profiling.training.own_gradients import wants_gradients
+from swinmr_profiling.training.step.attention_kernels import attention_kernels
+from swinmr_profiling.training.step.losses import build_loss
+from swinmr_profiling.training.step.optimisation import build_optimizer
+from swinmr_profiling.training.step.training_step import (
+    MakeOptimizer,
+    MicroBatch,
+    StepSettings,
+    TrainingState,
+    build_settings,
+    build_state,
+    training_step,
+)
+
+# The optimizer makes its state in the first step; from the second on every step is like the one before.
+TRACED_STEPS = 2
+MakeTrace = Callable[[nn.Module, str, bool], StorageTrace]
+FINITE_ASSUMPTION = "every loss is finite"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What makes the traced step that of one process among several (profiler/ranks).
+
+    new_trace: takes StorageTrace's arguments. shard, make_optimizer, wrap: of `build_state`. is_moved_whole: whether
+    the network is on the device before it is sharded.
+    """
+
+    new_trace: Callable[..., StorageTrace]
+    shard: Callable[[nn.Module], nn.Module]
+    make_optimizer: MakeOptimizer
+    wrap: Callable[[nn.Module], nn.Module]
+    is_moved_whole: bool
+
+
+ALONE = Spread(StorageTrace, lambda network: network, build_optimizer, lambda network: network, True)
+
+
+class PhaseScaler:
+    """Stands where the step's gradient scaler stands: tells the trace what comes next, and asks no tensor its value.
+
+    In fp16 it makes what torch.amp.GradScaler makes: a scaled loss, the inverse scale, the flag of overflow.
+    """
+
+    def __init__(self, trace: StorageTrace, scales: bool) -> None:
+        self.trace = trace
+        self.scales = scales
+        # Made with the first loss, as GradScaler makes it.
+        self._scale: Tensor | None = None
+        self._inverse: Tensor | None = None
+        self._found_inf: Tensor | None = None
+        self._unscaled = False
+
+    def scale(self, loss: Tensor) -> Tensor:
+        if self.scales and self._scale is None:
+            self._scale = torch.empty((), device=loss.device)
+            self._growth_tracker = torch.empty((), dtype=torch.int32, device=loss.device)
+        scaled = loss if self._scale is None else loss * self._scale
+        self.trace.phase = "backward"
+        return scaled
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        self.trace.phase = "clipping"
+        if self._scale is not None and not self._unscaled:
+            self._inverse = self._scale.double().reciprocal().float()
+            self._found_inf = torch.empty((), device=self._scale.device)
+            self._unscaled = True
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.unscale_(optimizer)
+        self.trace.phase = "optimizer"
+        optimizer.step()
+
+    def update(self) -> None:
+        self.trace.phase = "averaging"
+        self._inverse = self._found_inf = None
+        self._unscaled = False
+
+
+class PhasedLoss:
+    """The loss, announced to the trace."""
+
+    def __init__(self, trace: StorageTrace, loss: nn.Module) -> None:
+        self.trace, self.loss = trace, loss
+
+    def __call__(self, output: Any, target: Tensor) -> Any:
+        self.trace.phase = "loss"
+        return self.loss(output, target)
+
+
+def _finite(loss: Tensor) -> bool:
+    torch.isfinite(loss)  # allocates what the real check allocates
+    return True
+
+
+def copy_without_data(module: nn.Module) -> nn.Module:
+    """A copy on the meta device; the module itself is only read."""
+    return copy_to(module, ())[0]
+
+
+def copy_with_data(module: nn.Module) -> nn.Module:
+    """A real copy; the module itself is only read."""
+    return copy_to(module, (), None)[0]
+
+
+def trace_training(
+    built: BuiltModel,
+    config: ExperimentConfig,
+    batch_size: int,
+    *,
+    as_on_cuda: bool = True,
+    validation: bool = True,
+    steps: int = TRACED_STEPS,
+    device: str = "meta",
+    spread: Spread = ALONE,
+    make_trace: MakeTrace | None = None,
+) -> Trace:
+    """Traces `steps` training steps of micro-batches of `batch_size`, then one validation batch.
+
+    Validation is without gradients, but of a network whose forward takes them itself.
+
+    as_on_cuda: decide as CUDA would (attention, autocast, foreach); else the plain operators of the device.
+    device: "meta", or "cpu" for a real run, which is what a trace without data is held against.
+    make_trace: a trace that knows more, from the copied network, the device and as_on_cuda.
+    Raises whatever the network raises that needs values: it cannot be traced.
+    """
+
+    def trace(no_gradients: AbstractContextManager[Any]) -> Trace:
+        return _trace_training(
+            built,
+            config,
+            batch_size,
+            as_on_cuda,
+            validation,
+            steps,
+            device,
+            spread,
+            no_gradients,
+            None,
+            make_trace,
+        )
+
+    return _with_gradients_where_wanted(trace)
+
+
+def trace_lines(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> FramesTrace:
+    """The same steps without a validation, with the lines that made each allocation; finished."""
+    recorder = FramesTrace()
+    recorder.assumed = AssumedValues(config.training.assume)
+    _trace_training(
+        built, config, batch_size, True, False, TRACED_STEPS, "meta", ALONE, torch.no_grad(), recorder, None
+    )
+    return recorder
+
+
+def _with_gradients_where_wanted(trace: Callable[[AbstractContextManager[Any]], Trace]) -> Trace:
+    """A trace that has failed half-way is of no use: it is made anew."""
+    try:
+        return trace(torch.no_grad())
+    except RuntimeError as error:
+        if not wants_gradients(error):
+            raise
+    return trace(torch.enable_grad())
+
+
+def _trace_training(
+    built: BuiltModel,
+    config: ExperimentConfig,
+    batch_size: int,
+    as_on_cuda: bool,
+    validation: bool,
+    steps: int,
+    device: str,
+    spread: Spread,
+    no_gradients: AbstractContextManager[Any],
+    recorder: FramesTrace | None,
+    make_trace: MakeTrace | None,
+) -> Trace:
+    clear_cache()
+    with attention_kernels(config.system.attention), cuda_on_meta() if as_on_cuda else nullcontext():
+        copied = copy_without_data if device == "meta" else copy_with_data
+        module = copied(built.module).train()
+        loss = copied(build_loss(config, for_prediction=True))
+        settings = build_settings(config, "cuda")
+        data = ExampleData(built, config, loss, torch.device(device))
+        batches = data.micro_batches(batch_size)
+        validate = data.validation(settings) if validation else None
+        clear_cache()
+        trace: StorageTrace
+        if recorder is not None:
+            trace = recorder
+        elif make_trace is not None:
+            trace = make_trace(module, device, as_on_cuda)
+        else:
+            assumed = config.training.assume
+            trace = spread.new_trace(device, as_on_cuda=as_on_cuda, assumed=assumed)
+        named = nullcontext() if recorder is None else recorder.modules_named(module, loss)
+        with _young_garbage_only(), named, trace:
+            state = _set_up(trace, config, module, loss, settings, spread)
+            stream = _micro_batches(trace, batches)
+            outcome = None
+            for _ in range(steps):
+                trace.start_step()
+                outcome = training_step(state, settings, stream, _finite)
+                # What only Python's cycles hold would be freed at some time; here it is at the end of a step.
+                gc.collect()
+            if validate is not None:
+                trace.phase = "validation"
+                trace.start_step()
+                _validate(state, validate, no_gradients)
+            idle = never_called(module)
+            notes = [f"chosen for checkpointing and never called: {', '.join(idle)}"] if idle else []
+            traced = trace.finish(batch_size, [FINITE_ASSUMPTION, *notes])
+            del outcome
+    clear_cache()
+    return traced
+
+
+@contextmanager
+def _young_garbage_only() -> Iterator[None]:
+    """Keeps what is there already out of garbage collection: it cannot be garbage of the traced steps."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def trace_inference(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> Trace:
+    """Traces two forward passes of whole images, as the profiler measures them on CUDA: without gradients, but of a
+    network whose forward takes them itself.
+    """
+    return _with_gradients_where_wanted(
+        lambda no_gradients: _trace_inference(built, config, batch_size, no_gradients)
+    )
+
+
+def _trace_inference(
+    built: BuiltModel, config: ExperimentConfig, batch_size: int, no_gradients: AbstractContextManager[Any]
+) -> Trace:
+    clear_cache()
+    with attention_kernels(config.system.attention), cuda_on_meta():
+        module = copy_without_data(built.module).eval()
+        settings = build_settings(config, "cuda")
+        enabled = settings.autocast_dtype is not None
+        trace = StorageTrace(assumed=config.training.assume)
+        with trace, no_gradients:
+            trace.category = "parameters"
+            for tensor in tensors_in_moving_order(module):
+                trace.enter(tensor, "module.to(device)")
+            if config.system.channels_last:
+                module.to(memory_format=torch.channels_last)
+            output = None
+            for _ in range(TRACED_STEPS):
+                trace.start_step()
+                trace.phase, trace.category = "inputs", "inputs"
+                inputs = built.example_inputs(batch_size, "meta", which="inference")
+                if config.system.channels_last:
+                    layout = torch.channels_last
+                    inputs = tuple(x.to(memory_format=layout) if x.ndim == 4 else x for x in inputs)
+                trace.phase, trace.category = "forward", None
+                with torch.autocast("cuda", settings.autocast_dtype, enabled=enabled):
+                    output = module(*inputs)
+                del inputs
+            traced = trace.finish(batch_size, [])
+            del output
+    clear_cache()
+    return traced
+
+
+def _set_up(
+    trace: StorageTrace,
+    config: ExperimentConfig,
+    module: nn.Module,
+    loss: nn.Module,
+    settings: StepSettings,
+    spread: Spread,
+) -> TrainingState:
+    # In the order of training/run/loop.py: the loss is on the device before the network.
+    trace.category = "loss_networks"
+    _enter(trace, loss)
+    if spread.is_moved_whole:
+        trace.category = "parameters"
+        _enter(trace, module)
+    if config.system.channels_last:
+        trace.category = "parameters"
+        module.to(memory_format=torch.channels_last)
+    trace.category = "ema"
+    trace.is_looking = (
+        spread.is_moved_whole
+    )  # else the network and its copy are on the host until they are sharded
+
+    def shard(network: nn.Module) -> nn.Module:
+        trace.is_looking = True
+        trace.category = "parameters" if network is module else "ema"
+        return spread.shard(network)
+
+    def wrap(network: nn.Module) -> nn.Module:
+        trace.category = "communication"
+        return spread.wrap(network)
+
+    state = build_state(
+        config, module, loss, TRACED_STEPS, wrap=wrap, shard=shard, make_optimizer=spread.make_optimizer
+    )
+    trace.category = None
+    # They stand where the loop has torch's own scaler and the loss.
+    state.scaler = cast(torch.amp.GradScaler, PhaseScaler(trace, settings.autocast_dtype is torch.float16))
+    state.loss = cast(nn.Module, PhasedLoss(trace, loss))
+    return state
+
+
+def _enter(trace: StorageTrace, part: nn.Module) -> None:
+    for tensor in tensors_in_moving_order(part):
+        trace.enter(tensor, "module.to(device)")
+
+
+def _micro_batches(trace: StorageTrace, batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+    """The batches, announced to the trace, and held by nobody here."""
+    while True:
+        yield _announced(trace, batches)
+
+
+def _announced(trace: StorageTrace, batches: Iterator[MicroBatch]) -> MicroBatch:
+    trace.phase, trace.category = "inputs", "inputs"
+    micro_batch = next(batches)
+    trace.phase, trace.category = "forward", None
+    return micro_batch
+
+
+def _validate(
+    state: TrainingState,
+    validate: Callable[[nn.Module], object],
+    no_gradients: AbstractContextManager[Any],
+) -> None:
+    """One batch of training/validation/validation.py: the averaged weights on whole images."""
+    network = state.module if state.ema is None else state.ema.module
+    network.eval()
+    # Not in inference mode, in which operators made of others reach the trace as one, without what they make inside.
+    with no_gradients:
+        validate(network)

@@ -1,0 +1,1 @@
+"""Profiles in files: written whole, read without trust, brought from earlier versions."""

@@ -1,0 +1,169 @@
+"""The options of `profile_model.py`: parsed, checked, and turned into what the run takes."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+
+from swinmr_profiling.configs import ConfigError, LoadedConfig, config_from_dict
+from swinmr_profiling.configs.schema import SystemSection
+from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
+from swinmr_profiling.profiler.options.budget_options import add_budget_options
+from swinmr_profiling.profiler.options.option_types import (
+    OneLineParser,
+)
+from swinmr_profiling.profiler.record.blocks.figures import Precision
+from swinmr_profiling.profiler.run.context import Card, RunOptions, TrainingOptions
+from swinmr_profiling.profiler.run.options.measuring_options import (
+    add_counting_options,
+    add_measuring_options,
+    add_training_options,
+)
+from swinmr_profiling.profiler.run.options.network_options import add_network_options, source_conflict
+from swinmr_profiling.profiler.run.options.report_options import add_report_options, conflict
+
+DEFAULT_OUTPUT = "results/profile_results.json"
+# system.mixed_precision; true means bf16 where supported, and where it is not the run says so.
+PRECISION_OF_CONFIG: dict[bool | str, Precision] = {
+    False: "fp32",
+    True: "bf16",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "pure_bf16": "pure_bf16",
+}
+MODELS = {
+    "swinir": "SwinIR and SwinMR (Liang et al. 2021, Huang et al. 2022); alias swinmr",
+    "unet_denoiser": "diffusion U-Net of DDPM and ADM (Ho et al. 2020, Dhariwal and Nichol 2021)",
+    "dit_denoiser": "diffusion transformer with adaLN-zero (Peebles and Xie 2023)",
+    "diffusers": "any model class of the diffusers package by name and config, with random weights",
+    "restoration": "EDSR, BasicVSR and others that option files name (--list-models restoration)",
+    "spandrel": "restoration networks by checkpoint, or by name with random weights (--list-models spandrel)",
+    "transformers": "any model class of the transformers package, with random weights",
+    "timm": "any network of the timm package by name, with random weights",
+    "custom": "your own torch.nn.Module class, imported with --trust-config",
+}
+
+
+class ProfileArguments(argparse.Namespace):
+    """The parsed options."""
+
+    def cards(self) -> tuple[Card, ...]:
+        """The GPUs that were named."""
+        by_name = (Card(gpu.name, gpu.total_bytes, gpu.compute_capability) for gpu in self.gpu)
+        return (*by_name, *(Card(f"{text} GPU", size) for text, size in self.gpu_memory))
+
+    def run_options(self, system: SystemSection, command_line: Sequence[str]) -> RunOptions:
+        """What the run takes: the command's options, and the config's `system` section where one is not given."""
+        measure = MeasureOptions(
+            device=self.device,
+            precision=self.precision or PRECISION_OF_CONFIG[system.mixed_precision],
+            channels_last=self.channels_last or system.channels_last,
+            compile=self.compile or system.compile,
+            num_runs=self.num_runs,
+            warmup=self.warmup,
+            time_budget_s=self.time_budget,
+            timeout_s=self.timeout,
+            seed=system.seed if self.seed is None else self.seed,
+            threads=system.threads if self.threads is None else self.threads,
+            trust_config=self.trust_config,
+        )
+        return RunOptions(
+            measure,
+            batch_sizes=self.batch_sizes,
+            cross_check=self.cross_check,
+            flops_counter=self.flops_counter,
+            depth=self.depth,
+            by_module=self.by_module,
+            strict_flops=self.strict_flops,
+            resume=self.resume,
+            with_lpips=self.with_lpips,
+            training=TrainingOptions(
+                enabled=not self.no_training,
+                predict_only=self.predict_only,
+                cards=self.cards(),
+                # A report shows the alternatives, asked for by name or not.
+                levers=bool(self.predict_only or self.gpu or self.gpu_memory or self.report),
+                headroom=self.headroom,
+                reserved_bytes=self.reserved or 0,
+                target_batch=self.target_batch,
+                devices=self.devices,
+                measure=True if self.measure_training else None,
+                steps=self.training_steps,
+                cache=not self.no_cache,
+            ),
+            command_line=tuple(command_line),
+            private=self.private,
+            memory_snapshot=self.memory_snapshot,
+            trace=self.trace,
+            energy=self.energy,
+            loader=self.loader,
+        )
+
+
+def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
+    """Parses the command line; ends the process with status 2 and one line when it is wrong."""
+    parser = OneLineParser(
+        prog="profile_model.py",
+        description="Profile a network: parameters, MACs, latency, memory, the training batch.",
+    )
+    network = parser.add_argument_group("which network")
+    network.add_argument("--config", metavar="FILE", help="the config (every key: configs/README.md)")
+    add_network_options(network.add_argument)
+    add_measuring_options(parser.add_argument_group("what is measured").add_argument)
+    add_counting_options(parser.add_argument_group("what is counted").add_argument)
+    training = parser.add_argument_group("training, and the GPUs to recommend for")
+    add_training_options(training.add_argument)
+    add_budget_options(training)
+    add_report_options(parser.add_argument_group("what is printed and written").add_argument, DEFAULT_OUTPUT)
+    parsed = parser.parse_args(arguments, namespace=ProfileArguments())
+    if parsed.measure_training and parsed.no_training:
+        parser.error("argument --measure-training: not allowed with argument --no-training")
+    if parsed.predict_only and parsed.no_training:
+        parser.error("--predict-only and --no-training leave nothing to do")
+    if parsed.memory_snapshot is not None and parsed.no_training:
+        parser.error("argument --memory-snapshot: not allowed with argument --no-training")
+    measuring = {"--trace": parsed.trace, "--energy": parsed.energy, "--loader": parsed.loader}
+    for name, asked in measuring.items():
+        if asked and parsed.predict_only:
+            parser.error(f"argument {name}: not allowed with argument --predict-only, which measures nothing")
+    if (contradiction := conflict(parsed, DEFAULT_OUTPUT)) is not None:
+        parser.error(contradiction)
+    if (contradiction := source_conflict(parsed)) is not None:
+        parser.error(contradiction)
+    return parsed
+
+
+def listed_models() -> str:
+    """The network types a config can name, one a line."""
+    return "\n".join(f"{name:13} {text}" for name, text in MODELS.items())
+
+
+def with_image_size(loaded: LoadedConfig, image_hw: list[int] | None) -> LoadedConfig:
+    """The config with another image size, checked again. Raises ConfigError where it does not fit.
+
+    A training patch larger than the new image gives way: training then sees the whole image.
+    """
+    if image_hw is None:
+        return loaded
+    raw = loaded.config.model_dump(mode="json")
+    if raw["model"]["net_type"] == "transformers":
+        raise ConfigError(
+            loaded.file, ["--image-size: a transformers model has no image size: set model.inputs"]
+        )
+    if raw["model"]["net_type"] == "custom" and raw["model"]["input_shapes"] is None:
+        raise ConfigError(
+            loaded.file, ["--image-size changes input_shapes, and model.inputs is given: change it there"]
+        )
+    if raw["model"]["net_type"] == "custom":
+        raw["model"]["input_shapes"] = [[*shape[:-2], *image_hw] for shape in raw["model"]["input_shapes"]]
+    else:
+        raw["model"]["img_size"] = image_hw[0] if image_hw[0] == image_hw[1] else image_hw
+    messages = loaded.messages
+    patch_hw = loaded.config.training_patch_hw
+    if loaded.config.data.use_patches and patch_hw is not None and min(image_hw) < max(patch_hw):
+        raw["data"]["use_patches"] = False
+        messages += (
+            f"--image-size: the patch of {max(patch_hw)} is larger: training would see whole images",
+        )
+    return dataclasses.replace(loaded, config=config_from_dict(raw), messages=messages)

@@ -1,0 +1,1 @@
+"""The steps of the main job, each saved as soon as it is known."""

@@ -1,0 +1,1 @@
+"""What others measured on GPUs, and what is predicted for it."""

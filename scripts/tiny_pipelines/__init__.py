@@ -1,0 +1,1 @@
+"""Any diffusers pipeline class with tiny networks and random weights."""

@@ -175,10 +175,6 @@ class MeasuringSession:
             **asdict(policy),
         )
 
-    def renew(self) -> None:
-        """Ends the measuring process, so that the next measurement is made in a new one."""
-        self.close()
-
     def _revive(self) -> None:
         if self.process is None or not self.process.alive:
             self.open()

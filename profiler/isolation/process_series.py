@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
+from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
 from swinmr_profiling.profiler.isolation.worker_process import Progress, RequestRefusedError, WorkerError
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.measure.timing.latency import (
@@ -20,22 +20,8 @@ STOP_REASONS = ("time_budget", "max_runs", "precise")
 INTERRUPTED = "the run ended before the others"
 
 
-class MeasuringProcesses(Protocol):
-    """What measuring needs of a session."""
-
-    def measure(
-        self,
-        batch_size: int,
-        policy: LatencyPolicy,
-        expected_ms: float | None,
-        on_progress: Callable[[Progress], None],
-    ) -> BatchMeasurement: ...
-
-    def renew(self) -> None: ...
-
-
 def measure_in_processes(
-    session: MeasuringProcesses,
+    session: MeasuringSession,
     batch_size: int,
     policy: LatencyPolicy,
     expected_ms: float | None,
@@ -55,7 +41,8 @@ def measure_in_processes(
     while len(parts) < wanted and missing is None:
         on_part(combine(parts, wanted, policy, INTERRUPTED))
         try:
-            session.renew()
+            # The next measurement starts a new one.
+            session.close()
             # A process of its own knows nothing of the size and is warmed up anew: there is no expectation.
             parts.append(session.measure(batch_size, policy.share(), None, on_progress))
         except WorkerError as failed:
@@ -64,7 +51,7 @@ def measure_in_processes(
             missing = f"the next one was refused: {refused}"
     if missing is not None:
         # It may have died half built.
-        session.renew()
+        session.close()
     return combine(parts, wanted, policy, missing)
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES
 from swinmr_profiling.profiler.isolation.worker import Built, Opened
-from swinmr_profiling.profiler.isolation.worker_process import Answer, Progress, WorkerError, WorkerProcess
+from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError, WorkerProcess
 from swinmr_profiling.profiler.measure.machine.machine_state import nvml_used_bytes
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory, TrainingMeasurement
 from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
@@ -23,21 +22,6 @@ from swinmr_profiling.profiler.record.search_record import MemoryNow, MemoryRead
 
 # A probe takes seconds on a GPU; half an hour is for slow machines and large networks on a CPU.
 PROBE_TIMEOUT_S = 1800.0
-
-
-class Asks(Protocol):
-    """What the probes need of a process."""
-
-    def ask(
-        self,
-        do: str,
-        answer: type[Answer],
-        timeout_s: float | None = None,
-        on_progress: Callable[[Progress], None] = ...,
-        **arguments: Any,
-    ) -> Answer: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -63,12 +47,12 @@ class TrainingProbes:
     def __init__(
         self,
         options: ProbeOptions,
-        start: Callable[[Mapping[str, str | None] | None], Asks] = WorkerProcess,
+        start: Callable[[Mapping[str, str | None] | None], WorkerProcess] = WorkerProcess,
         device_used_bytes: Callable[[str | None], int | None] = nvml_used_bytes,
     ) -> None:
         self.options = options
         self._start, self._device_used_bytes = start, device_used_bytes
-        self._fresh: Asks | None = None
+        self._fresh: WorkerProcess | None = None
         self._context_bytes: int | None = None
 
     def memory(self) -> MemoryNow:
@@ -140,7 +124,7 @@ class TrainingProbes:
             measurement=measured,
         )
 
-    def _ready(self) -> Asks:
+    def _ready(self) -> WorkerProcess:
         """The process of the next probe, opened on the device."""
         if self._fresh is None:
             before = self._device_used_bytes(self.options.gpu_uuid)

@@ -215,14 +215,9 @@ class Worker:
     def do_energy(self, batch_size: int, training_batch: int | None) -> Energy:
         """Energy of the forward pass, and of the training step where a batch size is named."""
         from swinmr_profiling.profiler.measure.energy_blocks import inference_energy, training_energy
-        from swinmr_profiling.profiler.measure.machine.energy import EnergyError, open_energy
+        from swinmr_profiling.profiler.measure.machine.energy import open_energy
 
-        try:
-            reader = open_energy(self.torch_device)
-        except EnergyError as error:
-            from swinmr_profiling.profiler.measure.machine.devices import DeviceError
-
-            raise DeviceError(str(error)) from error
+        reader = open_energy(self.torch_device)
         assert self.forward is not None
         forward = inference_energy(
             self.built,

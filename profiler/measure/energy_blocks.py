@@ -11,11 +11,11 @@ import torch
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.measure.forward_pass import gradient_mode, state_preserved
+from swinmr_profiling.profiler.measure.forward_pass import evaluating, inputs_on
 from swinmr_profiling.profiler.measure.machine.energy import CountedRuns, EnergyReader, count_energy
 from swinmr_profiling.profiler.measure.training.training_probe import prepared_training
 from swinmr_profiling.profiler.record.blocks.energy import DataLoading, EnergyFigure
-from swinmr_profiling.training.own_gradients import wants_gradients
+from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.training_step import is_finite, training_step
 
 # Batches that are loaded for a figure, and seconds after which fewer will do.
@@ -37,22 +37,13 @@ def inference_energy(
     channels_last: bool,
 ) -> EnergyFigure:
     """Forward passes as `measure_forward` makes them. Raises whatever the network raises."""
-    inputs = built.example_inputs(batch_size, device, torch.float32)
-    if channels_last:
-        inputs = tuple(x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs)
-    autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
+    inputs = inputs_on(built, batch_size, device, channels_last=channels_last)
 
-    def counted(gradients: bool) -> CountedRuns:
-        with state_preserved(built.module), gradient_mode(gradients), autocast:
-            built.module.eval()
+    def counted() -> CountedRuns:
+        with evaluating(built.module, device, dtype):
             return count_energy(lambda: forward(*inputs), _wait_for(device), reader)
 
-    try:
-        found = counted(False)
-    except RuntimeError as error:
-        if not wants_gradients(error):
-            raise
-        found = counted(True)
+    found = without_gradients(built.module, counted)
     return _figure("inference", batch_size, [int(n) for n in inputs[0].shape], found, None)
 
 

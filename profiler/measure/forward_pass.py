@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.measure.machine.devices import MeasuredDevice
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy, measure_latency
-from swinmr_profiling.training.own_gradients import wants_gradients
+from swinmr_profiling.training.own_gradients import without_gradients
 
 # The settings of TF32 and its like, each with an `fp32_precision`; torch's older names for them
 # (`float32_matmul_precision`, `allow_tf32`) cannot be read once a network has set these.
@@ -122,9 +121,22 @@ def first_nonfinite_module(module: nn.Module, run: Callable[[], Any]) -> str | N
     return found[0] if found else None
 
 
-def gradient_mode(gradients: bool) -> AbstractContextManager[Any]:
-    """How a forward is measured: as inference runs it, or with the gradients that it takes itself."""
-    return torch.enable_grad() if gradients else torch.inference_mode()
+def inputs_on(
+    built: BuiltModel, batch_size: int, device: torch.device, *, channels_last: bool
+) -> tuple[Tensor, ...]:
+    """The network's example inputs in fp32: under autocast the operators choose."""
+    inputs = built.example_inputs(batch_size, device, torch.float32)
+    if not channels_last:
+        return inputs
+    return tuple(x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs)
+
+
+@contextmanager
+def evaluating(module: nn.Module, device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    """Evaluation mode under autocast to a dtype (fp32: none); afterwards everything is as it was."""
+    with state_preserved(module), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        module.eval()
+        yield
 
 
 def measure_forward(
@@ -148,45 +160,27 @@ def measure_forward(
     dtype: fp32 runs as it is; bf16 and fp16 run under autocast, as training does: weights stay fp32.
     Raises whatever the network raises.
     """
-    measure = partial(
-        _measured,
-        built,
-        forward,
-        device,
-        torch_device,
-        dtype,
-        batch_size,
-        policy,
-        expected_ms=expected_ms,
-        channels_last=channels_last,
-        on_run=on_run,
+    inputs = inputs_on(built, batch_size, torch_device, channels_last=channels_last)
+    return without_gradients(
+        built.module,
+        lambda: _measured(
+            built, forward, inputs, device, torch_device, dtype, batch_size, policy, expected_ms, on_run
+        ),
     )
-    try:
-        return measure(gradients=False)
-    except RuntimeError as error:
-        if not wants_gradients(error):
-            raise
-    return measure(gradients=True)
 
 
 def _measured(
     built: BuiltModel,
     forward: Callable[..., Any],
+    inputs: tuple[Tensor, ...],
     device: MeasuredDevice,
     torch_device: torch.device,
     dtype: torch.dtype,
     batch_size: int,
     policy: LatencyPolicy,
-    *,
     expected_ms: float | None,
-    channels_last: bool,
     on_run: Callable[[], None],
-    gradients: bool,
 ) -> BatchMeasurement:
-    # Under autocast the inputs arrive in fp32 and the operators choose.
-    inputs = built.example_inputs(batch_size, torch_device, torch.float32)
-    if channels_last:
-        inputs = tuple(x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs)
     last_output: list[Any] = [None]
 
     def run() -> None:
@@ -209,9 +203,7 @@ def _measured(
         last_output[0] = None
         device.reset_peak()
 
-    autocast = torch.autocast(torch_device.type, dtype, enabled=dtype != torch.float32)
-    with state_preserved(built.module), gradient_mode(gradients), autocast:
-        built.module.eval()
+    with evaluating(built.module, torch_device, dtype):
         # SwinIR says which way its attention goes here (models/swin/attention.py): figures depend on it.
         policy_of = getattr(built.module, "attention_policy", None)
         compiled = forward is not built.module

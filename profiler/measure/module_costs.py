@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.measure.forward_pass import gradient_mode, state_preserved, tensors_in
+from swinmr_profiling.profiler.measure.forward_pass import evaluating, inputs_on, tensors_in
 from swinmr_profiling.profiler.record.blocks.architecture import ModuleCost, ModuleCosts
-from swinmr_profiling.training.own_gradients import wants_gradients
+from swinmr_profiling.training.own_gradients import without_gradients
 
 WARMUP_RUNS, RUNS = 2, 9
 # Networks that take longer are run fewer times, three at least.
@@ -164,57 +164,40 @@ def measure_modules(
     macs_by_path: of one sample, with the modules inside, for the multiply-adds of a second.
     Raises whatever the network raises.
     """
-    try:
-        return _measured(
-            built, torch_device, dtype, batch_size, channels_last, macs_by_path or {}, gradients=False
-        )
-    except RuntimeError as error:
-        if not wants_gradients(error):
-            raise
-    return _measured(
-        built, torch_device, dtype, batch_size, channels_last, macs_by_path or {}, gradients=True
+    inputs = inputs_on(built, batch_size, torch_device, channels_last=channels_last)
+    return without_gradients(
+        built.module, lambda: _measured(built, inputs, torch_device, dtype, batch_size, macs_by_path or {})
     )
 
 
 def _measured(
     built: BuiltModel,
+    inputs: tuple[Tensor, ...],
     torch_device: torch.device,
     dtype: torch.dtype,
     batch_size: int,
-    channels_last: bool,
     macs_by_path: dict[str, int],
-    *,
-    gradients: bool,
 ) -> ModuleCosts:
-    inputs = built.example_inputs(batch_size, torch_device, torch.float32)
-    if channels_last:
-        inputs = tuple(x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs)
     clock = _Clock(torch_device)
 
-    def run_ms(around: Callable[[], Any]) -> float:
+    def run_ms(around: AbstractContextManager[object]) -> float:
         clock.wait()
         start = time.perf_counter()
-        with around():
+        with around:
             built.module(*inputs)
         clock.wait()
         return (time.perf_counter() - start) * 1000
 
-    @contextmanager
-    def alone() -> Iterator[None]:
-        yield
-
-    autocast = torch.autocast(torch_device.type, dtype, enabled=dtype != torch.float32)
     plain_ms: list[float] = []
     hooked_ms: list[float] = []
     seen: list[dict[str, ModuleRun]] = []
-    with state_preserved(built.module), gradient_mode(gradients), autocast:
-        built.module.eval()
-        warm = [run_ms(alone) for _ in range(WARMUP_RUNS)]
+    with evaluating(built.module, torch_device, dtype):
+        warm = [run_ms(nullcontext()) for _ in range(WARMUP_RUNS)]
         affordable = int(TIME_BUDGET_S * 1000 / (2 * max(warm[-1], 1e-3)))
         for _ in range(max(FEWEST_RUNS, min(RUNS, affordable))):
-            plain_ms.append(run_ms(alone))
+            plain_ms.append(run_ms(nullcontext()))
             watch = ModuleWatch(built.module, torch_device)
-            hooked_ms.append(run_ms(watch.watching))
+            hooked_ms.append(run_ms(watch.watching()))
             seen.append(watch.runs())
     return module_costs_block(built, batch_size, plain_ms, hooked_ms, seen, macs_by_path)
 

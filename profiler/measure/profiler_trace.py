@@ -11,12 +11,12 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.measure.forward_pass import gradient_mode, state_preserved
-from swinmr_profiling.training.own_gradients import wants_gradients
+from swinmr_profiling.profiler.measure.forward_pass import evaluating, inputs_on
+from swinmr_profiling.training.own_gradients import without_gradients
 
 
 def write_forward_trace(
@@ -35,12 +35,10 @@ def write_forward_trace(
     forward, dtype: as in `measure_forward`. compress: with gzip, which the viewers read too.
     Raises OSError, and whatever the network raises.
     """
-    try:
-        profiled = _profiled(built, forward, torch_device, dtype, batch_size, channels_last, gradients=False)
-    except RuntimeError as error:
-        if not wants_gradients(error):
-            raise
-        profiled = _profiled(built, forward, torch_device, dtype, batch_size, channels_last, gradients=True)
+    inputs = inputs_on(built, batch_size, torch_device, channels_last=channels_last)
+    profiled = without_gradients(
+        built.module, lambda: _profiled(built, forward, inputs, torch_device, dtype, batch_size)
+    )
     plain = file.with_name(file.name + ".json")
     try:
         profiled.export_chrome_trace(str(plain))
@@ -56,24 +54,17 @@ def write_forward_trace(
 def _profiled(
     built: BuiltModel,
     forward: Callable[..., Any],
+    inputs: tuple[Tensor, ...],
     torch_device: torch.device,
     dtype: torch.dtype,
     batch_size: int,
-    channels_last: bool,
-    *,
-    gradients: bool,
 ) -> profile:
-    inputs = built.example_inputs(batch_size, torch_device, torch.float32)
-    if channels_last:
-        inputs = tuple(x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs)
     activities = [ProfilerActivity.CPU]
     if torch_device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    autocast = torch.autocast(torch_device.type, dtype, enabled=dtype != torch.float32)
     # A compiled network has no modules left to name.
     named = modules_named(built.module) if forward is built.module else nullcontext()
-    with state_preserved(built.module), gradient_mode(gradients), autocast:
-        built.module.eval()
+    with evaluating(built.module, torch_device, dtype):
         forward(*inputs)
         if torch_device.type == "cuda":
             torch.cuda.synchronize(torch_device)

@@ -55,7 +55,7 @@ from swinmr_profiling.profiler.run.steps.prediction_steps import (
     predict_training,
     trace_ahead,
 )
-from swinmr_profiling.profiler.run.steps.sweep import DEFAULT_BATCH_SIZES, ascending
+from swinmr_profiling.profiler.run.steps.sweep import DEFAULT_BATCH_SIZES
 from swinmr_profiling.profiler.run.steps.training_choice import choose_training_batch
 from swinmr_profiling.profiler.run.steps.training_steps import (
     failed_training,
@@ -87,7 +87,8 @@ def run_profile(
     Whatever ends the run, what was measured is in the result. Raises RequestRefusedError and ResumeError for
     what the user must change.
     """
-    sizes = ascending(DEFAULT_BATCH_SIZES if options.batch_sizes is None else options.batch_sizes)
+    # Small sizes first, so that a failure costs the fewest figures.
+    sizes = sorted(DEFAULT_BATCH_SIZES if options.batch_sizes is None else options.batch_sizes)
     profile = Profile.begun(config_block(loaded, options, sizes))
     # Before anything is started: whatever ends the run, it has what the earlier one had.
     earlier = read_earlier(result.path) if options.resume else None

@@ -15,6 +15,8 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from swinmr_profiling.profiler.measure.machine.devices import DeviceError
+
 POWERCAP = Path("/sys/class/powercap")
 # Counters are renewed every 1 ms (RAPL) to 100 ms (NVML): over this long, that is 5 % at most.
 LEAST_SECONDS, LEAST_RUNS, MOST_SECONDS = 2.0, 3, 60.0
@@ -22,7 +24,7 @@ LEAST_SECONDS, LEAST_RUNS, MOST_SECONDS = 2.0, 3, 60.0
 ReaderName = Literal["nvml", "rapl"]
 
 
-class EnergyError(RuntimeError):
+class EnergyError(DeviceError):
     """There is no counter to read; one line for the user."""
 
 

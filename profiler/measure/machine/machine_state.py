@@ -6,15 +6,15 @@ Reads counters only; a counter that a system lacks gives no warning, not an inve
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 
+Answer = TypeVar("Answer")
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 # More runnable processes than cores: our threads wait for others. Read before we start, so that our own work
 # is not in it.
@@ -42,9 +42,7 @@ def load_now() -> float | None:
 
 def load_warning(cores: int, load: float | None) -> ProfileWarning | None:
     """Whether other programs were using the cores; load: of the last minute, before anything was started."""
-    if load is None:
-        return None
-    if load <= LOAD_PER_CORE * cores:
+    if load is None or load <= LOAD_PER_CORE * cores:
         return None
     return ProfileWarning(
         "machine_busy",
@@ -55,11 +53,9 @@ def load_warning(cores: int, load: float | None) -> ProfileWarning | None:
 
 def governor_warning() -> ProfileWarning | None:
     """A warning when the CPU is told to save power."""
-    try:
-        governor = GOVERNOR.read_text().strip()
-    except OSError:
-        return None
-    if governor != "powersave" or _driver_scales_powersave():
+    # intel_pstate and amd-pstate in active mode call their ordinary, scaling policy "powersave".
+    scales = _said(GOVERNOR.with_name("scaling_driver")) in ("intel_pstate", "amd-pstate-epp")
+    if _said(GOVERNOR) != "powersave" or scales:
         return None
     return ProfileWarning(
         "power_saving",
@@ -67,13 +63,11 @@ def governor_warning() -> ProfileWarning | None:
     )
 
 
-def _driver_scales_powersave() -> bool:
-    # intel_pstate and amd-pstate in active mode call their ordinary, scaling policy "powersave".
+def _said(file: Path) -> str | None:
     try:
-        driver = GOVERNOR.with_name("scaling_driver").read_text().strip()
+        return file.read_text().strip()
     except OSError:
-        return False
-    return driver in ("intel_pstate", "amd-pstate-epp")
+        return None
 
 
 class StealTime:
@@ -97,25 +91,23 @@ class StealTime:
         )
 
 
-@contextmanager
-def nvml_device(uuid: str | None) -> Iterator[tuple[Any, Any] | None]:
-    """(pynvml, handle) of the GPU with this UUID, or None where NVML cannot be asked."""
+def ask_nvml(uuid: str | None, question: Callable[[Any, Any], Answer | None]) -> Answer | None:
+    """What `question` finds with pynvml and the handle of the GPU with this UUID; None where NVML does not tell."""
     if uuid is None:
-        yield None
-        return
+        return None
     try:
         import pynvml
     except ImportError:
-        yield None
-        return
+        return None
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
     except pynvml.NVMLError:
-        yield None
-        return
+        return None
     try:
-        yield pynvml, handle
+        name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+        return question(pynvml, pynvml.nvmlDeviceGetHandleByUUID(name))
+    except pynvml.NVMLError:
+        return None  # this card or driver does not tell
     finally:
         pynvml.nvmlShutdown()
 
@@ -123,48 +115,34 @@ def nvml_device(uuid: str | None) -> Iterator[tuple[Any, Any] | None]:
 def gpu_warnings(uuid: str | None, own_pids: set[int]) -> list[ProfileWarning]:
     """Throttled clocks now, and compute processes on the GPU that are not ours."""
     found: list[ProfileWarning] = []
-    with nvml_device(uuid) as opened:
-        if opened is None:
-            return found
-        pynvml, handle = opened
-        try:
-            reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-            names = [name for bit, name in THROTTLE_REASONS.items() if reasons & bit]
-            if names:
-                text = f"the GPU is throttled ({', '.join(names)}): latencies are those of a slowed card"
-                found.append(ProfileWarning("gpu_throttled", text))
-            running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-            others = sorted({process.pid for process in running} - own_pids)
-            if others:
-                shown = ", ".join(map(str, others[:5]))
-                text = f"other processes compute on the GPU (pid {shown}): time and memory are shared"
-                found.append(ProfileWarning("gpu_shared", text))
-        except pynvml.NVMLError:
-            return found  # this card or driver does not tell
+
+    def look(nvml: Any, handle: Any) -> None:
+        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        names = [name for bit, name in THROTTLE_REASONS.items() if reasons & bit]
+        if names:
+            text = f"the GPU is throttled ({', '.join(names)}): latencies are those of a slowed card"
+            found.append(ProfileWarning("gpu_throttled", text))
+        running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        others = sorted({process.pid for process in running} - own_pids)
+        if others:
+            shown = ", ".join(map(str, others[:5]))
+            text = f"other processes compute on the GPU (pid {shown}): time and memory are shared"
+            found.append(ProfileWarning("gpu_shared", text))
+
+    ask_nvml(uuid, look)
     return found
 
 
 def nvml_process_bytes(uuid: str | None, pid: int) -> int | None:
     """What NVML says this process holds on the GPU; None where it does not list it (containers, Windows, MIG)."""
-    with nvml_device(uuid) as opened:
-        if opened is None:
-            return None
-        pynvml, handle = opened
-        try:
-            running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        except pynvml.NVMLError:
-            return None
-        used = [process.usedGpuMemory for process in running if process.pid == pid]
-        return used[0] if used else None
+
+    def used(nvml: Any, handle: Any) -> int | None:
+        running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        return next((process.usedGpuMemory for process in running if process.pid == pid), None)
+
+    return ask_nvml(uuid, used)
 
 
 def nvml_used_bytes(uuid: str | None) -> int | None:
     """What all processes together hold on the GPU, without making a CUDA context; None where NVML is not there."""
-    with nvml_device(uuid) as opened:
-        if opened is None:
-            return None
-        pynvml, handle = opened
-        try:
-            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-        except pynvml.NVMLError:
-            return None
+    return ask_nvml(uuid, lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).used))

@@ -1,6 +1,6 @@
 """What a training step does to a device's memory: the allocator's own counters on a GPU, the kernel's on a CPU.
 
-CudaMemory and ResidentMemory have the same methods; tests put one of their own in their place.
+Tests put one of their own in the place of CudaMemory and ResidentMemory.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import psutil
 import torch
 
 from swinmr_profiling.models.host_memory import available_bytes
-from swinmr_profiling.profiler.measure.machine.devices import CpuDevice, CudaDevice
+from swinmr_profiling.profiler.measure.machine.devices import CpuDevice, CudaDevice, MeasuredDevice
 from swinmr_profiling.profiler.measure.machine.machine_state import nvml_process_bytes
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory, StepPeaks
 
@@ -27,55 +26,65 @@ class AllocatorTroubles:
     out_of_memory: int
 
 
-class TrainingMemory(Protocol):
-    """A device as the probe of a training step sees it."""
+class TrainingMemory:
+    """A device as the probe of a training step sees it; here what a device says of which nothing is reserved."""
 
-    memory_kind: str  # what `allocated` is, in words
+    def __init__(self, clock: MeasuredDevice) -> None:
+        self._clock = clock
+        self.memory_kind = clock.memory_kind  # what `allocated` is, in words
 
     def time_ms(self, run: Callable[[], object]) -> float:
         """Milliseconds of one call, all its work finished."""
+        return self._clock.time_ms(run)
 
     def reset_peaks(self) -> None:
         """Starts new high-water marks from what is in use."""
+        self._clock.reset_peak()
 
     def peaks(self) -> StepPeaks:
         """High-water marks since `reset_peaks`."""
+        return StepPeaks(self._clock.peak().peak_bytes, None, None)
 
     def current_bytes(self) -> int:
         """Memory in use now."""
+        return self._clock.current_bytes()
 
     def troubles(self) -> AllocatorTroubles:
         """Retries and failures so far."""
+        return AllocatorTroubles(0, 0)
 
     def device_memory(self) -> DeviceMemory:
         """Free, cached and total memory now."""
+        return DeviceMemory(available_bytes(), 0, psutil.virtual_memory().total)
 
     def reserved_bytes(self) -> int | None:
         """Segments that this process holds now; None where nothing is reserved."""
+        return None
 
     def process_bytes(self) -> int | None:
         """All that this process holds on the device, context included; None where nobody can tell."""
+        return self._clock.current_bytes()
 
     def expandable_segments(self) -> bool | None:
         """Whether the allocator really uses expandable segments; None where there is nothing to tell by."""
+        return None
 
 
-class CudaMemory:
+class ResidentMemory(TrainingMemory):
+    """The host: the resident memory of this process, Python and torch included; nothing is reserved or retried."""
+
+    def __init__(self) -> None:
+        super().__init__(CpuDevice())
+
+
+class CudaMemory(TrainingMemory):
     """One GPU."""
-
-    memory_kind = CudaDevice.memory_kind
 
     def __init__(self, device: torch.device) -> None:
         # Before the first allocation the allocator's counters do not exist: asking for them would fail.
         torch.cuda.init()
         self.device = device
-        self._clock = CudaDevice(device)
-
-    def time_ms(self, run: Callable[[], object]) -> float:
-        return self._clock.time_ms(run)
-
-    def reset_peaks(self) -> None:
-        self._clock.reset_peak()
+        super().__init__(CudaDevice(device))
 
     def peaks(self) -> StepPeaks:
         stats = self._stats()
@@ -85,9 +94,6 @@ class CudaMemory:
             requested_bytes=stats.get("requested_bytes.all.peak"),
             reserved_bytes=stats["reserved_bytes.all.peak"],
         )
-
-    def current_bytes(self) -> int:
-        return self._clock.current_bytes()
 
     def troubles(self) -> AllocatorTroubles:
         stats = self._stats()
@@ -104,10 +110,8 @@ class CudaMemory:
         return torch.cuda.memory_reserved(self.device)
 
     def process_bytes(self) -> int | None:
-        properties = torch.cuda.get_device_properties(self.device)
-        uuid = str(properties.uuid) if hasattr(properties, "uuid") else None
         torch.cuda.synchronize(self.device)
-        return nvml_process_bytes(uuid, os.getpid())
+        return nvml_process_bytes(str(torch.cuda.get_device_properties(self.device).uuid), os.getpid())
 
     def expandable_segments(self) -> bool | None:
         segments = torch.cuda.memory_snapshot()
@@ -116,41 +120,6 @@ class CudaMemory:
     def _stats(self) -> dict[str, int]:
         torch.cuda.synchronize(self.device)
         return torch.cuda.memory_stats(self.device)
-
-
-class ResidentMemory:
-    """The host: the resident memory of this process, Python and torch included; nothing is reserved or retried."""
-
-    def __init__(self) -> None:
-        self._clock = CpuDevice()
-        self.memory_kind = self._clock.memory_kind
-
-    def time_ms(self, run: Callable[[], object]) -> float:
-        return self._clock.time_ms(run)
-
-    def reset_peaks(self) -> None:
-        self._clock.reset_peak()
-
-    def peaks(self) -> StepPeaks:
-        return StepPeaks(self._clock.peak().peak_bytes, None, None)
-
-    def current_bytes(self) -> int:
-        return self._clock.current_bytes()
-
-    def troubles(self) -> AllocatorTroubles:
-        return AllocatorTroubles(0, 0)
-
-    def device_memory(self) -> DeviceMemory:
-        return DeviceMemory(available_bytes(), 0, psutil.virtual_memory().total)
-
-    def reserved_bytes(self) -> int | None:
-        return None
-
-    def process_bytes(self) -> int | None:
-        return self._clock.current_bytes()
-
-    def expandable_segments(self) -> bool | None:
-        return None
 
 
 def open_training_memory(device: torch.device) -> TrainingMemory:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from swinmr_profiling.models.host_memory import available_bytes
-from swinmr_profiling.profiler.isolation.process_series import MeasuringProcesses, measure_in_processes
+from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
+from swinmr_profiling.profiler.isolation.process_series import measure_in_processes
 from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy
@@ -62,7 +63,7 @@ class Sweep:
 
     def __init__(
         self,
-        session: MeasuringProcesses,
+        session: MeasuringSession,
         policy: LatencyPolicy,
         *,
         on_cpu: bool,
@@ -148,8 +149,3 @@ class Sweep:
                 )
                 return Failure("skipped", detail)
         return None
-
-
-def ascending(sizes: Sequence[int]) -> list[int]:
-    """The order of measuring: small sizes first, so that a failure costs the fewest figures."""
-    return sorted(sizes)

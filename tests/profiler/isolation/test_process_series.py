@@ -47,7 +47,7 @@ class Session:
             raise answer
         return answer
 
-    def renew(self):
+    def close(self):
         self.asked.append("renew")
 
 

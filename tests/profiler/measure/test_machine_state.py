@@ -1,7 +1,6 @@
 """Warnings about the machine, from counters that are made up."""
 
 import os
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pynvml
@@ -11,11 +10,12 @@ from swinmr_profiling.profiler.measure.machine import machine_state
 from swinmr_profiling.profiler.measure.machine.machine_state import (
     THROTTLE_REASONS,
     StealTime,
+    ask_nvml,
     governor_warning,
     gpu_warnings,
     load_now,
     load_warning,
-    nvml_device,
+    nvml_process_bytes,
 )
 
 UUID = "GPU-12345678-1234-1234-1234-123456789012"
@@ -92,33 +92,36 @@ def test_a_power_saving_governor_is_said(tmp_path, monkeypatch, governor, driver
     assert (warning.code if warning else None) == ("power_saving" if warned else None)
 
 
-class Nvml:
-    """NVML of one GPU with these reasons for its clock and these processes."""
-
-    NVMLError = pynvml.NVMLError
-
-    def __init__(self, reasons=0, pids=()):
-        self.reasons, self.pids = reasons, pids
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):  # noqa: N802
-        if self.reasons is None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return self.reasons
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle):  # noqa: N802
-        return [SimpleNamespace(pid=pid) for pid in self.pids]
-
-
 @pytest.fixture
 def gpu(monkeypatch):
-    def pretend(**options):
-        @contextmanager
-        def opened(uuid):
-            yield Nvml(**options), "handle"
+    def pretend(reasons=0, pids=()):
+        """NVML of one GPU with these reasons for its clock (None: it does not tell) and these processes."""
 
-        monkeypatch.setattr(machine_state, "nvml_device", opened)
+        def throttling(handle):
+            if reasons is None:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            return reasons
+
+        answers = {
+            "nvmlInit": lambda: None,
+            "nvmlShutdown": lambda: None,
+            "nvmlDeviceGetHandleByUUID": lambda uuid: "handle",
+            "nvmlDeviceGetCurrentClocksThrottleReasons": throttling,
+            "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
+                SimpleNamespace(pid=pid, usedGpuMemory=10 * pid) for pid in pids
+            ],
+        }
+        for name, answer in answers.items():
+            monkeypatch.setattr(pynvml, name, answer)
 
     return pretend
+
+
+def test_what_a_process_holds_is_its_own(gpu):
+    gpu(pids=[300, 100])
+    assert nvml_process_bytes(UUID, 100) == 1000
+    assert nvml_process_bytes(UUID, 7) is None
+    assert nvml_process_bytes(None, 100) is None
 
 
 @pytest.mark.parametrize("bit", THROTTLE_REASONS)
@@ -174,8 +177,7 @@ def test_a_card_that_does_not_tell_brings_no_warning(gpu):
 
 def test_without_a_gpu_nvml_is_not_asked(monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: pytest.fail("asked"))
-    with nvml_device(None) as opened:
-        assert opened is None
+    assert ask_nvml(None, lambda *_: pytest.fail("asked")) is None
     assert gpu_warnings(None, set()) == []
 
 
@@ -193,6 +195,5 @@ def test_the_gpu_is_found_by_the_uuid_that_torch_gives(monkeypatch, uuid):
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: calls.append("init"))
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda name: calls.append(name) or "handle")
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: calls.append("shutdown"))
-    with nvml_device(uuid) as opened:
-        assert opened == (pynvml, "handle")
+    assert ask_nvml(uuid, lambda *opened: opened) == (pynvml, "handle")
     assert calls == ["init", UUID, "shutdown"]

@@ -9,7 +9,7 @@ from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy, LatencySamples
 from swinmr_profiling.profiler.record.blocks.batch import Expected, MeasuredBatch
 from swinmr_profiling.profiler.record.failures import Failure
-from swinmr_profiling.profiler.run.steps.sweep import MIB, Ran, Sweep, ascending, expect
+from swinmr_profiling.profiler.run.steps.sweep import MIB, Ran, Sweep, expect
 from tests import made_profiles
 
 OOM = Failure("OOM", "CUDA out of memory", needs_new_process=True)
@@ -251,17 +251,13 @@ def test_the_start_is_announced_only_for_sizes_that_run():
     assert events == [Progress(1), Progress(1)]
 
 
-def test_small_sizes_first():
-    assert ascending([8, 1, 4]) == [1, 4, 8]
-
-
 def test_what_the_first_processes_measured_is_given_before_the_last_one_does():
     class ThreeProcesses(Session):
         def measure(self, batch_size, policy, expected_ms, on_progress):
             found = super().measure(batch_size, policy, expected_ms, on_progress)
             return replace(found, latency=replace(found.latency, further_processes=policy.processes - 1))
 
-        def renew(self):
+        def close(self):
             self.asked.append("renew")
 
     session, parts = ThreeProcesses(), []

@@ -10,8 +10,8 @@ import torch
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.measure import training_memory, training_probe
 from swinmr_profiling.profiler.measure.example_data import ExampleData, output_shape
+from swinmr_profiling.profiler.measure.training import training_memory, training_probe
 from swinmr_profiling.profiler.measure.training.training_memory import (
     AllocatorTroubles,
     CudaMemory,

@@ -8,8 +8,8 @@ import pytest
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, workspaces_for
 from swinmr_profiling.profiler.batch_size.gpus import same_card
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu
-from swinmr_profiling.profiler.run import card_budgets, prediction_steps
 from swinmr_profiling.profiler.run.context import Card, TrainingOptions
+from swinmr_profiling.profiler.run.steps import card_budgets, prediction_steps
 from swinmr_profiling.profiler.run.steps.card_budgets import held_by_others_at_start, is_own_card, own_budget
 
 MIB, GIB = 2**20, 2**30

@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
 import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
@@ -77,11 +78,6 @@ def by_operator_of_ours(module: nn.Module, args: tuple, kwargs: dict) -> dict[st
     return dict(counter.tallies.by_operator)
 
 
-def _in_words(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:140]}"
-
-
 def _built(build: Build) -> tuple[nn.Module, list[Call]]:
     """The network without data; one whose initialisation reads values is made first and loses them then."""
     try:
@@ -127,7 +123,7 @@ def _first_that_runs(module: nn.Module, calls: list[Call]) -> tuple[dict[str, in
             try:
                 return by_operator_of_flop_counter(ready, args, kwargs), (args, kwargs), ready
             except Exception as error:
-                reasons.append(_in_words(error))
+                reasons.append(one_line(error, 140))
     raise LeftOutError("; ".join(dict.fromkeys(reasons)))
 
 
@@ -140,7 +136,7 @@ def compare(name: str, build: Build) -> dict[str, Any]:
     except TimeoutError:
         return {"network": name, "left_out": f"took longer than {LONGEST_S} s"}
     except Exception as error:
-        reason = str(error) if isinstance(error, LeftOutError) else f"not built: {_in_words(error)}"
+        reason = str(error) if isinstance(error, LeftOutError) else f"not built: {one_line(error, 140)}"
         return {"network": name, "left_out": reason}
     report = count_forward(module, args, kwargs)
     ours, where = report.by_operator, report.counted_on

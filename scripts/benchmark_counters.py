@@ -29,6 +29,7 @@ import torch
 from torch import nn
 
 import swinmr_profiling.command  # takes this folder off sys.path
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.options.option_types import OneLineParser
@@ -168,8 +169,7 @@ def _ask_here(counter: str, case: Case) -> tuple[str, float | None, float, str]:
     except Unknown as unknown:
         return "listed as unknown", None, time.perf_counter() - started, str(unknown)
     except Exception as error:
-        message = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:80]}"
-        return "raises", None, time.perf_counter() - started, message
+        return "raises", None, time.perf_counter() - started, one_line(error, 80)
     return judge(figure, case.macs), figure, time.perf_counter() - started, ""
 
 

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError, ExperimentConfig, load_config
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.configs.option_files.basicsr import VIDEO_NETWORKS
 from swinmr_profiling.configs.option_files.networks import network_scale
 from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
@@ -96,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         except Exception as error:  # a file that nobody has thought of: told, and the others are read
             outcomes["failed"] += 1
-            say(f"✗ {name}: unexpected {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+            say(f"✗ {name}: unexpected {one_line(error)}")
             continue
         outcomes["loaded"] += 1
         say(f"✓ {name}: {described(loaded.config)}")

@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict  # noqa: E402
+from swinmr_profiling.configs.error_words import one_line  # noqa: E402
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.checkpoints.checkpoint_network import found_network  # noqa: E402
 from swinmr_profiling.models.inputs import BuiltModel  # noqa: E402
@@ -75,7 +76,7 @@ def row_of(name: str, file: Path) -> dict:
         trace_training(built, config, BATCH, validation=False)
         prediction = "made"
     except Exception as error:  # a network may raise anything
-        prediction = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:90].replace('|', '/')}"
+        prediction = one_line(error, 90).replace("|", "/")
     return {
         "name": name,
         "found": found.section["net_type"]

@@ -29,6 +29,7 @@ import torch  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, sdpa_flop_count  # noqa: E402
 
 import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+from swinmr_profiling.configs.error_words import one_line  # noqa: E402
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.profiler.compute import create_profiler  # noqa: E402
 from swinmr_profiling.scripts.tiny_pipelines.pipeline_calls import BEFORE, call_of, components_of  # noqa: E402
@@ -83,9 +84,9 @@ def row_of(name: str, kind: type) -> dict:
         pipe = kind(**components_of(kind))
         arguments = call_of(pipe)
     except NotConstructibleError as error:
-        return {"name": name, "status": NOT_BUILT, "reason": _line(error)}
+        return {"name": name, "status": NOT_BUILT, "reason": one_line(error, 150)}
     except Exception as error:
-        return {"name": name, "status": NOT_BUILT, "reason": _line(error), "where": _where(error)}
+        return {"name": name, "status": NOT_BUILT, "reason": one_line(error, 150), "where": _where(error)}
     pipe.set_progress_bar_config(disable=True)
     profiler = create_profiler()
     try:
@@ -101,7 +102,7 @@ def row_of(name: str, kind: type) -> dict:
 
 def _without_the_other(kind: type, profiler, error: Exception) -> dict:
     """What stopped a run: torch's counter, the watching, or the pipeline itself, which is then run alone."""
-    reason = {"reason": _line(error), "where": _where(error)}
+    reason = {"reason": one_line(error, 150), "where": _where(error)}
     try:
         pipe = kind(**components_of(kind))
         pipe.set_progress_bar_config(disable=True)
@@ -115,11 +116,16 @@ def _without_the_other(kind: type, profiler, error: Exception) -> dict:
     except Exception as ours:
         return {
             "status": DIFFERS,
-            "reason": f"runs, and not while it is watched: {_line(ours)}",
+            "reason": f"runs, and not while it is watched: {one_line(ours, 150)}",
             "where": _where(ours),
         }
     gaps = {"macs": run.macs, "operators": run.operators, "incomplete": run.incomplete}
-    return {"status": WATCHED, **gaps, **reason, "reason": f"FlopCounterMode cannot run it: {_line(error)}"}
+    return {
+        "status": WATCHED,
+        **gaps,
+        **reason,
+        "reason": f"FlopCounterMode cannot run it: {one_line(error, 150)}",
+    }
 
 
 def compared(run, flops: FlopCounterMode) -> dict:
@@ -149,10 +155,6 @@ def compared(run, flops: FlopCounterMode) -> dict:
 
 def _name(operator: object) -> str:
     return str(operator).replace("aten.", "aten::")
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:150]}"
 
 
 def _where(error: Exception) -> str:

@@ -7,8 +7,9 @@ import json
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.configs.sections.model import CustomModelConfig
-from swinmr_profiling.models.custom.users_code import import_target, named_in, one_line, own_command_line
+from swinmr_profiling.models.custom.users_code import import_target, named_in, own_command_line
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, CallsWithInputs, InputSpec, Purpose, declared_call
 

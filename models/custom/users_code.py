@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.models.errors import ModelError
 
 # What holds this project's rooms: the top of a checkout, or the installed package.
@@ -102,10 +103,6 @@ def _import_file(file: Path, module_name: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 def _look_in(folders: list[Path], module_name: str) -> None:

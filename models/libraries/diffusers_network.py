@@ -7,7 +7,6 @@ image (tokens) or a time step is of another kind.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from dataclasses import replace
 from types import ModuleType
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.declared_inputs import Declared, DeclaredTensor, read_inputs
 from swinmr_profiling.configs.error_report import shown
+from swinmr_profiling.configs.error_words import did_you_mean, one_line
 from swinmr_profiling.configs.sections.denoiser import DiffusersModelConfig
 from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
@@ -99,7 +99,7 @@ def build_diffusers(config: ExperimentConfig) -> BuiltModel:
         try:
             module.enable_gradient_checkpointing()
         except ValueError as error:
-            text = f"{network_class.__name__} cannot: {_one_line(error)}"
+            text = f"{network_class.__name__} cannot: {one_line(error, MAX_TEXT)}"
             raise ModelError(f'training.gradient_checkpointing: {text}; set "none"') from error
     sizes: dict[Purpose, tuple[int, ...] | None] = {
         "inference": image_hw,
@@ -146,11 +146,14 @@ def _class_named(name: str) -> type[nn.Module]:
     except AttributeError:
         found = None
     except Exception as error:  # diffusers imports a class when it is asked for, and other packages with it
-        raise ModelError(f"model.class: diffusers cannot import {name}: {_one_line(error)}") from error
+        raise ModelError(
+            f"model.class: diffusers cannot import {name}: {one_line(error, MAX_TEXT)}"
+        ) from error
     if found is None:
-        nearest = difflib.get_close_matches(name, dir(diffusers), n=3, cutoff=0.6)
-        hint = f": did you mean {' or '.join(nearest)}?" if nearest else ""
-        raise ModelError(f"model.class: diffusers {diffusers.__version__} has no class {name!r}{hint}")
+        hint = did_you_mean(name, dir(diffusers), "", most=3)
+        raise ModelError(
+            f"model.class: diffusers {diffusers.__version__} has no class {name!r}{hint and f': {hint}'}"
+        )
     if not isinstance(found, type) or not issubclass(found, nn.Module):
         raise ModelError(
             f"model.class: {name} of diffusers is not a network: name a model class, such as UNet2DModel"
@@ -196,7 +199,7 @@ def _create(network_class: type[nn.Module], config: dict[str, Any]) -> nn.Module
         return network_class(**config)
     except Exception as error:  # constructors raise whatever their options run into
         name = network_class.__name__
-        raise ModelError(f"model.config: {name} refuses it: {_one_line(error)}") from error
+        raise ModelError(f"model.config: {name} refuses it: {one_line(error, MAX_TEXT)}") from error
 
 
 def _without_data(network_class: type[nn.Module], config: dict[str, Any]) -> nn.Module | None:
@@ -225,7 +228,7 @@ def _refusal(network: nn.Module | None, inputs: tuple[InputSpec, ...]) -> str | 
         except NotImplementedError:
             return None  # an operator that needs values
         except Exception as error:  # a network may raise anything
-            return _one_line(error)
+            return one_line(error, MAX_TEXT)
     return None
 
 
@@ -236,8 +239,3 @@ def _described(specs: tuple[InputSpec, ...], named: dict[str, Any], words: dict[
         for name, numbers in named.items()
         for number in torch.utils._pytree.tree_leaves(numbers)
     )
-
-
-def _one_line(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {text[:MAX_TEXT]}"

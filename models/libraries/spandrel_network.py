@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.error_words import did_you_mean, one_line
 from swinmr_profiling.configs.sections.model import SpandrelModelConfig
 from swinmr_profiling.models.checkpoints.checkpoint_files import read_checkpoint, sha256_of
 from swinmr_profiling.models.checkpoints.published_weights import readings, unwrap_state_dict
@@ -183,19 +184,14 @@ def made(name: str, kwargs: dict[str, Any]) -> Description:
     known = inspect.signature(network_class.__init__).parameters
     unknown = [key for key in kwargs if key not in known]
     if unknown:
-        near_key = difflib.get_close_matches(unknown[0], list(known), n=1, cutoff=0.6)
-        hint = (
-            f"did you mean {near_key[0]}?"
-            if near_key
-            else f"it takes {', '.join(k for k in known if k != 'self')}"
-        )
+        hint = did_you_mean(unknown[0], known, f"it takes {', '.join(k for k in known if k != 'self')}")
         raise ModelError(f"model.kwargs.{unknown[0]}: {name} takes no such argument: {hint}")
     try:
         module = network_class(**arguments)
         # What it takes is read from its weights, as spandrel reads it: one source for both ways.
         found = _description(architecture.load(module.state_dict()))
     except Exception as error:  # constructors raise whatever their options run into
-        raise ModelError(f"model.kwargs: {name} refuses {arguments}: {_one_line(error)}") from error
+        raise ModelError(f"model.kwargs: {name} refuses {arguments}: {one_line(error, MAX_TEXT)}") from error
     return Description(
         found.name, module, found.call, found.in_chans, found.scale, found.masked, found.requirements
     )
@@ -313,7 +309,7 @@ def _mismatch(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"misses {error.args[0]}"
     keys = [line.strip() for line in str(error).splitlines() if "key(s) in state_dict" in line]
-    return f"not its weights: {keys[0][:MAX_TEXT]}" if keys else f"not its sizes: {_one_line(error)}"
+    return f"not its weights: {keys[0][:MAX_TEXT]}" if keys else f"not its sizes: {one_line(error, MAX_TEXT)}"
 
 
 def _shape(text: str) -> str:
@@ -359,8 +355,3 @@ def _required(condition: Any, state_dict: dict[str, Tensor]) -> tuple[int, list[
 
 def _pair(size: int | list[int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
-
-
-def _one_line(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {text[:MAX_TEXT]}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.error_words import did_you_mean, one_line
 from swinmr_profiling.configs.sections.model import TimmModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, CallsWithInputs, InputSpec, declared_call
@@ -24,9 +24,10 @@ def build_timm(config: ExperimentConfig) -> BuiltModel:
 
     options = config.model_section(TimmModelConfig)
     if not timm.is_model(options.name):
-        nearest = difflib.get_close_matches(options.name, timm.list_models(), n=3, cutoff=0.4)
-        hint = f": did you mean {' or '.join(nearest)}?" if nearest else ""
-        raise ModelError(f"model.name: timm {timm.__version__} has no model {options.name!r}{hint}")
+        hint = did_you_mean(options.name, timm.list_models(), "", most=3, likeness=0.4)
+        raise ModelError(
+            f"model.name: timm {timm.__version__} has no model {options.name!r}{hint and f': {hint}'}"
+        )
     kwargs: dict[str, Any] = {"in_chans": options.in_chans, **options.kwargs}
     if options.num_classes is not None:
         kwargs["num_classes"] = options.num_classes
@@ -56,5 +57,4 @@ def _create(name: str, kwargs: dict[str, Any], image_hw: Any) -> nn.Module:
                     raise
         return timm.create_model(name, pretrained=False, **kwargs)
     except Exception as error:  # timm and its constructors raise whatever their options run into
-        reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-        raise ModelError(f"model: timm cannot make {name!r} with {kwargs}: {reason}") from error
+        raise ModelError(f"model: timm cannot make {name!r} with {kwargs}: {one_line(error)}") from error

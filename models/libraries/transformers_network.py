@@ -6,7 +6,6 @@ The class is named, or read from a folder's config.json; what it takes is its ma
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.error_words import did_you_mean, one_line
 from swinmr_profiling.configs.sections.model import TransformersModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
@@ -59,7 +59,7 @@ def build_transformers(config: ExperimentConfig) -> BuiltModel:
         made = config_class(**settings)
         module = network_class(made)
     except Exception as error:  # constructors raise whatever their settings run into
-        raise ModelError(f"model.config: {name} refuses it: {_one_line(error)}") from error
+        raise ModelError(f"model.config: {name} refuses it: {one_line(error, MAX_TEXT)}") from error
     if config.training.network_checkpointing != "none":
         if not getattr(module, "supports_gradient_checkpointing", False):
             raise ModelError(f'training.gradient_checkpointing: {name} cannot: set "none"')
@@ -98,7 +98,7 @@ def _settings_of_folder(folder: str | None) -> tuple[dict[str, Any], str | None]
     except OSError as error:
         raise ModelError(f"model.folder: {file}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ModelError(f"model.folder: {file}: is not JSON: {_one_line(error)}") from error
+        raise ModelError(f"model.folder: {file}: is not JSON: {one_line(error, MAX_TEXT)}") from error
     if not isinstance(content, dict):
         raise ModelError(f"model.folder: {file}: holds no settings")
     if content.get("auto_map"):
@@ -118,11 +118,14 @@ def _class_named(transformers: ModuleType, name: str) -> Any:
     except (
         Exception
     ) as error:  # transformers imports a class when it is asked for, and other packages with it
-        raise ModelError(f"model.class: transformers cannot import {name}: {_one_line(error)}") from error
+        raise ModelError(
+            f"model.class: transformers cannot import {name}: {one_line(error, MAX_TEXT)}"
+        ) from error
     if found is None:
-        near = difflib.get_close_matches(name, dir(transformers), n=3, cutoff=0.6)
-        hint = f": did you mean {' or '.join(near)}?" if near else ""
-        raise ModelError(f"model.class: transformers {transformers.__version__} has no class {name!r}{hint}")
+        hint = did_you_mean(name, dir(transformers), "", most=3)
+        raise ModelError(
+            f"model.class: transformers {transformers.__version__} has no class {name!r}{hint and f': {hint}'}"
+        )
     if not isinstance(found, type) or not issubclass(found, nn.Module):
         raise ModelError(
             f"model.class: {name} of transformers is not a network: name a model class, such as BertModel"
@@ -153,15 +156,6 @@ def _check_inputs(network_class: Any, inputs: dict[str, Any]) -> None:
     accepted = inspect.signature(network_class.forward).parameters
     for name in inputs:
         if name not in accepted:
-            near = difflib.get_close_matches(name, list(accepted), n=1, cutoff=0.6)
-            hint = (
-                f"did you mean {near[0]}?"
-                if near
-                else f"it takes {', '.join(k for k in accepted if k != 'self')}"
-            )
+            takes = f"it takes {', '.join(k for k in accepted if k != 'self')}"
+            hint = did_you_mean(name, accepted, takes)
             raise ModelError(f"model.inputs: {network_class.__name__}.forward takes no {name!r}: {hint}")
-
-
-def _one_line(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {text[:MAX_TEXT]}"

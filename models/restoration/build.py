@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.error_words import did_you_mean
 from swinmr_profiling.configs.sections.library import RestorationModelConfig
 from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
@@ -61,8 +61,8 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
     options = config.model_section(RestorationModelConfig)
     entry = NETWORKS.get(options.architecture)
     if entry is None:
-        near = difflib.get_close_matches(options.architecture, NETWORKS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(NETWORKS)} is expected"
+        expected = f"one of {', '.join(NETWORKS)} is expected"
+        hint = did_you_mean(options.architecture, NETWORKS, expected, likeness=0.5)
         raise ModelError(f"model.architecture: {options.architecture!r} is not known here: {hint}")
     module = made(options.architecture, entry, options.kwargs)
     known = inspect.signature(entry.network_class.__init__).parameters
@@ -97,9 +97,8 @@ def made(name: str, entry: Entry, kwargs: dict[str, Any]) -> nn.Module:
     known = inspect.signature(entry.network_class.__init__).parameters
     for key, value in kwargs.items():
         if key not in known or key == "self":
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-            takes = ", ".join(argument for argument in known if argument != "self")
-            hint = f"did you mean {near[0]}?" if near else f"it takes {takes}"
+            takes = f"it takes {', '.join(argument for argument in known if argument != 'self')}"
+            hint = did_you_mean(key, known, takes)
             raise ModelError(f"model.kwargs.{key}: {name} takes no such argument: {hint}")
         is_count = isinstance(known[key].default, int)
         if is_count and (type(value) is not int or value < 1):

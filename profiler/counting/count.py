@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from swinmr_profiling.configs.error_words import first_line
 from swinmr_profiling.models.stand_in import autocast_on_meta
 from swinmr_profiling.profiler.counting.dispatch.complex_numbers import complex_as_one
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
@@ -218,7 +219,7 @@ def _device_of(module: nn.Module) -> str:
 
 def _in_one_line(error: BaseException) -> str:
     """PyTorch's first sentence: behind it come advice and lists of backends."""
-    line = (str(error).splitlines() or [""])[0]
+    line = first_line(error)
     sentence = line.split(". ")[0]
     text = sentence if len(line) > LONGEST_REASON else line
     return f"{type(error).__name__}: {text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 3] + '...'}"

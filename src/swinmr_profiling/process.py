@@ -38,12 +38,18 @@ class Ended:
 
 
 def ask_once(
-    module: str, request: str, timeout_s: float, environment: Mapping[str, str | None] | None = None
+    module: str,
+    request: str,
+    timeout_s: float,
+    environment: Mapping[str, str | None] | None = None,
+    *,
+    in_our_group: bool = False,
 ) -> Ended:
     """Starts `module` as a process, gives it one request on standard input, and ends it with all that it started.
 
     timeout_s: seconds until it is killed. environment: variables to set; None takes one away.
-    Raises TimeoutError.
+    in_our_group: it ends with whoever ends this process's group, and what it started is not ended by itself.
+    Raises TimeoutError, and OSError where it cannot be started.
     """
     variables = {**os.environ, **(environment or {})}
     process = subprocess.Popen(
@@ -55,7 +61,7 @@ def ask_once(
         errors="replace",
         env={name: value for name, value in variables.items() if value is not None},
         # One killpg ends whatever it started, and the terminal's Ctrl-C is ours alone to answer.
-        start_new_session=True,
+        start_new_session=not in_our_group,
     )
     try:
         out, err = process.communicate(request, timeout=timeout_s)
@@ -63,10 +69,15 @@ def ask_once(
         raise TimeoutError(f"no answer within {timeout_s:g} s") from None
     finally:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+            (os.kill if in_our_group else os.killpg)(process.pid, signal.SIGKILL)
         process.wait()
+    return ended_with(out, err, process.returncode)
+
+
+def ended_with(out: str, err: str, returncode: int) -> Ended:
+    """From what a process wrote to its two streams, and its exit status."""
     answer = None
     with suppress(IndexError, ValueError):
         answer = json.loads(out.strip().splitlines()[-1])
     said = err.strip().splitlines() or ["no message"]
-    return Ended(answer if isinstance(answer, dict) else None, process.returncode, said[-1])
+    return Ended(answer if isinstance(answer, dict) else None, returncode, said[-1])

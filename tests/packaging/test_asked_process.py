@@ -1,5 +1,6 @@
 """A process that is asked once: its answer, its end without one, and that nothing of it is left."""
 
+import os
 import time
 
 import pytest
@@ -46,6 +47,14 @@ def test_the_answer_is_the_last_line(module, monkeypatch):
 def test_an_end_without_an_answer_is_told(module, body, how):
     ended = ask_once(module(body), "{}", 60)
     assert (ended.answer, ended.how) == (None, how)
+
+
+@pytest.mark.parametrize("in_our_group", [False, True])
+def test_whose_group_it_is_in(module, in_our_group):
+    ended = ask_once(
+        module("print(json.dumps({'group': os.getpgrp()}))"), "{}", 60, in_our_group=in_our_group
+    )
+    assert (ended.answer["group"] == os.getpgrp()) is in_our_group
 
 
 def test_what_hangs_is_ended_with_all_that_it_started(module, tmp_path):

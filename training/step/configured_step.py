@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.models.custom.users_code import import_target, named_in, one_line
+from swinmr_profiling.configs.error_words import one_line
+from swinmr_profiling.models.custom.users_code import import_target, named_in
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.own_step import TrainingStep, modules_of, named_parts, optimizers_of

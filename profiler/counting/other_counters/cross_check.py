@@ -5,15 +5,15 @@ runs in a process of its own, on a small size of the network, and whatever becom
 """
 
 import json
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from swinmr_profiling.process import python_command
+from swinmr_profiling.process import ask_once
 from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck
 
+PROCESS = "swinmr_profiling.profiler.counting.other_counters.cross_check_process"
 COUNTERS = ("fvcore", "thop")
 SIZES = ("small", "full")
 DEFAULT_TIMEOUT_S = 300.0
@@ -80,37 +80,14 @@ def _in_its_own_process(
     )
     started = time.perf_counter()
     try:
-        child = subprocess.run(
-            python_command("swinmr_profiling.profiler.counting.other_counters.cross_check_process"),
-            input=request,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-        )
-    except subprocess.TimeoutExpired:
-        reason = f"no answer within {timeout_s:g} s"
-        return CrossCheck.told(**known, status="timeout", reason=reason, seconds=timeout_s)
+        ended = ask_once(PROCESS, request, timeout_s, in_our_group=True)
+    except TimeoutError as error:
+        return CrossCheck.told(**known, status="timeout", reason=str(error), seconds=timeout_s)
     except OSError as error:
         return CrossCheck.told(**known, status="crashed", reason=f"the process did not start: {error}")
     known["seconds"] = time.perf_counter() - started
-    answer = _last_json_line(child.stdout)
-    if answer is not None:
-        return CrossCheck.told(**{**answer, **known})
-    if child.returncode < 0:
-        # 9 is the kernel's own kill, out of memory more often than not.
-        reason = f"the process was killed by signal {-child.returncode}"
-        return CrossCheck.told(**known, status="killed", reason=reason)
-    last = (child.stderr.strip().splitlines() or ["no message"])[-1]
-    return CrossCheck.told(**known, status="crashed", reason=f"exit code {child.returncode}: {last}")
-
-
-def _last_json_line(text: str) -> dict[str, Any] | None:
-    for line in reversed(text.splitlines()):
-        if line.startswith("{"):
-            try:
-                answer: dict[str, Any] = json.loads(line)
-                return answer
-            except ValueError:
-                return None
-    return None
+    if ended.answer is not None:
+        return CrossCheck.told(**{**ended.answer, **known})
+    # 9 is the kernel's own kill, out of memory more often than not.
+    status = "killed" if ended.returncode < 0 else "crashed"
+    return CrossCheck.told(**known, status=status, reason=f"the process ended by {ended.how}")

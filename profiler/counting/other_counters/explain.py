@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.counting.count import count_forward
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
 from swinmr_profiling.profiler.counting.other_counters import fvcore_count, thop_count
@@ -46,9 +47,9 @@ def cross_check_module(
             copied, copied_inputs = copy_to(module, inputs, device=None)
             return CrossCheck.told(**known, **opinion(copied, copied_inputs, ours))
     except ImportError as error:
-        return CrossCheck.told(**known, status="missing", reason=_in_one_line(error))
+        return CrossCheck.told(**known, status="missing", reason=one_line(error))
     except Exception as error:
-        return CrossCheck.told(**known, status="raised", reason=_in_one_line(error))
+        return CrossCheck.told(**known, status="raised", reason=one_line(error))
 
 
 def _fvcore_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> dict[str, Any]:
@@ -189,7 +190,3 @@ def _version(counter: str) -> str | None:
 
 def _integer(number: Any) -> int | float:
     return int(number) if float(number).is_integer() else float(number)
-
-
-def _in_one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

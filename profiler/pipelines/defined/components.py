@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from swinmr_profiling.configs.error_words import first_line
 from swinmr_profiling.profiler.pipelines.defined.definition import Component
 from swinmr_profiling.profiler.pipelines.defined.libraries import find_class
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
@@ -29,7 +30,7 @@ def build_on_meta(component: Component, dtype: torch.dtype = torch.bfloat16) -> 
         raise
     except Exception as error:
         raise PipelineError(
-            f"{component.class_name} cannot be built from its config: {type(error).__name__}: {_first_line(error)}"
+            f"{component.class_name} cannot be built from its config: {type(error).__name__}: {first_line(error)}"
         ) from error
     count = parameter_count(module)
     if component.parameters is not None and count != component.parameters:
@@ -83,7 +84,3 @@ def _without_initialisation() -> Iterator[None]:
     finally:
         for name, original in originals.items():
             setattr(nn.init, name, original)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]

@@ -6,12 +6,12 @@ folder. Nothing here imports diffusers or torch.
 
 from __future__ import annotations
 
-import difflib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from swinmr_profiling.configs.error_words import did_you_mean
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 DEFINITIONS_DIR = Path(__file__).resolve().parents[3] / "configs" / "pipelines"
@@ -141,8 +141,7 @@ def load_pipeline(name: str) -> PipelineDefinition:
     """The definition of that name. Raises PipelineError with the nearest names for an unknown one."""
     names = list_pipelines()
     if name not in names:
-        near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else "--list prints all names"
+        hint = did_you_mean(name.lower(), names, "--list prints all names", most=3, likeness=0.4)
         raise PipelineError(f"pipeline {name!r} is not known: {hint}")
     return read_definition(DEFINITIONS_DIR / f"{name}.json")
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from swinmr_profiling.configs.error_words import first_line
 from swinmr_profiling.profiler.pipelines.defined.definition import PipelineDefinition
 from swinmr_profiling.profiler.pipelines.defined.libraries import require_library
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
@@ -61,8 +62,7 @@ def vae_scale_factor(vae: nn.Module) -> int:
         with torch.no_grad():
             image = decode(vae, torch.empty(latent_shape(vae, 1, side, side), dtype=dtype, device="meta"))
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise PipelineError(f"{type(vae).__name__} does not decode a latent: {reason}") from error
+        raise PipelineError(f"{type(vae).__name__} does not decode a latent: {first_line(error)}") from error
     return image.sample.shape[-1] // side
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.models.stand_in import autocast_on_meta
 from swinmr_profiling.profiler.counting import CountReport
 from swinmr_profiling.profiler.counting.count import report_fields
@@ -55,9 +56,8 @@ def measure_call(
             call(module)
         mode.raise_from_threads()
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0]
         raise PipelineError(
-            f"{type(module).__name__} does not run on meta tensors: {type(error).__name__}: {reason}"
+            f"{type(module).__name__} does not run on meta tensors: {one_line(error)}"
         ) from error
     count = CountReport(**report_fields(mode, inputs, {}, "meta", None))
     if count.uncounted_operators:

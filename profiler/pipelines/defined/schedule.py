@@ -9,6 +9,7 @@ import difflib
 import inspect
 from typing import Any
 
+from swinmr_profiling.configs.error_words import first_line
 from swinmr_profiling.profiler.pipelines.defined.libraries import find_class, require_library
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
@@ -102,8 +103,9 @@ def count_timesteps(scheduler: Any, steps: int, strength: float | None = None) -
     try:
         scheduler.set_timesteps(steps, **kwargs)
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise PipelineError(f"{type(scheduler).__name__} takes no {steps} steps: {reason}") from error
+        raise PipelineError(
+            f"{type(scheduler).__name__} takes no {steps} steps: {first_line(error)}"
+        ) from error
     times = len(scheduler.timesteps)
     if strength is not None:
         # get_timesteps of diffusers' image-to-image pipelines.

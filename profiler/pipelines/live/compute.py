@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from swinmr_profiling.configs.error_words import first_line, one_line
 from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
@@ -210,5 +211,4 @@ def _cost(
 
 
 def _reason(error: Exception) -> str:
-    line = (str(error).splitlines() or [""])[0]
-    return line if isinstance(error, PipelineError) else f"{type(error).__name__}: {line}"
+    return first_line(error) if isinstance(error, PipelineError) else one_line(error)

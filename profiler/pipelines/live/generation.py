@@ -13,6 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from swinmr_profiling.configs.error_words import first_line, one_line
 from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, reason, write_text
 from swinmr_profiling.configs.writing.output_claims import claim_free_folder, say_another_name
 from swinmr_profiling.configs.writing.standard_streams import complain
@@ -97,8 +98,7 @@ def _generated(
             again = call_arguments(pipe, wanted, seed)
             timed = timed_run(pipe, lambda: pipe(**again))
     except (ValueError, TypeError) as error:
-        line = (str(error).splitlines() or [""])[0]
-        raise PipelineError(f"model {model_id!r} refuses: {line}") from error
+        raise PipelineError(f"model {model_id!r} refuses: {first_line(error)}") from error
     image = first_output(result, type(pipe).__name__)
     is_video = isinstance(image, list)
     file = Path(f"{start}{KINDS['frames' if is_video else 'images']}")
@@ -190,9 +190,8 @@ def _entries_of(
             entry |= {"status": "done", "image_path": file, "seed": seed, "compute_profile": profile}
         except Exception as error:
             # Whatever went wrong in one model must not cost the user the images of the others.
-            line = (str(error).splitlines() or [""])[0]
-            if not isinstance(error, (PipelineError, OutputError)):
-                line = f"{type(error).__name__}: {line}"
+            known = isinstance(error, (PipelineError, OutputError))
+            line = first_line(error) if known else one_line(error)
             entry |= {"status": "failed", "error": line, "image_path": None, "compute_profile": None}
             complain(f"error: {model_id}: {line}")
         yield entry, image

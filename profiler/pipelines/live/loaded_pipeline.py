@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS, resolve_device
 from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME, refuse_code
 from swinmr_profiling.profiler.pipelines.defined.libraries import require_library
@@ -68,10 +69,7 @@ def load_pipeline_object(model_id: str, settings: GenerationSettings) -> Any:
     except PipelineError:
         raise
     except Exception as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise PipelineError(
-            f"model {model_id!r} cannot be loaded: {type(error).__name__}: {reason}"
-        ) from error
+        raise PipelineError(f"model {model_id!r} cannot be loaded: {one_line(error)}") from error
 
 
 def _left_out(folder: Path) -> dict[str, None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
 from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, WatchedRecord
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
@@ -49,8 +50,7 @@ def measured_run(folder: Path, request: PipelineRequest) -> WatchedRecord | Fail
         try:
             pipe(**arguments())
         except (ValueError, TypeError, RuntimeError) as error:
-            line = (str(error).splitlines() or [""])[0]
-            raise PipelineError(f"{folder}: the run failed: {type(error).__name__}: {line}") from error
+            raise PipelineError(f"{folder}: the run failed: {one_line(error)}") from error
 
     with profiler.watch(pipe):
         run()

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.counting import KINDS
 from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
 from swinmr_profiling.profiler.counting.components.component_tracker import ComponentTracker, component_of
@@ -120,8 +121,7 @@ def watching(pipe: Any) -> Iterator[WatchedRun]:
                 stack.enter_context(context)
             yield run
     except BaseException as error:
-        reason = (str(error).splitlines() or [""])[0]
-        run.partial = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        run.partial = one_line(error)
         raise
     finally:
         run.seconds = time.perf_counter() - started
@@ -231,10 +231,8 @@ def _add_compiled(run: WatchedRun, part: CompiledPart, by_operator: Counter[str]
         try:
             report = part.traced(noted)
         except Exception as error:
-            reason = (str(error).splitlines() or [""])[0]
             network.reason = (
-                f"{part.path} ran compiled and its original cannot be traced without data: "
-                f"{type(error).__name__}: {reason}"
+                f"{part.path} ran compiled and its original cannot be traced without data: {one_line(error)}"
             )
             continue
         network.macs += report.macs * noted.count

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import torchvision
 from spandrel.architectures.SwinIR import SwinIR
 from torch import nn
 
+from swinmr_profiling.process import ended_with, python_command
 from swinmr_profiling.profiler.counting import (
     CrossCheck,
     count_forward,
@@ -20,6 +19,7 @@ from swinmr_profiling.profiler.counting import (
     cross_check_module,
     second_opinion,
 )
+from swinmr_profiling.profiler.counting.other_counters import cross_check as processes
 from swinmr_profiling.scripts.counter_cases.operators import CASES
 from tests.conftest import _fork_server
 from tests.without_packages import code_without
@@ -162,17 +162,19 @@ def absent_packages():
 def forked(monkeypatch, tmp_path, absent_packages):
     """The process of a counter is a fork of one that has imported torch, rather than a new interpreter."""
 
-    def run(command, *, input, timeout, **options):
-        assert command[:2] == [sys.executable, "-c"]
+    def ask(module, request, timeout_s, *, in_our_group):
+        # It dies with the measuring process, whose group is ended as a whole.
+        assert in_our_group
         # Both counters are asked at once.
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         script, question = folder / "process.py", folder / "question.json"
-        script.write_text(code_without(command[2], *absent_packages))
-        question.write_text(input)
+        script.write_text(code_without(python_command(module)[2], *absent_packages))
+        question.write_text(request)
         with question.open() as stdin:
-            return _fork_server().run([str(script)], tmp_path, dict(os.environ), stdin, timeout)
+            run = _fork_server().run([str(script)], tmp_path, dict(os.environ), stdin, timeout_s)
+        return ended_with(run.stdout, run.stderr, run.returncode)
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(processes, "ask_once", ask)
 
 
 @pytest.mark.parametrize("absent", [("fvcore",), ("thop",), ("fvcore", "thop")], ids=" and ".join)
@@ -206,12 +208,9 @@ def test_a_timeout_is_a_record():
 
 
 def test_a_killed_process_is_a_record(monkeypatch):
-    def killed(*args, **kwargs):
-        return subprocess.CompletedProcess(args, -9, stdout="", stderr="")
-
-    monkeypatch.setattr(subprocess, "run", killed)
+    monkeypatch.setattr(processes, "ask_once", lambda *_, **__: ended_with("", "", -9))
     (check,) = cross_check(TINY_CONFIG, counters=("fvcore",))
-    assert (check.status, check.reason) == ("killed", "the process was killed by signal 9")
+    assert (check.status, check.reason) == ("killed", "the process ended by signal 9: no message")
 
 
 def test_what_a_network_prints_does_not_spoil_the_answer(monkeypatch):
@@ -226,10 +225,8 @@ def test_what_a_network_prints_does_not_spoil_the_answer(monkeypatch):
         difference=0,
     ).to_json()
 
-    def chatty(*args, **kwargs):
-        return subprocess.CompletedProcess(args, 0, stdout=f"hello\n{json.dumps(record)}\n", stderr="")
-
-    monkeypatch.setattr(subprocess, "run", chatty)
+    chatty = ended_with(f"hello\n{json.dumps(record)}\n", "", 0)
+    monkeypatch.setattr(processes, "ask_once", lambda *_, **__: chatty)
     (check,) = cross_check(TINY_CONFIG, counters=("fvcore",))
     assert check.figure == 5
 

@@ -29,11 +29,6 @@ class FitAtLimit:
     reserved_bytes: int
 
     @property
-    def at_full_speed(self) -> bool:
-        """Fits, and neither waits for the device's allocator nor takes a slower algorithm."""
-        return self.fits and not self.flushes and not self.slower_convolutions
-
-    @property
     def words(self) -> str:
         """ "fits", "fits, slower (2 flushes)", "does not fit"."""
         if not self.fits:

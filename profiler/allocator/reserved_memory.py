@@ -7,7 +7,7 @@ recommendation replays hundreds of batches.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 
 import numpy as np
 
@@ -61,13 +61,7 @@ class ReservedMemory:
 
     def last_possible(self, limit_bytes: int, largest: int) -> int:
         """The largest batch whose live bytes are within the limit, 0 where batch 1's are not: no larger one fits."""
-        if self.live_bytes(largest) <= limit_bytes:
-            return largest
-        below, above = 0, largest
-        while above - below > 1:
-            middle = (below + above) // 2
-            below, above = (middle, above) if self.live_bytes(middle) <= limit_bytes else (below, middle)
-        return below
+        return bisect_right(range(1, largest + 1), limit_bytes, key=self.live_bytes)
 
     def _blocks(self, batch_size: int) -> np.ndarray:
         """(allocations,) in smallest blocks, rounded up."""

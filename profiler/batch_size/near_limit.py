@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from swinmr_profiling.profiler.allocator.allocation_order import unpacked
-from swinmr_profiling.profiler.allocator.fit_at_limit import FitAtLimit, fit_at_limit
+from swinmr_profiling.profiler.allocator.fit_at_limit import fit_at_limit
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import left_for_training
 from swinmr_profiling.profiler.batch_size.reserved import reserved_of
 from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from swinmr_profiling.profiler.record.blocks.recommended import FitsSlower
-
-
-def batch_near_limit(
-    setting: MemorySetting, batch_size: int, budget: Budget, *, devices: int = 1, extra_bytes: int = 0
-) -> FitAtLimit | None:
-    """How a batch fits into a budget; None where the setting keeps no allocations to replay.
-
-    Workspaces and context are taken off the budget, as in `fit.needed_bytes`.
-    """
-    if setting.allocations is None:
-        return None
-    left = left_for_training(setting, budget, devices=devices, extra_bytes=extra_bytes)
-    return fit_at_limit(unpacked(dict(setting.allocations)), batch_size, left)
 
 
 def fits_slower(

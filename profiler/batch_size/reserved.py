@@ -5,9 +5,10 @@ All sizes are Python integers: a batch of three billion is computed right, and r
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from swinmr_profiling.profiler.allocator.allocation_order import unpacked
 from swinmr_profiling.profiler.allocator.reserved_memory import ReservedMemory
@@ -16,21 +17,6 @@ from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 # The settings of a few profiles: a replay is worth keeping from one budget to the next.
 KEPT_RUNS = 64
 NOTHING_KEPT = "the profile keeps no allocations to replay; run scripts/profile_model.py again"
-
-
-class Reserved(Protocol):
-    """Of one setting. source: "predicted" where every batch is replayed, else "extrapolated"."""
-
-    source: Literal["predicted", "extrapolated"]
-
-    def reserved_bytes(self, batch_size: int) -> int:
-        """Bytes of the allocator, workspaces and context apart. Raises ValueError below batch 1."""
-
-    def fits(self, batch_size: int, limit_bytes: int) -> bool:
-        """Whether no more than the limit is reserved."""
-
-    def last_possible(self, limit_bytes: int, largest: int) -> int:
-        """A batch, at most `largest`, beyond which none fits; 0 where none does at all."""
 
 
 def reserved_of(setting: MemorySetting) -> Replayed | Interpolated:
@@ -64,15 +50,18 @@ class Replayed:
         }
 
     def reserved_bytes(self, batch_size: int) -> int:
+        """Bytes of the allocator, workspaces and context apart. Raises ValueError below batch 1."""
         _check(batch_size)
         traced = self._traced.get(batch_size)
         return self._memory.reserved_bytes(batch_size) if traced is None else traced
 
     def fits(self, batch_size: int, limit_bytes: int) -> bool:
+        """Whether no more than the limit is reserved."""
         traced = self._traced.get(batch_size)
         return self._memory.fits(batch_size, limit_bytes) if traced is None else traced <= limit_bytes
 
     def last_possible(self, limit_bytes: int, largest: int) -> int:
+        """A batch, at most `largest`, beyond which none fits; 0 where none does at all."""
         return max(self._memory.last_possible(limit_bytes, largest), len(self._traced))
 
 
@@ -121,13 +110,9 @@ class Interpolated:
 
     def last_possible(self, limit_bytes: int, largest: int) -> int:
         # Inside the table a size may fit though the line just below it does not; beyond it the line only rises.
-        below, above = self.sizes[-1], largest + 1
-        if below >= largest:
-            return largest
-        while above - below > 1:
-            middle = (below + above) // 2
-            below, above = (middle, above) if self.fits(middle, limit_bytes) else (below, middle)
-        return below
+        last = self.sizes[-1]
+        beyond = range(last + 1, largest + 1)
+        return min(largest, last + bisect_right(beyond, limit_bytes, key=self.reserved_bytes))
 
     def _beyond(self, batch_size: int) -> int:
         last = self._rows[self.sizes[-1]]

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from types import NoneType
-from typing import Literal
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel
 
 from swinmr_profiling.profiler.batch_size.search import search_batch
 from swinmr_profiling.profiler.gpu_check.combinations import ABSURD_BATCH, ALLOCATOR_VARIABLES, Combination
@@ -38,7 +40,7 @@ from swinmr_profiling.profiler.gpu_check.record import (
     Workspaces,
 )
 from swinmr_profiling.profiler.gpu_check.reference import Network, ReferenceRequest
-from swinmr_profiling.profiler.gpu_check.subprocesses import PartFailedError, ask_module
+from swinmr_profiling.profiler.gpu_check.subprocesses import Answer, PartFailedError, ask_module
 from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, TrainingProbes
 from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError, WorkerProcess
@@ -61,6 +63,7 @@ NEED_PREDICTION = ("out_of_memory", "search")
 INFERENCE_RUNS, INFERENCE_WARMUP = 10, 3
 # Before a trial of the search is begun.
 TRIAL_S = 30.0
+Part = TypeVar("Part")
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
@@ -97,9 +100,9 @@ class GpuCheck:
     def run(self) -> GpuCheckRecord:
         """Does as much as the time allows; what is left out says so. Raises RequestRefusedError without the device."""
         self._open()
-        self.record.convolutions = self._measured_convolutions()
+        self.record.convolutions = _or_why_not(self._measured_convolutions)
         self._changed()
-        self.record.workspaces = self._measured_workspaces()
+        self.record.workspaces = _or_why_not(self._measured_workspaces)
         self._changed()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         beside = cores >= LEAST_CORES_BESIDE
@@ -113,7 +116,7 @@ class GpuCheck:
             if not beside:
                 self._predict(pool)
             self._compare_with_predictions()
-        self.record.reference = self._compared_with_reference()
+        self.record.reference = _or_why_not(self._compared_with_reference)
         self.record.took_s = self.clock() - self.started
         self._changed()
         return self.record
@@ -133,24 +136,33 @@ class GpuCheck:
         self.record.environment, self.record.usable_bytes = opened.environment, memory.usable_bytes
         self._changed()
 
+    def _asked(
+        self,
+        part: str,
+        request: BaseModel,
+        answer: type[Answer],
+        timeout_s: float,
+        environment: Mapping[str, str | None] | None = None,
+    ) -> Answer:
+        """What a module of this room answers in a process of its own. Raises PartFailedError."""
+        module = f"swinmr_profiling.profiler.gpu_check.{part}"
+        return ask_module(module, request, answer, min(timeout_s, self.left_s), environment)
+
     def _measured_workspaces(self) -> Workspaces | NotRun:
         gpu = self.gpu
         if gpu is None:
             return NotRun(status="not run", reason="there is no GPU")
 
         def measured(order: Literal["plain_first", "bias_first"]) -> LibraryCosts:
-            return ask_module(
-                "swinmr_profiling.profiler.gpu_check.machine",
+            return self._asked(
+                "machine",
                 MachineRequest(gpu_uuid=gpu.uuid, device=self.device, order=order),
                 LibraryCosts,
-                min(MACHINE_TIMEOUT_S, self.left_s),
+                MACHINE_TIMEOUT_S,
                 {"CUBLAS_WORKSPACE_CONFIG": None, **dict.fromkeys(ALLOCATOR_VARIABLES)},
             )
 
-        try:
-            plain_first, bias_first = measured("plain_first"), measured("bias_first")
-        except PartFailedError as error:
-            return NotRun(status="not run", reason=str(error))
+        plain_first, bias_first = measured("plain_first"), measured("bias_first")
         row = workspace_row(plain_first, bias_first, gpu, self.torch_version)
         return Workspaces(status="measured", row=row, plain_first=plain_first, bias_first=bias_first)
 
@@ -158,13 +170,8 @@ class GpuCheck:
         """The question that predictions of 16-bit convolutions wait for: is the algorithm another without benchmark?"""
         if self.gpu is None:
             return NotRun(status="not run", reason="there is no GPU")
-        module = "swinmr_profiling.profiler.gpu_check.convolutions"
         request, variables = ConvolutionsRequest(device=self.device), dict.fromkeys(ALLOCATOR_VARIABLES)
-        timeout_s = min(CONVOLUTIONS_TIMEOUT_S, self.left_s)
-        try:
-            return ask_module(module, request, ConvolutionCosts, timeout_s, variables)
-        except PartFailedError as error:
-            return NotRun(status="not run", reason=str(error))
+        return self._asked("convolutions", request, ConvolutionCosts, CONVOLUTIONS_TIMEOUT_S, variables)
 
     def _predict(self, pool: ThreadPoolExecutor) -> None:
         """Begins the prediction of each network, once for all its combinations."""
@@ -200,12 +207,10 @@ class GpuCheck:
             compute_capability=None if self.gpu is None else self.gpu.compute_capability,
             trust_config=combination.trust_config,
         )
-        module = "swinmr_profiling.profiler.gpu_check.predictions"
+        if self.left_s < 1:
+            return "no time was left"
         try:
-            timeout_s = min(PREDICTION_TIMEOUT_S, self.left_s)
-            if timeout_s < 1:
-                return "no time was left"
-            return ask_module(module, request, Prediction, timeout_s, NO_GPU)
+            return self._asked("predictions", request, Prediction, PREDICTION_TIMEOUT_S, NO_GPU)
         except PartFailedError as error:
             return str(error)
 
@@ -339,11 +344,14 @@ class GpuCheck:
         if self.left_s < REFERENCE_TIMEOUT_S / 2:
             return NotRun(status="not run", reason=f"{self.left_s:.0f} s are left")
         request = ReferenceRequest(network=self.reference, device=self.device)
-        module = "swinmr_profiling.profiler.gpu_check.reference"
-        try:
-            return ask_module(module, request, Reference, min(REFERENCE_TIMEOUT_S, self.left_s))
-        except PartFailedError as error:
-            return NotRun(status="not run", reason=str(error))
+        return self._asked("reference", request, Reference, REFERENCE_TIMEOUT_S)
+
+
+def _or_why_not(part: Callable[[], Part | NotRun]) -> Part | NotRun:
+    try:
+        return part()
+    except PartFailedError as error:
+        return NotRun(status="not run", reason=str(error))
 
 
 def _network(combination: Combination) -> str:

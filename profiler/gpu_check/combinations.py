@@ -10,6 +10,7 @@ from typing import Any
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict, load_config
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
 from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, Precision
+from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 EXPANDABLE = "expandable_segments:True"
@@ -40,8 +41,7 @@ class Combination:
 
     @property
     def precision(self) -> str:
-        mixed = self.config.system.mixed_precision
-        return "bf16" if mixed is True else mixed or "fp32"
+        return PRECISIONS[self.config.system.mixed_precision]
 
     @property
     def allocator(self) -> str:

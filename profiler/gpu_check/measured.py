@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from swinmr_profiling.profiler.gpu_check.record import Measured, Predicted, Ratios, Row, Spread
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, TrainingMeasurement
+from swinmr_profiling.profiler.measure.training.training_blocks import larger
 
 COMPARED = {
     "allocated": "allocated_bytes",
@@ -25,8 +26,8 @@ def training_figures(measured: TrainingMeasurement) -> Measured:
         kind=measured.memory_kind,
         input_shape=measured.input_shape,
         allocated_bytes=max(cold.allocated_bytes, warm.allocated_bytes),
-        requested_bytes=_larger(cold.requested_bytes, warm.requested_bytes),
-        reserved_bytes=_larger(cold.reserved_bytes, warm.reserved_bytes),
+        requested_bytes=larger(cold.requested_bytes, warm.requested_bytes),
+        reserved_bytes=larger(cold.reserved_bytes, warm.reserved_bytes),
         cold_allocated_bytes=cold.allocated_bytes,
         warm_allocated_bytes=warm.allocated_bytes,
         validation_allocated_bytes=validation.allocated_bytes,
@@ -41,10 +42,6 @@ def training_figures(measured: TrainingMeasurement) -> Measured:
         before_bytes=measured.before_bytes,
         context_bytes=measured.opening_bytes,
     )
-
-
-def _larger(cold_bytes: int | None, warm_bytes: int | None) -> int | None:
-    return None if cold_bytes is None or warm_bytes is None else max(cold_bytes, warm_bytes)
 
 
 def inference_figures(measured: BatchMeasurement) -> Measured:

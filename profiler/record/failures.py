@@ -35,6 +35,11 @@ def says_memory(error: str | None, detail: str | None) -> bool:
     return error == "OOM" or (error == "killed" and MEMORY_LIMIT in (detail or ""))
 
 
+def is_answer(error: str, detail: str) -> bool:
+    """Whether a failure answers the question (does it fit? is it worth the time?) and is no defect of the run."""
+    return error == "skipped" or says_memory(error, detail)
+
+
 # The host allocator raises a plain RuntimeError; these are its words (c10/core/impl/alloc_cpu.cpp).
 HOST_ALLOCATION = re.compile(r"DefaultCPUAllocator|not enough memory: you tried to allocate", re.IGNORECASE)
 # A library that could not get its workspace may be out of memory, or broken: a smaller batch tells. So does the

@@ -35,8 +35,8 @@ def training_block(measured: TrainingMeasurement) -> TrainingRun:
         accumulate=measured.accumulation,
         loss=measured.loss,
         peak_bytes=max(cold.allocated_bytes, warm.allocated_bytes),
-        peak_reserved_bytes=_larger(cold.reserved_bytes, warm.reserved_bytes),
-        requested_peak_bytes=_larger(cold.requested_bytes, warm.requested_bytes),
+        peak_reserved_bytes=larger(cold.reserved_bytes, warm.reserved_bytes),
+        requested_peak_bytes=larger(cold.requested_bytes, warm.requested_bytes),
         before_bytes=measured.before_bytes,
         cold_peak_bytes=cold.allocated_bytes,
         warm_peak_bytes=warm.allocated_bytes,
@@ -64,5 +64,6 @@ def failed_training_block(failure: Failure, input_shape: list[int]) -> TrainingF
     )
 
 
-def _larger(first: int | None, second: int | None) -> int | None:
+def larger(first: int | None, second: int | None) -> int | None:
+    """Of two peaks, None where the device does not count them."""
     return None if first is None or second is None else max(first, second)

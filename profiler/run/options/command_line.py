@@ -13,7 +13,7 @@ from swinmr_profiling.profiler.options.budget_options import add_budget_options
 from swinmr_profiling.profiler.options.option_types import (
     OneLineParser,
 )
-from swinmr_profiling.profiler.record.blocks.figures import Precision
+from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS
 from swinmr_profiling.profiler.run.context import Card, RunOptions, TrainingOptions
 from swinmr_profiling.profiler.run.options.measuring_options import (
     add_counting_options,
@@ -24,14 +24,6 @@ from swinmr_profiling.profiler.run.options.network_options import add_network_op
 from swinmr_profiling.profiler.run.options.report_options import add_report_options, conflict
 
 DEFAULT_OUTPUT = "results/profile_results.json"
-# system.mixed_precision; true means bf16 where supported, and where it is not the run says so.
-PRECISION_OF_CONFIG: dict[bool | str, Precision] = {
-    False: "fp32",
-    True: "bf16",
-    "bf16": "bf16",
-    "fp16": "fp16",
-    "pure_bf16": "pure_bf16",
-}
 MODELS = {
     "swinir": "SwinIR and SwinMR (Liang et al. 2021, Huang et al. 2022); alias swinmr",
     "unet_denoiser": "diffusion U-Net of DDPM and ADM (Ho et al. 2020, Dhariwal and Nichol 2021)",
@@ -57,7 +49,7 @@ class ProfileArguments(argparse.Namespace):
         """What the run takes: the command's options, and the config's `system` section where one is not given."""
         measure = MeasureOptions(
             device=self.device,
-            precision=self.precision or PRECISION_OF_CONFIG[system.mixed_precision],
+            precision=self.precision or PRECISIONS[system.mixed_precision],
             channels_last=self.channels_last or system.channels_last,
             compile=self.compile or system.compile,
             num_runs=self.num_runs,

@@ -19,7 +19,7 @@ from swinmr_profiling.profiler.measure.measurement_blocks import (
 )
 from swinmr_profiling.profiler.measure.timing.latency import PROCESSES, TARGET_HALF_WIDTH, LatencyPolicy
 from swinmr_profiling.profiler.record.blocks.batch import Batch, Expected, FailedBatch, MeasuredBatch
-from swinmr_profiling.profiler.record.failures import says_memory
+from swinmr_profiling.profiler.record.failures import is_answer
 from swinmr_profiling.profiler.record.reconstruction_cost import add_latency
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
@@ -35,8 +35,6 @@ from swinmr_profiling.profiler.run.steps.training_steps import is_final
 
 # Warnings of other work on the machine.
 DISTURBED_CODES = ("machine_busy", "time_stolen", "gpu_shared")
-# Failures that answer the question (does it fit? is it worth two minutes?): they are not defects of the run.
-ANSWERS = ("OOM", "skipped")
 
 
 def measure_batches(context: RunContext, sizes: list[int]) -> None:
@@ -102,9 +100,7 @@ def failed_sizes(batch_profiling: dict[str, Batch]) -> list[str]:
     return [
         size
         for size, block in batch_profiling.items()
-        if isinstance(block, FailedBatch)
-        and block.error not in ANSWERS
-        and not says_memory(block.error, block.detail)
+        if isinstance(block, FailedBatch) and not is_answer(block.error, block.detail)
     ]
 
 

@@ -92,7 +92,7 @@ def measure_energy_and_loading(context: RunContext, sizes: list[int]) -> None:
         try:
             profile.energy = context.session.energy(max(one.batch_size for one in blocks), largest)
         except (WorkerError, RequestRefusedError) as error:
-            context.warn(ProfileWarning("energy_not_measured", f"energy is not measured: {_why(error)}"))
+            context.warn(ProfileWarning("energy_not_measured", f"energy is not measured: {error}"))
         else:
             for figure in profile.energy.figures:
                 of = "image" if figure.joules_per_step is None else "step"
@@ -113,7 +113,7 @@ def measure_energy_and_loading(context: RunContext, sizes: list[int]) -> None:
         try:
             profile.data_loading = context.session.loading(batch, step_ms)
         except (WorkerError, RequestRefusedError) as error:
-            context.warn(ProfileWarning("loader_not_timed", f"the data loader is not timed: {_why(error)}"))
+            context.warn(ProfileWarning("loader_not_timed", f"the data loader is not timed: {error}"))
         else:
             found = profile.data_loading
             beside = "" if step_ms is None else f", a step takes {step_ms:.4g} ms"
@@ -123,17 +123,13 @@ def measure_energy_and_loading(context: RunContext, sizes: list[int]) -> None:
     context.save()
 
 
-def _why(error: WorkerError | RequestRefusedError) -> str:
-    return error.failure.detail if isinstance(error, WorkerError) else str(error)
-
-
 def _write(context: RunContext, option: str, file: str | None, write: Callable[[Path], None]) -> None:
     assert file is not None
     try:
         with replacing(Path(file)) as temporary:
             write(temporary)
     except (WorkerError, RequestRefusedError) as error:
-        _give_up(context, option, _why(error))
+        _give_up(context, option, str(error))
     except OSError as error:
         _give_up(context, option, f"{file}: {reason(error)}")
     else:

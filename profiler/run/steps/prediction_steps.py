@@ -70,8 +70,7 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
         try:
             profile.memory_model = _memory_model(context, session, config, settings, sizes)
         except (WorkerError, RequestRefusedError) as error:
-            reason = error.failure.detail if isinstance(error, WorkerError) else str(error)
-            text = f"the memory of training is not predicted: {reason}"
+            text = f"the memory of training is not predicted: {error}"
             context.warn(ProfileWarning("memory_not_predicted", text))
             context.save()
             return

@@ -21,7 +21,7 @@ from swinmr_profiling.profiler.measure.measurement_blocks import cold_spike
 from swinmr_profiling.profiler.measure.training.training_blocks import failed_training_block, training_block
 from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
-from swinmr_profiling.profiler.record.failures import Failure, confirm_memory, says_memory
+from swinmr_profiling.profiler.record.failures import Failure, confirm_memory, is_answer, says_memory
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
     ProbeResult,
@@ -35,8 +35,6 @@ from swinmr_profiling.profiler.run.steps.card_budgets import own_workspaces
 from swinmr_profiling.profiler.run.steps.prediction_steps import config_of_training
 
 OpenProbes = Callable[[RunContext], TrainingProbes]
-# Failures that answer the question; the others are a defect of the run.
-ANSWERS = ("OOM", "skipped")
 
 
 def wants_training(context: RunContext) -> bool:
@@ -115,11 +113,10 @@ def search_training_batch(
 def failed_training(batch_profiling: dict[str, Batch]) -> list[str]:
     """Batch sizes whose training step failed for another reason than memory."""
     blocks = {size: block.training for size, block in batch_profiling.items()}
-    failed = {size: block for size, block in blocks.items() if isinstance(block, TrainingFailure)}
     return [
         size
-        for size, block in failed.items()
-        if block.error not in ANSWERS and not says_memory(block.error, block.detail)
+        for size, block in blocks.items()
+        if isinstance(block, TrainingFailure) and not is_answer(block.error, block.detail)
     ]
 
 

@@ -41,7 +41,6 @@ SEPARATE = order([1, -1, 2, -2, 3, -3], [20, 30, 40])
 def test_cached_segments_are_given_back(limit_mib, fits, flushes, words):
     found = fit_at_limit(SEPARATE, 1, limit_mib * MIB)
     assert (found.fits, found.flushes, found.words) == (fits, flushes, words)
-    assert found.at_full_speed is (words == "fits")
 
 
 def test_the_batch_scales_the_sizes():
@@ -50,9 +49,9 @@ def test_the_batch_scales_the_sizes():
 
 
 def test_blocks_that_are_kept_count():
-    assert fit_at_limit(SEPARATE, 1, 110 * MIB, kept_bytes=[20 * MIB]).at_full_speed
+    assert fit_at_limit(SEPARATE, 1, 110 * MIB, kept_bytes=[20 * MIB]).words == "fits"
     # The kept 20 MiB are a segment of their own, and the run reuses nothing of it.
-    assert not fit_at_limit(SEPARATE, 1, 109 * MIB, kept_bytes=[20 * MIB]).at_full_speed
+    assert fit_at_limit(SEPARATE, 1, 109 * MIB, kept_bytes=[20 * MIB]).words != "fits"
 
 
 def test_a_workspace_that_does_not_fit_is_done_without():

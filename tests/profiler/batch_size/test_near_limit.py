@@ -6,7 +6,7 @@ import pytest
 from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder, packed
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import largest_batch
-from swinmr_profiling.profiler.batch_size.near_limit import batch_near_limit, fits_slower
+from swinmr_profiling.profiler.batch_size.near_limit import fits_slower
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from tests.training_profiles import setting
 
@@ -54,19 +54,12 @@ def test_beyond_the_largest(mib, largest, slower):
     assert (None if found is None else found.model_dump()) == slower
 
 
-def test_words_of_one_batch():
-    assert batch_near_limit(run(), 5, card(250)).words == "fits"
-    assert batch_near_limit(run(), 6, card(250)).words == "fits, slower (1 flush)"
-    assert batch_near_limit(run(), 9, card(250)).words == "does not fit"
-
-
 def test_a_workspace_alone_does_not_decide():
     # Of batch 1, 20 MiB are a workspace: at 29 MiB neither fits; at 30 the workspace's segment is given back.
-    assert batch_near_limit(run(optional=True), 1, card(30)).flushes == 1
-    assert not batch_near_limit(run(optional=True), 1, card(29)).fits
+    found = fits_slower(run(optional=True), None, card(30))
+    assert (found.batch_size, found.flushes) == (1, 1)
+    assert fits_slower(run(optional=True), None, card(29)) is None
 
 
 def test_nothing_to_replay():
-    own = run(allocations=False)
-    assert fits_slower(own, 1, card(60)) is None
-    assert batch_near_limit(own, 1, card(60)) is None
+    assert fits_slower(run(allocations=False), 1, card(60)) is None

@@ -69,22 +69,21 @@ class Workspaces:
         return PRODUCT_THREADS * self.cublas_bytes + self.cublaslt_bytes
 
 
-def workspaces_for(torch_version: str, compute_capability: str | None, backend: str = "cuda") -> Workspaces:
-    """The row for a torch version ("2.14.1+cu130"), a GPU ("8.6"; None: unknown) and a backend ("cuda" or "rocm").
+def workspaces_for(torch_version: str, compute_capability: str | None) -> Workspaces:
+    """The row for a torch version ("2.14.1+cu130") and a GPU ("8.6"; "gfx942" of AMD, under ROCm; None: unknown).
 
     What the table does not know gets the nearest newer row, or the newest, and `source` says so. An unknown GPU
     gets the largest workspaces of the version. Raises WorkspaceTableError.
     """
-    version = _numbers(torch_version, "torch version")[:2]
+    version = _numbers(torch_version, "torch version")
+    is_amd = compute_capability is not None and compute_capability.startswith("gfx")
     capability = None
-    if compute_capability is not None:
-        capability = _numbers(compute_capability, "compute capability")[:2]
+    if compute_capability is not None and not is_amd:
+        capability = _numbers(compute_capability, "compute capability")
     table = _table()
-    rows = [row for row in table["libraries"] if row["backend"] == backend]
-    if not rows:
-        raise WorkspaceTableError(f"no workspaces are known for the backend {backend!r}: use cuda or rocm")
+    rows = [row for row in table["libraries"] if row["backend"] == ("rocm" if is_amd else "cuda")]
     row, notes = _library_row(rows, version, capability)
-    context_bytes, context_source = _context(table["contexts"], capability, backend)
+    context_bytes, context_source = _context(table["contexts"], capability, is_amd)
     return Workspaces(
         cublas_bytes=row["cublas_bytes"],
         cublaslt_bytes=row["cublaslt_bytes"],
@@ -122,12 +121,12 @@ def _library_row(
     if version > newest:
         notes.append(f"torch {version[0]}.{version[1]} is newer than the table, its last row is taken")
     candidates = [row for row in rows if _numbers(row["torch_from"], "torch_from") == first]
+    for row in candidates:
+        if row["capabilities"] is None or (capability is not None and capability[0] in row["capabilities"]):
+            return row, notes
     if capability is None:
         notes.append("the GPU is unknown, the largest workspaces of this version are taken")
         return max(candidates, key=lambda row: row["cublas_bytes"]), notes
-    for row in candidates:
-        if row["capabilities"] is None or capability[0] in row["capabilities"]:
-            return row, notes
     notes.append(
         f"compute capability {capability[0]}.{capability[1]} is not in the table, its newest is taken"
     )
@@ -135,10 +134,10 @@ def _library_row(
 
 
 def _context(
-    contexts: list[_ContextRow], capability: tuple[int, ...] | None, backend: str
+    contexts: list[_ContextRow], capability: tuple[int, ...] | None, is_amd: bool
 ) -> tuple[int, str]:
     """Bytes of the context with the kernels that a run loads, and where they come from."""
-    if backend != "cuda":
+    if is_amd:
         largest = max(context["bare_bytes"] for context in contexts)
         return largest + KERNELS_BYTES, f"context: as CUDA's largest, assumed; {KERNELS_SOURCE}"
     by_capability = {_numbers(context["capability"], "capability"): context for context in contexts}

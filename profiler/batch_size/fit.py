@@ -11,9 +11,9 @@ from typing import Literal
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.reserved import interpolated, reserved_of
 from swinmr_profiling.profiler.batch_size.rule import largest_by_rule
-from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel, MemorySetting
 from swinmr_profiling.profiler.record.blocks.recommended import Lever
+from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
 
 
 class BatchStatus(str, Enum):

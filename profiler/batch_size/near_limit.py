@@ -7,9 +7,9 @@ from swinmr_profiling.profiler.allocator.fit_at_limit import fit_at_limit
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import left_for_training
 from swinmr_profiling.profiler.batch_size.reserved import reserved_of
-from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from swinmr_profiling.profiler.record.blocks.recommended import FitsSlower
+from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
 
 
 def fits_slower(

@@ -11,9 +11,9 @@ from swinmr_profiling.profiler.batch_size.fit import (
 from swinmr_profiling.profiler.batch_size.measured_training import MeasuredSeries, MeasuredSize, setting_of
 from swinmr_profiling.profiler.batch_size.reserved import Interpolated, reserved_of
 from swinmr_profiling.profiler.batch_size.rule import stretch
-from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from swinmr_profiling.profiler.record.blocks.recommended import Lever
+from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.units import GIB
 
 MOST_SUGGESTIONS = 3

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM, less_headroom
 from swinmr_profiling.profiler.batch_size.estimate import expected_bytes, largest_expected
-from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE, MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.blocks.recommended import (
     BudgetChange,
     Reduction,
@@ -21,6 +20,7 @@ from swinmr_profiling.profiler.record.blocks.recommended import (
     UnsupportedBatch,
 )
 from swinmr_profiling.profiler.record.failures import Failure, confirm_memory
+from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE, MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
     MemoryReadError,

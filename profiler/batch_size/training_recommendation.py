@@ -37,7 +37,6 @@ from swinmr_profiling.profiler.batch_size.reasons import (
     split_reason,
 )
 from swinmr_profiling.profiler.batch_size.target import TargetBatchError, share_per_device, split_share
-from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel, MemorySetting
 from swinmr_profiling.profiler.record.blocks.recommended import (
     FitsSlower,
@@ -46,6 +45,7 @@ from swinmr_profiling.profiler.record.blocks.recommended import (
     TrainingTime,
 )
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
+from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
 
 __all__ = ["TargetBatchError", "needs_exit_3", "recommend_training"]
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from swinmr_profiling.profiler.comparing.rank_test import rank_test, smallest_p
 from swinmr_profiling.profiler.measure.timing.process_statistics import split_by_process
 from swinmr_profiling.profiler.reports.views.size_view import SizeView
 
@@ -73,6 +72,21 @@ def compare_latency(
     elif disturbed[1] if ratio > 1 else disturbed[0]:
         verdict = Verdict.DISTURBED
     return LatencyDifference(ratio, p_value, verdict)
+
+
+def rank_test(first: Sequence[float], second: Sequence[float]) -> float:
+    """Two-sided p-value of Mann and Whitney (1947): timings have long tails and several modes, so ranks are compared.
+
+    Exact where a series has at most 8 values and no two are equal, else by the normal approximation.
+    """
+    from scipy.stats import mannwhitneyu  # here: most commands compare nothing, and it takes half a second
+
+    return float(mannwhitneyu(first, second, alternative="two-sided").pvalue)
+
+
+def smallest_p(first: int, second: int) -> float:
+    """The smallest p-value that series of these lengths can give: that of two that do not overlap at all."""
+    return min(1.0, 2 / math.comb(first + second, first))
 
 
 def process_medians(size: SizeView) -> list[float]:

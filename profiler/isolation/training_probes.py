@@ -15,9 +15,9 @@ from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError, WorkerProcess
 from swinmr_profiling.profiler.measure.machine.machine_state import nvml_used_bytes
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory, TrainingMeasurement
-from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.device_memory import process_needs
 from swinmr_profiling.profiler.record.failures import Failure
+from swinmr_profiling.profiler.record.limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.search_record import MemoryNow, MemoryReadError, ProbeResult
 
 # A probe takes seconds on a GPU; half an hour is for slow machines and large networks on a CPU.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
 from swinmr_profiling.profiler.batch_size.gpus import (
@@ -16,6 +17,25 @@ from swinmr_profiling.profiler.batch_size.gpus import (
     parse_bytes,
 )
 from swinmr_profiling.profiler.options.option_types import positive_int
+from swinmr_profiling.profiler.record.blocks.run_description import Gpu as MachineGpu
+
+
+class Card(NamedTuple):
+    """A GPU that may be elsewhere: its name or size as given, its memory as CUDA reports it, its generation."""
+
+    name: str
+    total_bytes: int
+    compute_capability: str | None = None
+
+    @classmethod
+    def of(cls, gpu: Gpu | MachineGpu) -> Card:
+        """One of the list, or of a machine."""
+        return cls(gpu.name, gpu.total_bytes, gpu.compute_capability)
+
+
+def named_cards(parsed: argparse.Namespace) -> list[Card]:
+    """Those of --gpu and of --gpu-memory."""
+    return [*map(Card.of, parsed.gpu), *(Card(f"{text} GPU", size) for text, size in parsed.gpu_memory)]
 
 
 def gpu_name(text: str) -> Gpu:

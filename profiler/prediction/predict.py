@@ -34,7 +34,6 @@ from swinmr_profiling.profiler.prediction.trace.traced_step import (
     trace_lines,
     trace_training,
 )
-from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
 from swinmr_profiling.profiler.record.blocks.memory_model import (
     AffineTerms,
@@ -45,6 +44,7 @@ from swinmr_profiling.profiler.record.blocks.memory_model import (
     PredictedValidation,
     TermsHold,
 )
+from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import basis_as_block
 from swinmr_profiling.training.step.own_step import OwnStepError

@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions, MeasuringSession
-from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
+from swinmr_profiling.profiler.options.budget_options import Card
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
 from swinmr_profiling.profiler.record.files.private_record import private_content
 from swinmr_profiling.profiler.record.files.result_file import ResultFile
+from swinmr_profiling.profiler.record.limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run.status_line import StatusLine
-
-
-class Card(NamedTuple):
-    """A GPU that may be elsewhere: its name or size as given, its memory as CUDA reports it, its generation."""
-
-    name: str
-    total_bytes: int
-    compute_capability: str | None = None
 
 
 @dataclass(frozen=True)

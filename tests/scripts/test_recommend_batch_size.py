@@ -86,6 +86,12 @@ def test_three_gpus_at_once(recommend):
     assert row.split()[3:] == ["20", "34", "20"]
 
 
+def test_a_card_of_amd(recommend):
+    run = recommend(profile(model=roomy_model()), "--gpu", "MI300X")
+    assert run.returncode == 0, run.stderr
+    assert "Instinct MI300X" in run.stdout
+
+
 def test_a_profile_of_an_earlier_version_is_answered_with_its_label(recommend):
     own = setting(ROOMY, is_config=True)
     del own["allocations"]

@@ -15,8 +15,8 @@ from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMea
 from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
 from swinmr_profiling.profiler.measure.training.training_memory import TrainingMemory
 from swinmr_profiling.profiler.measure.training.training_probe import PRECISION_NAMES, as_training_sets
-from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.blocks.figures import Precision
+from swinmr_profiling.profiler.record.limits import MIN_TRAINING_STEPS
 from swinmr_profiling.training.step.configured_step import loss_label
 from swinmr_profiling.training.step.own_step import (
     TrainingStep,

@@ -20,7 +20,7 @@ from enum import Enum
 from functools import cache
 from itertools import pairwise
 
-from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
+from swinmr_profiling.profiler.record.limits import LEAST_RUNS
 
 CONFIDENCE = 0.95
 

@@ -20,8 +20,8 @@ from swinmr_profiling.profiler.measure.example_data import ExampleData, validati
 from swinmr_profiling.profiler.measure.forward_pass import state_preserved
 from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMeasurement
 from swinmr_profiling.profiler.measure.training.training_memory import TrainingMemory
-from swinmr_profiling.profiler.record.batch_limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.blocks.figures import Precision
+from swinmr_profiling.profiler.record.limits import MIN_TRAINING_STEPS
 from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import Loss, build_loss

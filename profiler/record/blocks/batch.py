@@ -18,7 +18,7 @@ from swinmr_profiling.profiler.record.blocks.figures import (
     Shape,
 )
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
-from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
+from swinmr_profiling.profiler.record.limits import LEAST_RUNS
 
 MIN_RUNS_FOR_INTERVAL = 6
 StopReason = Literal["requested", "time_budget", "max_runs", "precise"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from swinmr_profiling.profiler.record.blocks.figures import LARGEST_FIGURE
 from swinmr_profiling.profiler.record.files.original_script import ORIGINAL_SCRIPT
-from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS
+from swinmr_profiling.profiler.record.limits import LEAST_RUNS
 from swinmr_profiling.profiler.record.prediction_intervals import interval_bytes, interval_shares
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
 

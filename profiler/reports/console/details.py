@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from swinmr_profiling.profiler.record.files.reading import LoadedProfile
-from swinmr_profiling.profiler.record.least_runs import least_runs
+from swinmr_profiling.profiler.record.limits import least_runs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from swinmr_profiling.configs import ConfigError, LoadedConfig, config_from_dict
 from swinmr_profiling.configs.schema import SystemSection
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
-from swinmr_profiling.profiler.options.budget_options import add_budget_options
+from swinmr_profiling.profiler.options.budget_options import add_budget_options, named_cards
 from swinmr_profiling.profiler.options.option_types import (
     OneLineParser,
 )
 from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS
-from swinmr_profiling.profiler.run.context import Card, RunOptions, TrainingOptions
+from swinmr_profiling.profiler.run.context import RunOptions, TrainingOptions
 from swinmr_profiling.profiler.run.options.measuring_options import (
     add_counting_options,
     add_measuring_options,
@@ -39,11 +39,6 @@ MODELS = {
 
 class ProfileArguments(argparse.Namespace):
     """The parsed options."""
-
-    def cards(self) -> tuple[Card, ...]:
-        """The GPUs that were named."""
-        by_name = (Card(gpu.name, gpu.total_bytes, gpu.compute_capability) for gpu in self.gpu)
-        return (*by_name, *(Card(f"{text} GPU", size) for text, size in self.gpu_memory))
 
     def run_options(self, system: SystemSection, command_line: Sequence[str]) -> RunOptions:
         """What the run takes: the command's options, and the config's `system` section where one is not given."""
@@ -73,7 +68,7 @@ class ProfileArguments(argparse.Namespace):
             training=TrainingOptions(
                 enabled=not self.no_training,
                 predict_only=self.predict_only,
-                cards=self.cards(),
+                cards=named_cards(self),
                 # A report shows the alternatives, asked for by name or not.
                 levers=bool(self.predict_only or self.gpu or self.gpu_memory or self.report),
                 headroom=self.headroom,

@@ -20,7 +20,7 @@ from swinmr_profiling.profiler.options.option_types import (
     positive_int,
     positive_seconds,
 )
-from swinmr_profiling.profiler.record.batch_limits import MAX_BATCH_SIZE, MIN_TRAINING_STEPS
+from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE, MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.run.steps.sweep import DEFAULT_BATCH_SIZES
 
 MAX_IMAGE_SIDE = 65536

@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import cast, get_args
 
 from swinmr_profiling.configs.sections.strategy import Strategy
-from swinmr_profiling.profiler.allocator.workspaces import WorkspaceTableError, workspaces_for
-from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
-from swinmr_profiling.profiler.batch_size.gpus import Gpu, is_this_gpu
+from swinmr_profiling.profiler.allocator.workspaces import WorkspaceTableError
+from swinmr_profiling.profiler.batch_size.budget import Budget, budget_on
+from swinmr_profiling.profiler.batch_size.gpus import is_this_gpu
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile
-from swinmr_profiling.profiler.options.budget_options import add_budget_options
+from swinmr_profiling.profiler.options.budget_options import Card, add_budget_options, named_cards
 from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
-from swinmr_profiling.profiler.record.blocks.run_description import Gpu as MachineGpu
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 OTHER_PARALLELISM = ("tp", "tensor", "pp", "pipeline", "tensor_parallel", "pipeline_parallel")
@@ -32,54 +31,32 @@ class RecommendationArguments(argparse.Namespace):
 
         Raises NoBudgetError.
         """
-        found = [self._of_card(gpu, profile) for gpu in self.gpu]
-        found += [self._of_size(text, size, profile) for text, size in self.gpu_memory]
-        if found:
-            return found
-        if profile.gpu is None:
+        cards, own = named_cards(self), profile.gpu
+        if not cards and own is None:
             raise NoBudgetError(
                 f'{profile.file} was made without a GPU: say which one: --gpu "RTX 3090", or --gpu-memory 24GiB'
             )
-        return [self._of_the_profiles(profile.gpu, profile)]
+        if not cards and own is not None:
+            cards = [Card.of(own)]
+        return [self._budget(card, profile) for card in cards]
 
-    def _of_the_profiles(self, gpu: MachineGpu, profile: TrainingProfile) -> Budget:
-        """Of the GPU that the profile was made on, less what others held then, unless the user says what they take."""
-        budget = self._budget(gpu.name, gpu.total_bytes, gpu.compute_capability, profile)
-        held = profile.held_by_others_bytes if self.reserved is None else self.reserved
-        return replace(budget, reserved_elsewhere_bytes=held, is_this_machine=True)
-
-    def _of_card(self, gpu: Gpu, profile: TrainingProfile) -> Budget:
-        return self._of_named(gpu.name, gpu.total_bytes, gpu.compute_capability, profile)
-
-    def _of_size(self, text: str, size: int, profile: TrainingProfile) -> Budget:
-        return self._of_named(f"{text} GPU", size, None, profile)
-
-    def _of_named(
-        self, name: str, total_bytes: int, capability: str | None, profile: TrainingProfile
-    ) -> Budget:
-        if profile.gpu is not None and is_this_gpu(name, total_bytes, capability, profile.gpu):
-            return self._of_the_profiles(profile.gpu, profile)
-        return self._budget(name, total_bytes, capability, profile)
-
-    def _budget(
-        self, name: str, total_bytes: int, capability: str | None, profile: TrainingProfile
-    ) -> Budget:
-        backend = "rocm" if (capability or "").startswith("gfx") else "cuda"
+    def _budget(self, card: Card, profile: TrainingProfile) -> Budget:
+        """Of the GPU that the profile was made on less what others held then, unless the user says what they take."""
         if profile.torch_version is None:
             raise NoBudgetError(f"{profile.file} does not say which torch it was made with")
+        held, is_own = self.reserved or 0, profile.gpu is not None and is_this_gpu(*card, profile.gpu)
+        if profile.gpu is not None and is_own:
+            card, held = Card.of(profile.gpu), profile.held_by_others_bytes if self.reserved is None else held
         try:
-            libraries = workspaces_for(profile.torch_version, capability, backend)
+            budget = budget_on(
+                *card,
+                torch_version=profile.torch_version,
+                reserved_elsewhere_bytes=held,
+                headroom_share=self.headroom,
+            )
         except WorkspaceTableError as error:
             raise NoBudgetError(f"{profile.file}: {error}") from None
-        return Budget(
-            name=name,
-            total_bytes=total_bytes,
-            reserved_elsewhere_bytes=self.reserved or 0,
-            headroom_share=self.headroom,
-            context_bytes=libraries.context_bytes,
-            workspace_bytes=libraries.process_bytes,
-            bf16_hardware=has_bf16(capability),
-        )
+        return replace(budget, is_this_machine=is_own)
 
 
 def strategies(text: str) -> list[Strategy]:

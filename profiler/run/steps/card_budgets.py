@@ -8,9 +8,10 @@ from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, Worksp
 from swinmr_profiling.profiler.batch_size.budget import Budget, budget_on
 from swinmr_profiling.profiler.batch_size.gpus import is_this_gpu
 from swinmr_profiling.profiler.measure.machine.machine_state import nvml_process_bytes
+from swinmr_profiling.profiler.options.budget_options import Card
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
 from swinmr_profiling.profiler.record.device_memory import reserved_by_others
-from swinmr_profiling.profiler.run.context import Card, RunContext, TrainingOptions
+from swinmr_profiling.profiler.run.context import RunContext, TrainingOptions
 
 
 def is_own_card(card: Card, gpu: Gpu) -> bool:
@@ -22,7 +23,7 @@ def own_budget(context: RunContext, held_by_others_bytes: int) -> Budget:
     """What the machine's own GPU leaves for training; at least what the command line reserves is the others'."""
     gpu, training = context.gpu, context.options.training
     assert gpu is not None
-    card = Card(gpu.name, gpu.total_bytes, gpu.compute_capability)
+    card = Card.of(gpu)
     return replace(
         budget_of(card, training, context.environment.torch_version),
         reserved_elsewhere_bytes=max(training.reserved_bytes, held_by_others_bytes),

@@ -9,6 +9,7 @@ from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.gpus import find_gpu
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError
+from swinmr_profiling.profiler.options.budget_options import Card
 from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
 from swinmr_profiling.profiler.prediction.settings import (
     PRECISION_VALUES,
@@ -24,7 +25,7 @@ from swinmr_profiling.profiler.record.prediction_intervals import interval_of, s
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.training import print_beside_answer
-from swinmr_profiling.profiler.run.context import Card, RunContext, RunOptions
+from swinmr_profiling.profiler.run.context import RunContext, RunOptions
 from swinmr_profiling.profiler.run.steps.card_budgets import (
     budget_of,
     held_by_others_at_start,
@@ -92,7 +93,7 @@ def _budgets(context: RunContext, torch_version: str) -> list[Budget]:
     if not training.cards and gpu is not None:
         return [own_budget(context, held_by_others_at_start(context))]
     usual = (find_gpu(name) for name in DEFAULT_GPUS)
-    cards = training.cards or [Card(card.name, card.total_bytes, card.compute_capability) for card in usual]
+    cards = training.cards or [Card.of(card) for card in usual]
     return [
         own_budget(context, held_by_others_at_start(context))
         if gpu is not None and is_own_card(card, gpu)

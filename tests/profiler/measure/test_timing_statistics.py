@@ -18,7 +18,7 @@ from swinmr_profiling.profiler.measure.timing.timing_statistics import (
     summarise,
     timing_warnings,
 )
-from swinmr_profiling.profiler.record.least_runs import LEAST_RUNS, least_runs
+from swinmr_profiling.profiler.record.limits import LEAST_RUNS, least_runs
 
 NOISY, DRIFT = TimingWarning.NOISY, TimingWarning.DRIFT
 TWO_MODES, OUTLIERS = TimingWarning.TWO_MODES, TimingWarning.OUTLIERS

@@ -91,7 +91,7 @@ def resnet50_inference(trace):
 
 
 def test_resnet50_inference_on_rocm(trace):
-    result = replay(resnet50_inference(trace), workspaces=workspaces_for("2.4.0", "9.0", "rocm"))
+    result = replay(resnet50_inference(trace), workspaces=workspaces_for("2.4.0", "gfx90a"))
     show("resnet50 inference, ROCm", result.training.allocated_bytes, 113_516_032)
     show("resnet50 inference, ROCm, reserved", result.peak_reserved_bytes, 148_897_792)
     assert result.training.allocated_bytes == 113_516_032

@@ -7,8 +7,9 @@ import pytest
 
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, workspaces_for
 from swinmr_profiling.profiler.batch_size.gpus import same_card
+from swinmr_profiling.profiler.options.budget_options import Card
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu
-from swinmr_profiling.profiler.run.context import Card, TrainingOptions
+from swinmr_profiling.profiler.run.context import TrainingOptions
 from swinmr_profiling.profiler.run.steps import card_budgets, prediction_steps
 from swinmr_profiling.profiler.run.steps.card_budgets import held_by_others_at_start, is_own_card, own_budget
 
@@ -80,6 +81,15 @@ def test_a_prediction_for_the_own_gpu_leaves_others_what_they_hold(nvml):
         assert held[OWN.name] == (8 * GIB, True)
         assert held.get("GeForce RTX 4090", (0, False)) == (0, False)
         assert len(held) == max(len(named), 1)
+
+
+def test_a_card_of_amd_is_answered_for():
+    (budget,) = prediction_steps._budgets(
+        context(gpu=False, cards=[Card("MI300X", 192 * GIB, "gfx942")]), "2.14.1"
+    )
+    # Of a context under ROCm nothing is known: CUDA's largest, with the kernels that a run loads.
+    assert (budget.workspace_bytes, budget.context_bytes) == (0, (426 + 128) * MIB)
+    assert budget.bf16_hardware is True
 
 
 def test_without_a_gpu_the_usual_cards_are_answered_for():

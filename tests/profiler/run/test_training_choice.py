@@ -15,10 +15,11 @@ from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
 from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, TrainingProbes
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.measurement import DeviceMemory, StepPeaks
+from swinmr_profiling.profiler.options.budget_options import Card
 from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.terminal import Console
-from swinmr_profiling.profiler.run.context import Card, RunContext, RunOptions, TrainingOptions
+from swinmr_profiling.profiler.run.context import RunContext, RunOptions, TrainingOptions
 from swinmr_profiling.profiler.run.steps.training_choice import choose_training_batch
 from tests import training_profiles
 from tests.conftest import REPOSITORY

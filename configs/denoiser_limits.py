@@ -1,15 +1,17 @@
 """What a denoiser, its training or its sampling would refuse, found in the numbers alone.
 
-Each check returns (key, text) pairs; a text names the values and a way out.
+Each check finds (key, text) pairs; a text names the values and a way out.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from swinmr_profiling.configs.declared_inputs import InputsError, read_inputs
-from swinmr_profiling.configs.swinir_limits import Problems, nearest_divisors, nearest_multiples
+from swinmr_profiling.configs.errors import Problems
+from swinmr_profiling.configs.swinir_limits import nearest_divisors, nearest_multiples
 
 if TYPE_CHECKING:
     from swinmr_profiling.configs.schema import ExperimentConfig
@@ -34,22 +36,22 @@ def side_problem(hw: tuple[int, int], multiple: int, why: str) -> str | None:
 
 def unet_problems(model: UNetDenoiserModelConfig) -> Problems:
     """Everything that keeps a U-Net with these numbers from being built and run."""
-    problems: Problems = []
     levels = len(model.channel_multipliers)
     bad_side = side_problem(model.image_hw, model.side_multiple, f"{levels} levels, each halves the sides")
     if bad_side is not None:
-        return [("img_size", bad_side)]
+        yield ("img_size", bad_side)
+        return
     resolutions = [min(model.image_hw) // 2**level for level in range(levels)]
     for resolution in model.attention_resolutions:
         if resolution not in resolutions:
             text = f"no level has features of {resolution} pixels: the levels have {', '.join(map(str, resolutions))}"
-            problems.append(("attention_resolutions", text))
+            yield ("attention_resolutions", text)
     channels = [model.base_channels * multiplier for multiplier in model.channel_multipliers]
     for count in dict.fromkeys((model.base_channels, *channels)):
         if count % model.num_groups:
             way_out = _either(nearest_divisors(count, model.num_groups))
             text = f"a level has {count} channels, which {model.num_groups} groups do not divide: num_groups {way_out}"
-            problems.append(("num_groups", text))
+            yield ("num_groups", text)
             break
     for resolution, count in zip(resolutions, channels, strict=True):
         # The middle of the network attends whatever the levels do.
@@ -58,111 +60,96 @@ def unet_problems(model: UNetDenoiserModelConfig) -> Problems:
             way_out = _either(nearest_divisors(count, model.head_channels))
             text = f"attention at {resolution} pixels has {count} channels"
             heads = f"not divisible by heads of {model.head_channels}"
-            problems.append(("head_channels", f"{text}, {heads}: {way_out}"))
+            yield ("head_channels", f"{text}, {heads}: {way_out}")
             break
-    return problems
 
 
 def dit_problems(model: DiTDenoiserModelConfig) -> Problems:
     """Everything that keeps a transformer with these numbers from being built and run."""
-    problems: Problems = []
     bad_side = side_problem(model.image_hw, model.patch_size, "model.patch_size")
     if bad_side is not None:
-        problems.append(("img_size", bad_side))
+        yield ("img_size", bad_side)
     dim, heads = model.embed_dim, model.num_heads
     if dim % heads:
         multiple = math.lcm(heads, POSITION_PARTS)
         way_out = f"{_either(nearest_multiples(dim, multiple))}, or num_heads {_either(nearest_divisors(dim, heads))}"
-        problems.append(("embed_dim", f"embed_dim {dim} is not divisible by {heads} heads: {way_out}"))
+        yield ("embed_dim", f"embed_dim {dim} is not divisible by {heads} heads: {way_out}")
     elif dim % POSITION_PARTS:
         way_out = _either(nearest_multiples(dim, math.lcm(heads, POSITION_PARTS)))
-        problems.append(
-            ("embed_dim", f"embed_dim {dim} is not divisible by 4, sines and cosines of 2 axes: {way_out}")
-        )
+        yield ("embed_dim", f"embed_dim {dim} is not divisible by 4, sines and cosines of 2 axes: {way_out}")
     if int(dim * model.mlp_ratio) < 1:
         text = f"mlp_ratio {model.mlp_ratio:g} leaves the MLP of embed_dim {dim} without channels"
-        problems.append(("mlp_ratio", f"{text}: at least {math.ceil(100 / dim) / 100:g}"))
-    return problems
+        yield ("mlp_ratio", f"{text}: at least {math.ceil(100 / dim) / 100:g}")
 
 
 def diffusers_problems(model: Any) -> Problems:
     """What contradicts itself in the inputs of a diffusers class."""
-    problems: Problems = []
     try:
         read_inputs(model.inputs)
     except InputsError as error:
-        problems.append((f"inputs.{error.path}", error.text))
+        yield (f"inputs.{error.path}", error.text)
     for name in model.int64_inputs:
         if name not in model.inputs:
             known = ", ".join(model.inputs) or "none"
-            problems.append(
-                ("int64_inputs", f"{name} is not among inputs (there: {known}): give its shape there")
-            )
+            yield ("int64_inputs", f"{name} is not among inputs (there: {known}): give its shape there")
     channels = model.config.get("in_channels")
     if model.conditional and (not isinstance(channels, int) or channels % 2):
         text = "half of the channels is the zero-filled image, so config.in_channels must be given and even"
-        problems.append(("conditional", f"{text}: set it, or conditional false"))
-    return problems
+        yield ("conditional", f"{text}: set it, or conditional false")
 
 
 def experiment_problems(config: ExperimentConfig) -> Problems:
     """What of a denoiser's data, training and sampling does not suit it."""
-    return [*_patch_problems(config), *_training_problems(config), *_sampling_problems(config)]
+    return chain(_patch_problems(config), _training_problems(config), _sampling_problems(config))
 
 
 def _patch_problems(config: ExperimentConfig) -> Problems:
-    model, data = config.model, config.data
-    if not data.use_patches or data.patch_size is None:
-        return []
-    patch = config.training_patch_hw
-    assert patch is not None
-    image = config.image_hw
+    model, data, patch = config.model, config.data, config.training_patch_hw
+    if not data.use_patches or data.patch_size is None or patch is None:
+        return
+    image, multiple = config.image_hw, getattr(model, "side_multiple", 1)
+    why = "model.patch_size" if model.net_type == "dit_denoiser" else "levels of model.channel_multipliers"
     if image is not None and (patch[0] > image[0] or patch[1] > image[1]):
         text = f"patch_size {patch[0]} x {patch[1]} is larger than the image ({image[0]} x {image[1]}, model.img_size)"
-        return [("data.patch_size", f"{text}: at most that, or use_patches false")]
-    multiple = getattr(model, "side_multiple", 1)
-    why = "model.patch_size" if model.net_type == "dit_denoiser" else "levels of model.channel_multipliers"
-    bad_side = side_problem(patch, multiple, why)
-    return [] if bad_side is None else [("data.patch_size", bad_side)]
+        yield "data.patch_size", f"{text}: at most that, or use_patches false"
+    elif (bad_side := side_problem(patch, multiple, why)) is not None:
+        yield "data.patch_size", bad_side
 
 
 def _training_problems(config: ExperimentConfig) -> Problems:
-    diffusion, problems = config.training.diffusion, []
+    diffusion = config.training.diffusion
     kind = config.training.loss.type
     if kind in ("multi_component", "cross_entropy"):
         text = f'a denoiser is trained on what it predicts, not with "{kind}": "auto", "mse" or "l1"'
-        problems.append(("training.loss.type", text))
+        yield ("training.loss.type", text)
     if diffusion.condition_dropout and not config.denoiser.conditional:
         text = "model.conditional is false, so there is no condition to leave out: 0, or conditional true"
-        problems.append(("training.diffusion.condition_dropout", text))
+        yield ("training.diffusion.condition_dropout", text)
     metric = config.training.early_stopping.metric
     if metric in ("val_psnr", "val_ssim", "val_nmse") and not config.evaluation.sampling.validation_steps:
         text = f'{metric} needs images, and evaluation.sampling.validation_steps is 0: set it, or "val_loss" or "auto"'
-        problems.append(("training.early_stopping.metric", text))
-    return problems
+        yield ("training.early_stopping.metric", text)
 
 
 def _sampling_problems(config: ExperimentConfig) -> Problems:
     sampling, diffusion = config.evaluation.sampling, config.training.diffusion
-    problems: Problems = []
     for key in ("sampling_steps", "validation_steps"):
         if getattr(sampling, key) > diffusion.timesteps:
             text = (
                 f"{getattr(sampling, key)} steps, but training.diffusion.timesteps is {diffusion.timesteps}"
             )
-            problems.append((f"evaluation.sampling.{key}", f"{text}: at most that"))
+            yield (f"evaluation.sampling.{key}", f"{text}: at most that")
     if sampling.guidance != 1:
         if not config.denoiser.conditional:
             text = (
                 "guidance needs a condition, and model.conditional is false: guidance 1, or conditional true"
             )
-            problems.append(("evaluation.sampling.guidance", text))
+            yield ("evaluation.sampling.guidance", text)
         elif not diffusion.condition_dropout:
             text = (
                 "guidance needs training without condition too: training.diffusion.condition_dropout above 0"
             )
-            problems.append(("evaluation.sampling.guidance", f"{text} (0.1), or guidance 1"))
+            yield ("evaluation.sampling.guidance", f"{text} (0.1), or guidance 1")
     if sampling.clip and config.data.normalisation not in ("min_max", "max"):
         text = f'data.normalisation "{config.data.normalisation}" goes beyond the range that is clipped to: clip false'
-        problems.append(("evaluation.sampling.clip", text))
-    return problems
+        yield ("evaluation.sampling.clip", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from swinmr_profiling.configs.writing.standard_streams import printable
@@ -25,6 +25,10 @@ class ConfigError(ValueError):
         self.problems: list[str] = [printable(problem, one_line=True) for problem in problems]
         prefix = "config" if self.file is None else printable(self.file, one_line=True)
         super().__init__("\n".join(f"{prefix}: {problem}" for problem in self.problems))
+
+
+# (path of the key within a section, text) of what a section's own checks find.
+Problems = Iterator[tuple[str, str]]
 
 
 class CrossFieldError(ValueError):

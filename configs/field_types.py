@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import Self
+
+from swinmr_profiling.configs.errors import CrossFieldError, Problems
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,16 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True
     )
+
+    def problems(self) -> Problems:
+        """What in its values contradicts itself, though each is valid."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _has_no_problems(self) -> Self:
+        if found := list(self.problems()):
+            raise CrossFieldError(found)
+        return self
 
 
 # An image side or channel count above this is a slip of the keyboard, and a tensor of it would fit nowhere.

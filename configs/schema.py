@@ -170,7 +170,7 @@ class ExperimentConfig(Section):
 
     @model_validator(mode="after")
     def _denoiser_suits_its_data(self) -> ExperimentConfig:
-        problems = experiment_problems(self) if self.is_denoiser else []
+        problems = list(experiment_problems(self)) if self.is_denoiser else []
         if problems:
             raise CrossFieldError(problems)
         return self

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.errors import Problems
 from swinmr_profiling.configs.field_types import (
     AccelerationOrNull,
     BatchSize,
@@ -128,43 +128,36 @@ class DegradationSection(Section):
             return self.sampled_fraction
         return DEFAULT_SAMPLED_FRACTION if self.acceleration is None else 1 / self.acceleration
 
-    @model_validator(mode="after")
-    def _one_consistent_mask(self) -> DegradationSection:
-        problems = []
+    def problems(self) -> Problems:
+        """Masks that are described twice, or not at all."""
         if self.sampled_fraction is not None and self.acceleration is not None:
             text = "sampled_fraction and acceleration say the same thing twice: give one, leave the other out"
-            problems.append(("acceleration", text))
+            yield "acceleration", text
         if self.mask == "file" and self.mask_file is None:
-            problems.append(("mask_file", 'mask "file" needs a mask_file: give its path, or another mask'))
+            yield "mask_file", 'mask "file" needs a mask_file: give its path, or another mask'
         if self.mask != "file" and self.mask_file is not None:
             text = f'is read only with mask "file", but mask is "{self.mask}": change mask, or drop mask_file'
-            problems.append(("mask_file", text))
-        problems += self._problems_of_fastmri()
+            yield "mask_file", text
+        if self.is_fastmri:
+            yield from self._problems_of_fastmri()
         if self.mask.endswith("1d") and self.center_fraction > self.nominal_fraction:
             share = f"{self.nominal_fraction:.3g}"
             text = f"{self.center_fraction:g} alone is more than the sampled share {share}: at most {share}"
-            problems.append(("center_fraction", text))
-        if problems:
-            raise CrossFieldError(problems)
-        return self
+            yield "center_fraction", text
 
-    def _problems_of_fastmri(self) -> list[tuple[str, str]]:
-        if not self.is_fastmri:
-            return []
+    def _problems_of_fastmri(self) -> Problems:
         shares, counts = self.center_fractions, self.accelerations
         if len(shares) != len(counts) or not counts:
             text = f"{len(counts)} accelerations, but {len(shares)} center_fractions: one of each per kind of mask"
-            return [("accelerations", text)]
-        problems = [
-            (key, f'mask "{self.mask}" takes accelerations and center_fractions: drop it')
-            for key in ("sampled_fraction", "acceleration")
-            if getattr(self, key) is not None
-        ]
+            yield "accelerations", text
+            return
+        for key in ("sampled_fraction", "acceleration"):
+            if getattr(self, key) is not None:
+                yield key, f'mask "{self.mask}" takes accelerations and center_fractions: drop it'
         for share, count in zip(shares, counts, strict=True):
             if share * count >= 1 and (count > 1 or share == 1):
                 text = f"{share:g} alone is all of 1 / {count} or more: at most {0.9 / count:.2g} at {count}-fold"
-                problems.append(("center_fractions", text))
-        return problems
+                yield "center_fractions", text
 
 
 class DataSection(Section):
@@ -214,19 +207,15 @@ class DataSection(Section):
         no_folder = self.train_dir is None and self.val_dir is None and self.test_dir is None
         return "phantom" if self.source == "auto" and no_folder else self.source
 
-    @model_validator(mode="after")
-    def _folders_match_the_source(self) -> DataSection:
-        problems = []
+    def problems(self) -> Problems:
+        """Folders and layouts that the source does not have."""
         if self.layout != "auto" and self.source not in ("auto", "npy"):
             text = f'is of .npy files, but source is "{self.source}": drop it, or set source to "npy"'
-            problems.append(("layout", text))
+            yield "layout", text
         if self.source in SOURCES_WITHOUT_FOLDER:
             for key in ("train_dir", "val_dir", "test_dir"):
                 if getattr(self, key) is not None:
                     text = f'source "{self.source}" reads no folder: drop {key}, or set source to "auto"'
-                    problems.append((key, text))
+                    yield key, text
         elif self.source != "auto" and self.train_dir is None and self.test_dir is None:
-            problems.append(("train_dir", f'source "{self.source}" needs a train_dir or a test_dir'))
-        if problems:
-            raise CrossFieldError(problems)
-        return self
+            yield "train_dir", f'source "{self.source}" needs a train_dir or a test_dir'

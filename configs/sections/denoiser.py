@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, create_model
 
 from swinmr_profiling.configs.denoiser_limits import diffusers_problems, dit_problems, unet_problems
-from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.errors import Problems
 from swinmr_profiling.configs.field_types import (
     BlockCounts,
     Counts,
@@ -75,12 +75,9 @@ class UNetDenoiserModelConfig(_DenoiserSection):
         """What divides the sides of every image: they are halved between levels."""
         return 2 ** (len(self.channel_multipliers) - 1)
 
-    @model_validator(mode="after")
-    def _refuse_what_the_network_would_refuse(self) -> UNetDenoiserModelConfig:
-        problems = unet_problems(self)
-        if problems:
-            raise CrossFieldError(problems)
-        return self
+    def problems(self) -> Problems:
+        """What the network would refuse."""
+        return unet_problems(self)
 
 
 class DiTDenoiserModelConfig(_DenoiserSection):
@@ -121,12 +118,9 @@ class DiTDenoiserModelConfig(_DenoiserSection):
         """What divides the sides of every image."""
         return self.patch_size
 
-    @model_validator(mode="after")
-    def _refuse_what_the_network_would_refuse(self) -> DiTDenoiserModelConfig:
-        problems = dit_problems(self)
-        if problems:
-            raise CrossFieldError(problems)
-        return self
+    def problems(self) -> Problems:
+        """What the network would refuse."""
+        return dit_problems(self)
 
 
 class _DiffusersFields(Section):
@@ -179,12 +173,9 @@ class DiffusersModelConfig(_DiffusersClass):
         channels = self.config.get("in_channels")
         return channels // (1 + self.conditional) if isinstance(channels, int) else None
 
-    @model_validator(mode="after")
-    def _inputs_fit(self) -> DiffusersModelConfig:
-        problems = diffusers_problems(self)
-        if problems:
-            raise CrossFieldError(problems)
-        return self
+    def problems(self) -> Problems:
+        """Inputs that contradict one another."""
+        return diffusers_problems(self)
 
 
 DenoiserModelConfig = UNetDenoiserModelConfig | DiTDenoiserModelConfig | DiffusersModelConfig

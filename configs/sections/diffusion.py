@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.errors import Problems
 from swinmr_profiling.configs.field_types import (
     Count,
     Expected,
@@ -45,12 +45,11 @@ class DiffusionSection(Section):
         0.0, description="Share of samples whose condition is left out (zeros), which guidance needs."
     )
 
-    @model_validator(mode="after")
-    def _betas_rise(self) -> DiffusionSection:
+    def problems(self) -> Problems:
+        """Noise that does not grow."""
         if self.beta_end <= self.beta_start:
             text = f"beta_end {self.beta_end:g} is not above beta_start {self.beta_start:g}: noise must grow"
-            raise CrossFieldError([("beta_end", text)])
-        return self
+            yield "beta_end", text
 
 
 class SamplingSection(Section):

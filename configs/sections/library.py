@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, create_model
 
-from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.errors import Problems
 from swinmr_profiling.configs.field_types import (
     Count,
     Expected,
@@ -41,18 +41,14 @@ class SpandrelModelConfig(Section):
         None, description="Size of a whole input image in pixels. null: 256, or the nearest that it takes."
     )
 
-    @model_validator(mode="after")
-    def _one_source(self) -> SpandrelModelConfig:
-        problems = []
+    def problems(self) -> Problems:
+        """No network, or two."""
         if (self.checkpoint is None) == (self.architecture is None):
-            problems.append(("architecture", "give this or checkpoint: one of them says which network it is"))
+            yield "architecture", "give this or checkpoint: one of them says which network it is"
         elif self.checkpoint is not None and self.kwargs:
-            problems.append(("kwargs", "a checkpoint tells its own network: leave this out"))
+            yield "kwargs", "a checkpoint tells its own network: leave this out"
         if self.checkpoint_sha256 is not None and self.checkpoint is None:
-            problems.append(("checkpoint_sha256", "is the checksum of a checkpoint, and there is none"))
-        if problems:
-            raise CrossFieldError(problems)
-        return self
+            yield "checkpoint_sha256", "is the checksum of a checkpoint, and there is none"
 
 
 class RestorationModelConfig(Section):
@@ -109,11 +105,10 @@ class TransformersModelConfig(_TransformersClass):
         description="Those of `inputs` that are whole numbers. Others: float.",
     )
 
-    @model_validator(mode="after")
-    def _some_source(self) -> TransformersModelConfig:
+    def problems(self) -> Problems:
+        """No network."""
         if self.folder is None and getattr(self, "class") is None:
-            raise CrossFieldError([("class", "give the name of a class, or a folder with a config.json")])
-        return self
+            yield "class", "give the name of a class, or a folder with a config.json"
 
 
 LIBRARY_SECTIONS: dict[str, type[Section]] = {

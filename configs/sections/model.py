@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from swinmr_profiling.configs.declared_inputs import InputsError, read_inputs
-from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.errors import Problems
 from swinmr_profiling.configs.field_types import (
     TARGET_PATTERN,
     BlockCounts,
@@ -60,9 +60,8 @@ InitType = Literal[
 ]
 
 
-def inputs_problems(section: Section, *keys: str) -> list[tuple[str, str]]:
+def inputs_problems(section: Section, *keys: str) -> Problems:
     """What is not a declaration of inputs in these keys."""
-    problems = []
     for key in keys:
         value = getattr(section, key)
         if value is not None:
@@ -71,8 +70,7 @@ def inputs_problems(section: Section, *keys: str) -> list[tuple[str, str]]:
                     raise InputsError("", "expected at least one input")
                 read_inputs(value)
             except InputsError as error:
-                problems.append((f"{key}.{error.path}" if error.path else key, error.text))
-    return problems
+                yield f"{key}.{error.path}" if error.path else key, error.text
 
 
 def _no_upsampler_is_none(value: Any) -> Any:
@@ -126,12 +124,9 @@ class SwinIRModelConfig(ImageNetworkSection):
     )
     init_gain: Positive = Field(0.2, description="Gain of KAIR's initialiser.")
 
-    @model_validator(mode="after")
-    def _refuse_what_the_network_would_refuse(self) -> SwinIRModelConfig:
-        problems = swinir_problems(self)
-        if problems:
-            raise CrossFieldError(problems)
-        return self
+    def problems(self) -> Problems:
+        """What the network would refuse."""
+        return swinir_problems(self)
 
 
 class TimmModelConfig(Section):
@@ -153,18 +148,13 @@ class TimmModelConfig(Section):
         None, description="What `forward` takes, of any kind. null: one image of `img_size`."
     )
 
-    @model_validator(mode="after")
-    def _download_nothing(self) -> TimmModelConfig:
-        fetching = [
-            key for key in ("pretrained", "pretrained_cfg_overlay", "checkpoint_path") if self.kwargs.get(key)
-        ]
-        if fetching:
-            text = f"{fetching[0]} would load weights, and nothing is downloaded here: leave it out"
-            raise CrossFieldError([(f"kwargs.{fetching[0]}", text)])
-        problems = inputs_problems(self, "inputs")
-        if problems:
-            raise CrossFieldError(problems)
-        return self
+    def problems(self) -> Problems:
+        """Weights to download, and what declares no input."""
+        for key in ("pretrained", "pretrained_cfg_overlay", "checkpoint_path"):
+            if self.kwargs.get(key):
+                text = f"{key} would load weights, and nothing is downloaded here: leave it out"
+                yield f"kwargs.{key}", text
+        yield from inputs_problems(self, "inputs")
 
 
 class CustomModelConfig(Section):
@@ -216,31 +206,23 @@ class CustomModelConfig(Section):
         Expected('list of "float", "int64" or "bool", one per input, or null'),
     ] = Field(None, description="Type of each input. null: all `float`, in the precision of the run.")
 
-    @model_validator(mode="after")
-    def _one_entry_per_input(self) -> CustomModelConfig:
-        problems = inputs_problems(self, "inputs", "training_inputs", "cross_check_inputs")
-        if (self.input_shapes is None) == (self.inputs is None):
-            text = (
-                "input_shapes or inputs is needed"
-                if self.inputs is None
-                else "input_shapes beside inputs: give one"
-            )
-            problems.append(("input_shapes", text))
+    def problems(self) -> Problems:
+        """Inputs that are described twice, in part, or not at all."""
+        yield from inputs_problems(self, "inputs", "training_inputs", "cross_check_inputs")
+        if self.input_shapes is None and self.inputs is None:
+            yield "input_shapes", "input_shapes or inputs is needed"
+        elif self.input_shapes is not None and self.inputs is not None:
+            yield "input_shapes", "input_shapes beside inputs: give one"
         short = ("training_input_shapes", "cross_check_input_shapes", "input_dtypes")
         long = ("training_inputs", "cross_check_inputs")
         for key in short if self.input_shapes is None else long:
             if getattr(self, key) is not None:
-                problems.append(
-                    (key, f"belongs to {'input_shapes' if key in short else 'inputs'}, which is not there")
-                )
+                yield key, f"belongs to {'input_shapes' if key in short else 'inputs'}, which is not there"
         for key in short:
             value = getattr(self, key)
             if value is not None and self.input_shapes is not None and len(value) != len(self.input_shapes):
                 counts = f"{len(value)} entries, but input_shapes has {len(self.input_shapes)}"
-                problems.append((key, f"{counts}: one per input in each"))
-        if problems:
-            raise CrossFieldError(problems)
-        return self
+                yield key, f"{counts}: one per input in each"
 
 
 ModelConfig = (

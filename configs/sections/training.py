@@ -5,11 +5,12 @@ The defaults are the published SwinMR recipe, but for the transform of the frequ
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.errors import CrossFieldError, Problems
 from swinmr_profiling.configs.field_types import (
     AssumedValues,
     Betas,
@@ -85,12 +86,11 @@ class PerceptualLossSection(Section):
         None, description="`vgg19-dcbb9e9d.pth`. null: looked for in the torch hub cache, never fetched."
     )
 
-    @model_validator(mode="after")
-    def _one_weight_per_layer(self) -> PerceptualLossSection:
+    def problems(self) -> Problems:
+        """Layers without a weight, or weights without a layer."""
         if len(self.layers) != len(self.layer_weights):
             text = f"{len(self.layer_weights)} entries, but layers has {len(self.layers)}: one per layer"
-            raise CrossFieldError([("layer_weights", text)])
-        return self
+            yield "layer_weights", text
 
 
 class SsimLossSection(Section):
@@ -107,11 +107,10 @@ class LossComponentsSection(Section):
     perceptual: PerceptualLossSection = Field(PerceptualLossSection(), description="On VGG19 features.")
     ssim: SsimLossSection = Field(SsimLossSection(), description="Structural similarity.")
 
-    @model_validator(mode="after")
-    def _something_to_minimise(self) -> LossComponentsSection:
+    def problems(self) -> Problems:
+        """Nothing to minimise."""
         if not any(part.weight for part in (self.spatial, self.frequency, self.perceptual, self.ssim)):
-            raise CrossFieldError([("spatial.weight", "all loss weights are 0: give one a weight above 0")])
-        return self
+            yield "spatial.weight", "all loss weights are 0: give one a weight above 0"
 
 
 class LossSection(Section):
@@ -171,14 +170,10 @@ class SchedulerSection(Section):
     warmup_steps: WholeNumber = Field(0, description="Steps of linear rise from 0 before the schedule.")
     min_lr: NotNegative = Field(0.0, description="Learning rate at the end of `cosine`.")
 
-    @model_validator(mode="after")
-    def _milestones_rise(self) -> SchedulerSection:
-        if any(
-            later <= earlier for earlier, later in zip(self.milestones, self.milestones[1:], strict=False)
-        ):
-            text = f"milestones {self.milestones} do not rise: sort them, each once"
-            raise CrossFieldError([("milestones", text)])
-        return self
+    def problems(self) -> Problems:
+        """Milestones that do not rise."""
+        if any(later <= earlier for earlier, later in pairwise(self.milestones)):
+            yield "milestones", f"milestones {self.milestones} do not rise: sort them, each once"
 
 
 class GradientSection(Section):

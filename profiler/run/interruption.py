@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from swinmr_profiling.stop_signals import STOP_SIGNALS
-
-# What a shell reports for a process that ended by Ctrl-C.
-EXIT_SECOND_INTERRUPT = 130
+from swinmr_profiling.stop_signals import EXIT_SECOND_INTERRUPT, stop_signals_handled
 
 
 class Interrupted(BaseException):
@@ -44,12 +41,5 @@ def interruptible(before_sudden_end: Callable[[], None]) -> Iterator[Callable[[]
             return
         raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 
-    previous = {}
-    for number in STOP_SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            previous[number] = signal.signal(number, handle)
-    try:
+    with stop_signals_handled(handle):
         yield only_saving_is_left
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -13,11 +13,8 @@ from types import FrameType
 from typing import Any
 
 from swinmr_profiling.configs.sections.training import EarlyStoppingSection
-from swinmr_profiling.stop_signals import STOP_SIGNALS
+from swinmr_profiling.stop_signals import EXIT_SECOND_INTERRUPT, stop_signals_handled
 from swinmr_profiling.training.validation.validation import HIGHER_IS_BETTER
-
-# What a shell reports for a process that ended by Ctrl-C.
-EXIT_SECOND_INTERRUPT = 130
 
 
 @dataclass
@@ -88,12 +85,5 @@ def stop_on_signals() -> Iterator[StopRequest]:
             os._exit(EXIT_SECOND_INTERRUPT)
         request.signal_name = signal.Signals(number).name
 
-    previous = {}
-    for number in STOP_SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            previous[number] = signal.signal(number, handle)
-    try:
+    with stop_signals_handled(handle):
         yield request
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -13,12 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import re
 import statistics
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -38,7 +35,9 @@ import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, write_text
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.models.swin.swinir import SwinIR
+from swinmr_profiling.profiler.measure.machine.environment import cpu_name
 from swinmr_profiling.profiler.options.option_types import OneLineParser
+from swinmr_profiling.training.setup.step_memory import LiveBytes
 
 PUBLISHED, SMALL = 180, 60
 KINDS = ("forward", "training", "light", "full", "saved", "peak", "moved")
@@ -144,34 +143,6 @@ def saved_bytes(network: nn.Module, image: torch.Tensor) -> int:
     return total
 
 
-class LiveBytes(TorchDispatchMode):
-    """The most bytes that stood at one time in storages made under this mode."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self.known: set[int] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        given = {
-            t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)
-        }
-        result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                if storage._cdata not in self.known | given:
-                    self.known.add(storage._cdata)
-                    self.now += storage.nbytes()
-                    weakref.finalize(storage, self._freed, storage._cdata, storage.nbytes())
-        self.peak = max(self.peak, self.now)
-        return result
-
-    def _freed(self, key: int, size: int) -> None:
-        self.known.discard(key)
-        self.now -= size
-
-
 class MovedBytes(TorchDispatchMode):
     """Bytes that operators read and write; views are free, an expanded tensor counts as it is stored."""
 
@@ -247,7 +218,7 @@ def byte_rows(kinds: list[str], embed_dim: int) -> Iterator[dict]:
                         continue
                     with LiveBytes() if kind == "peak" else MovedBytes() as mode:
                         train(network, image)
-                    counts.append(mode.peak if kind == "peak" else mode.total)
+                    counts.append(mode.peak_bytes if isinstance(mode, LiveBytes) else mode.total)
             way = ours.attention_policy(device, trains=True) if attention == "auto" else attention
             yield {
                 "row": f"{kind} {checkpointing}", "embed_dim": embed_dim, "side": side, "groups": 6,
@@ -272,10 +243,7 @@ def rows(context: argparse.Namespace) -> Iterator[dict]:
 def hardware(device: str) -> str:
     if device == "cuda":
         return torch.cuda.get_device_name()
-    facts = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*:\s*(.+)", facts.read_text()) if facts.exists() else []
-    name = names[0] if names else platform.processor()
-    return f"{name}, {torch.get_num_threads()} threads of {os.cpu_count()}"
+    return f"{cpu_name()}, {torch.get_num_threads()} threads of {os.cpu_count()}"
 
 
 def described(row: dict) -> str:

@@ -22,7 +22,7 @@ from tests.headless_chromium import chromium, opened  # noqa: E402
 import swinmr_profiling.command  # noqa: E402 - takes both folders off sys.path
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.profiler.comparing.comparison import compare  # noqa: E402
-from swinmr_profiling.profiler.comparing.html_file import html_text as comparison_text  # noqa: E402
+from swinmr_profiling.profiler.comparing.written_files import html_text as comparison_text  # noqa: E402
 from swinmr_profiling.profiler.record.files.reading import ProfileFileError, load_profile  # noqa: E402
 from swinmr_profiling.profiler.reports.html.html_file import html_text  # noqa: E402
 from swinmr_profiling.profiler.reports.views.view import view_of  # noqa: E402

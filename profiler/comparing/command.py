@@ -7,9 +7,7 @@ from pathlib import Path
 
 from swinmr_profiling.profiler.comparing.comparison import Comparison, compare
 from swinmr_profiling.profiler.comparing.console_table import console_lines
-from swinmr_profiling.profiler.comparing.csv_file import csv_text
-from swinmr_profiling.profiler.comparing.html_file import html_text
-from swinmr_profiling.profiler.comparing.markdown_file import markdown_text
+from swinmr_profiling.profiler.comparing.written_files import csv_text, html_text, markdown_text
 from swinmr_profiling.profiler.record.files.reading import load_profile
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.reports.exports import write_report

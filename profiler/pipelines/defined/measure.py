@@ -15,8 +15,7 @@ from swinmr_profiling.profiler.counting import CountReport
 from swinmr_profiling.profiler.counting.count import report_fields
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
-from swinmr_profiling.profiler.pipelines.defined.fast_meta import FastElementwise
-from swinmr_profiling.profiler.pipelines.defined.fused_attention import FusedAttention
+from swinmr_profiling.profiler.pipelines.defined.fast_meta import FastElementwise, FusedAttention
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.training.setup.step_memory import LiveBytes
 

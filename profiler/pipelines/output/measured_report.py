@@ -12,11 +12,21 @@ LABEL_WIDTH = 15
 
 def print_measured(console: Console, record: WatchedRecord | FailedRecord) -> None:
     """The run of `--measure`."""
+    _print_run(console, record, "Measured: nothing", "Measured, one run counted and another one timed:")
+
+
+def print_image_profile(console: Console, name: str, profile: LiveRecord | FailedRecord) -> None:
+    """The figures of one generated image."""
+    title = f"Compute profile of {name}:"
+    _print_run(console, profile, f"{title} none", title)
+
+
+def _print_run(console: Console, record: LiveRecord | FailedRecord, nothing: str, title: str) -> None:
     console.line()
     if not record["enabled"]:
-        console.line(f"Measured: nothing ({record['reason']})")
+        console.line(f"{nothing} ({record['reason']})")
         return
-    console.line("Measured, one run counted and another one timed:")
+    console.line(title)
     print_figures(console, record)
 
 

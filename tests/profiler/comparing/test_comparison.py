@@ -9,11 +9,9 @@ import pytest
 from swinmr_profiling.profiler.comparing.cell_words import not_compared, other_differences
 from swinmr_profiling.profiler.comparing.comparison import compare
 from swinmr_profiling.profiler.comparing.console_table import console_lines
-from swinmr_profiling.profiler.comparing.csv_file import csv_text
 from swinmr_profiling.profiler.comparing.gate import slower_than
-from swinmr_profiling.profiler.comparing.html_file import html_text
 from swinmr_profiling.profiler.comparing.latency_difference import Verdict
-from swinmr_profiling.profiler.comparing.markdown_file import markdown_text
+from swinmr_profiling.profiler.comparing.written_files import csv_text, html_text, markdown_text
 from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.reports.views.view import view_of
 from tests.made_profiles import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swinmr_profiling.profiler.comparing.comparison import compare
-from swinmr_profiling.profiler.comparing.html_file import html_text as comparison_text
+from swinmr_profiling.profiler.comparing.written_files import html_text as comparison_text
 from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.reports.html.html_file import html_text
 from swinmr_profiling.profiler.reports.views.view import view_of

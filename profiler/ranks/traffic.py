@@ -21,8 +21,8 @@ OPERATORS: dict[str, tuple[Kind, int]] = {
     # Of sharded tensors: the norm of all gradients.
     "_c10d_functional::all_reduce": ("all_reduce", 0),
 }
-# What engines do beside, of a few bytes: to agree, to wait.
-BESIDE = ("c10d::barrier", "_c10d_functional::wait_tensor")
+# What engines do beside, of a few bytes: to agree, to wait, to hand on what may still be under way.
+BESIDE = ("c10d::barrier", "_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd")
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,9 @@ def main(arguments: list[str] | None = None) -> int:
         help="only ranks, between so many processes: 1,2,4",
     )
     parser.add_argument("--networks", metavar="NAME[,NAME]", help="of --ranks: SwinMR, U-Net, DiT, timm ViT")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the rows of ranks, as JSON lines")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="also write the rows of ranks, as JSON lines"
+    )
     parser.add_argument("--resume", action="store_true", help="leave out what the output file holds already")
     options = parser.parse_args(arguments)
     names = options.networks.split(",") if options.networks else list(NETWORKS)

@@ -91,9 +91,7 @@ class Layer(nn.Module):
         linear = partial(nn.Linear, bias=False)
         self.before_attention, self.before_perceptron = Norm(sizes.width), Norm(sizes.width)
         self.query = linear(sizes.width, sizes.width)
-        self.key, self.value = (
-            linear(sizes.width, sizes.key_heads * sizes.head_width) for _ in range(2)
-        )
+        self.key, self.value = (linear(sizes.width, sizes.key_heads * sizes.head_width) for _ in range(2))
         self.out = linear(sizes.width, sizes.width)
         self.gate, self.up = (linear(sizes.width, sizes.hidden) for _ in range(2))
         self.down = linear(sizes.hidden, sizes.width)

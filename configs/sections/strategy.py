@@ -38,6 +38,10 @@ class FsdpSection(Section):
     reduce_dtype: DtypeOrNull = Field(
         None, description="In which gradients are summed. null: as they are computed."
     )
+    offload_to_cpu: Flag = Field(
+        False,
+        description="Keep shards, their gradients and the optimizer's states on the host, and update them there.",
+    )
 
 
 class LoraSection(Section):

@@ -167,9 +167,10 @@ def largest_buffer(trace: Trace) -> int:
 def gathered_bytes(built: BuiltModel, config: ExperimentConfig, devices: int) -> int:
     """What putting a whole checkpoint together takes beside the shards: one tensor at a time, on each rank.
 
-    Nothing where tensors are whole already. The largest tensor is gathered in padded chunks and put together.
+    Nothing where tensors are whole already, or on the host. The largest tensor is gathered in padded chunks and put
+    together.
     """
-    if config.training.strategy != "fsdp" or devices == 1:
+    if config.training.strategy != "fsdp" or devices == 1 or config.training.fsdp.offload_to_cpu:
         return 0
     most = 0
     for parameter in built.module.parameters():

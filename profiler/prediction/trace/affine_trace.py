@@ -42,7 +42,10 @@ class AffineTrace:
     def order(self) -> AllocationOrder:
         """What a recommendation replays: the sizes of every batch and the events."""
         optional = self.base.categories == CATEGORIES.index("workspaces")
-        return AllocationOrder(self.base.events, self.intercepts, self.slopes, optional)
+        streams = self.base.streams()
+        return AllocationOrder(
+            self.base.events, self.intercepts, self.slopes, optional, streams if streams.any() else None
+        )
 
     def explains(self, other: Trace) -> bool:
         """Whether a directly traced batch size has these very allocations, to the byte."""

@@ -2,11 +2,12 @@
 
     python scripts/benchmark_torchtitan.py
 
-The records: benchmarks/llama3_h100_202412_torchtitan.md of pytorch/torchtitan, runs of its commit 9dec370. What they ran
-is built here from that commit's settings: 32 layers in units of FSDP2, each checkpointed (by the operator: every second
-product and the attention are kept; or as a whole), fp32 weights gathered in bf16, gradients summed in fp32, cross entropy
-of 128,256 logits in fp32 outside any checkpoint, clipping, AdamW over lists of tensors, expandable segments, sequences of
-8192. The published figure is the peak of reserved bytes. Nothing is asserted.
+The records: benchmarks/llama3_h100_202412_torchtitan.md of pytorch/torchtitan, runs of its commit 9dec370 with torch of
+December 2024. What they ran is built here from that commit's settings: 32 layers in units of FSDP2, each checkpointed
+(by the operator: every second product and the attention are kept; or as a whole), fp32 weights gathered in bf16,
+gradients summed in fp32, cross entropy of 128,256 logits in fp32 outside any checkpoint, clipping, AdamW over lists of
+tensors, expandable segments, sequences of 8192. The published figure is the peak of reserved bytes; the context and
+NCCL are not in it. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def rotated(x: Tensor, turns: Tensor) -> Tensor:
 
 
 class Layer(nn.Module):
-    """Attention and a gated perceptron, each behind a norm; kept: what its checkpoint keeps, "operators" or "nothing"."""
+    """Attention and a gated perceptron, each behind a norm. kept: by its checkpoint, some "operators" or "nothing"."""
 
     def __init__(self, sizes: Llama, kept: str) -> None:
         super().__init__()
@@ -124,7 +125,7 @@ class Layer(nn.Module):
 
 
 def every_second_product() -> Any:
-    """Keeps the results of attention and of every second product, of those that a layer makes; counted anew each time."""
+    """Keeps the results of attention, and of the first, third, ... product of a layer."""
     made = {False: 0, True: 0}
 
     def policy(context: Any, function: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
@@ -199,7 +200,7 @@ def config_of_torchtitan(length: int) -> ExperimentConfig:
     )
 
 
-def predicted(record: Record, sizes: Llama = Llama()) -> tuple[float, float, dict[str, int]]:  # noqa: B008
+def predicted(record: Record, sizes: Llama = Llama()) -> tuple[float, float, dict[str, int]]:
     """GiB allocated and reserved at the peak, and what is alive then, by category."""
     with torch.device("meta"):
         network = LlamaWithLoss(sizes, record.length, record.kept)
@@ -223,9 +224,10 @@ def main(arguments: list[str] | None = None) -> int:
             found[setting] = predicted(record)
             print(f"traced {setting} in {time.perf_counter() - start:.0f} s", file=sys.stderr)
         allocated, reserved, parts = found[setting]
+        published = record.published_gib
         print(
             f"table {record.table}, {record.gpus:3} GPUs, {record.samples} x {record.length}: published "
-            f"{record.published_gib:.1f} GiB, predicted {reserved:.1f} reserved ({reserved / record.published_gib - 1:+.1%}), "
+            f"{published:.1f} GiB, predicted {reserved:.1f} reserved ({reserved / published - 1:+.1%}), "
             f"{allocated:.1f} allocated" + (f"; not built: {record.unlike}" if record.unlike else "")
         )
         print("  " + ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items() if size > GIB / 20))

@@ -67,7 +67,8 @@ def open_world(device_name: str, *, from_host: bool = False) -> Iterator[World]:
     """The world that torchrun's environment describes, or a world of one.
 
     device_name: "auto", "cpu", "cuda" or "cuda:N" (with several processes each takes the GPU of its local rank).
-    gloo on CPUs, nccl on GPUs. from_host: tensors of the host are sent, too (shards that are offloaded). Raises DistributedError for GPUs that are not there.
+    gloo on CPUs, nccl on GPUs. from_host: tensors of the host are sent, too (shards that are offloaded).
+    Raises DistributedError for GPUs that are not there.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))

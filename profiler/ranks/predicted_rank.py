@@ -167,17 +167,14 @@ def largest_buffer(trace: Trace) -> int:
 def gathered_bytes(built: BuiltModel, config: ExperimentConfig, devices: int) -> int:
     """What putting a whole checkpoint together takes beside the shards: one tensor at a time, on each rank.
 
-    Nothing where tensors are whole already, or on the host. The largest tensor is gathered in padded chunks and put
-    together.
+    Nothing where tensors are whole already, or on the host. The largest tensor is gathered in padded chunks, of which
+    it is then a view.
     """
     if config.training.strategy != "fsdp" or devices == 1 or config.training.fsdp.offload_to_cpu:
         return 0
     most = 0
     for parameter in built.module.parameters():
-        shape = parameter.shape
-        rows = shape[0] if shape else 1
+        rows = parameter.shape[0] if parameter.dim() else 1
         padded = -(-rows // devices) * devices
-        gathered = parameter.nbytes // max(rows, 1) * padded
-        # Of uneven shards the ends are cut off, in a copy.
-        most = max(most, gathered + (parameter.nbytes if padded != rows else 0))
+        most = max(most, parameter.nbytes // max(rows, 1) * padded)
     return most

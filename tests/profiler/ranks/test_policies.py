@@ -6,15 +6,18 @@ W: bytes of a layer's weight in fp32; A: of an activation of eight samples. See 
 from collections import Counter
 
 import pytest
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.profiler.prediction.settings import setting_of
 from swinmr_profiling.profiler.prediction.storage_trace import ON_STREAM
 from swinmr_profiling.profiler.ranks.predicted_rank import kept_bytes, predict_rank
 from swinmr_profiling.profiler.ranks.traced_rank import RANK_STEPS, trace_rank
-from tests.profiler.ranks.three_layers import config_of, peak_without_scalars, three_layers, traced
+from tests.profiler.ranks.three_layers import (
+    config_of,
+    peak_without_scalars,
+    three_layers,
+    three_pairs,
+    traced,
+)
 
 WIDTH = 1024
 W, A = WIDTH * WIDTH * 4, 8 * WIDTH * 4
@@ -86,26 +89,10 @@ def test_gradients_that_are_summed_in_bf16_too():
     assert peak_without_scalars(step.trace) == 10 * W // 8 + 4 * W // 2 + 2 * A + 5 * A // 2
 
 
-class Pair(nn.Module):
-    """Two layers, whose middle activation is kept or computed again."""
-
-    def __init__(self, recomputed):
-        super().__init__()
-        self.recomputed = recomputed
-        self.first, self.second = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
-
-    def forward(self, x):
-        return checkpoint(self.computed, x, use_reentrant=False) if self.recomputed else self.computed(x)
-
-    def computed(self, x):
-        return self.second(self.first(x))
-
-
 def pairs(recomputed):
-    network = nn.Sequential(*(Pair(recomputed) for _ in range(3)))
-    inputs = (InputSpec((WIDTH,)),)
-    built = BuiltModel("custom", network, dict.fromkeys(("inference", "training", "cross_check"), inputs))
-    return trace_rank(built, config_of("fsdp", WIDTH), 8, 4, as_on_cuda=False, validation=False)
+    return trace_rank(
+        three_pairs(recomputed, WIDTH), config_of("fsdp", WIDTH), 8, 4, as_on_cuda=False, validation=False
+    )
 
 
 def test_checkpoints_inside_units_gather_no_more():

@@ -19,7 +19,7 @@ from swinmr_profiling.training.step.training_step import autocast_dtype
 from swinmr_profiling.training.strategies.units import sharding_units
 
 # What torch was seen to build its buckets and shards with: other versions are told to be untested.
-TESTED_TORCH = ("2.14",)
+TESTED_TORCH = ("2.9", "2.14")
 # Optimizers whose update of a parameter needs that parameter alone, which is what a shard of it has.
 ELEMENTWISE = ("adam", "adamw", "sgd")
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, None: None}

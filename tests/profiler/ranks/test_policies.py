@@ -9,7 +9,7 @@ import pytest
 
 from swinmr_profiling.profiler.prediction.settings import setting_of
 from swinmr_profiling.profiler.prediction.storage_trace import ON_STREAM
-from swinmr_profiling.profiler.ranks.predicted_rank import kept_bytes, predict_rank
+from swinmr_profiling.profiler.ranks.predicted_rank import UNTESTED_OFFLOAD, kept_bytes, predict_rank
 from swinmr_profiling.profiler.ranks.traced_rank import RANK_STEPS, trace_rank
 from tests.profiler.ranks.three_layers import (
     config_of,
@@ -68,6 +68,7 @@ def test_an_offloaded_rank_is_predicted_whole():
     assert found[True].sent["host_to_device"] == 6 * W // 4
     assert "host_to_device" not in found[False].sent
     assert found[True].ring_bytes == found[False].ring_bytes
+    assert [UNTESTED_OFFLOAD in one.untested for one in found.values()] == [False, True]
     # One forward pass of one sample: two gathered weights, and no shards.
     validation = {key: one.setting.validation.allocated_bytes for key, one in found.items()}
     assert validation[False] - validation[True] == pytest.approx(9 * W / 4, abs=1024)

@@ -4,9 +4,14 @@ W: bytes of a layer's weight in fp32; A: of an activation of eight samples. See 
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from swinmr_profiling.profiler.allocator.allocation_order import packed, unpacked
+from swinmr_profiling.profiler.allocator.reserved_memory import ReservedMemory
+from swinmr_profiling.profiler.prediction.affine_trace import AffineTrace
+from swinmr_profiling.profiler.prediction.replay import replay
 from swinmr_profiling.profiler.prediction.settings import setting_of
 from swinmr_profiling.profiler.prediction.storage_trace import ON_STREAM
 from swinmr_profiling.profiler.ranks.predicted_rank import UNTESTED_OFFLOAD, kept_bytes, predict_rank
@@ -129,5 +134,11 @@ def test_buffers_have_memory_of_their_own_streams():
     assert made["all_gather_copy_in"] == {W: 6 * steps}
     assert made["all_gather_copy_in 2"] == {W: 3}
     assert set(made) == {"", "reduce_scatter", "all_gather_copy_in", "all_gather_copy_in 2"}
+    # What is reserved is that of all streams; also from what a profile keeps.
+    again = replace(trace, operator_names=[name.partition(ON_STREAM)[0] for name in trace.operator_names])
+    reserved = [replay(one).peak_reserved_bytes for one in (trace, again)]
+    assert reserved[0] >= reserved[1] + 3 * W // 4
+    order = AffineTrace(trace, trace.sizes, 0 * trace.sizes).order()
+    assert ReservedMemory(unpacked(packed(order))).reserved_bytes(1) == reserved[0]
     streams = trace.streams()
     assert (streams > 0).sum() == sum(sum(sizes.values()) for stream, sizes in made.items() if stream)

@@ -75,3 +75,20 @@ def test_what_is_refused(arguments, told, capsys):
         benchmark_memory.main(arguments)
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+def test_the_rows_of_the_page_meet_what_is_promised():
+    """Those that are kept: every network, number of ranks and strategy within 0.5 %."""
+    rows = earlier_rows(benchmark_memory.REPOSITORY / "results/reference/ranks.jsonl")
+    wanted = {
+        (network, ranks, strategy) for network in NETWORKS for ranks in (1, 2, 4) for strategy in STRATEGIES
+    }
+    assert {(key.network, key.ranks, key.strategy) for key in rows} == wanted
+    page = (benchmark_memory.REPOSITORY / "docs/several_gpus.md").read_text(encoding="utf-8")
+    for key, one in rows.items():
+        assert key.samples == NETWORKS[key.network][1]
+        assert abs(one.ratio - 1) < 0.005, key
+        assert one.share >= 0.5, key
+        assert one.gradient_bytes > 25 * 2**20
+        cells = f"| {key.network} | {key.ranks} | {key.strategy} | {one.predicted_bytes:,} | {one.measured_bytes:,} |"
+        assert cells in page

@@ -10,10 +10,10 @@ import pytest
 
 from swinmr_profiling.profiler.allocator.allocation_order import packed, unpacked
 from swinmr_profiling.profiler.allocator.reserved_memory import ReservedMemory
-from swinmr_profiling.profiler.prediction.affine_trace import AffineTrace
 from swinmr_profiling.profiler.prediction.replay import replay
 from swinmr_profiling.profiler.prediction.settings import setting_of
-from swinmr_profiling.profiler.prediction.storage_trace import ON_STREAM
+from swinmr_profiling.profiler.prediction.trace.affine_trace import AffineTrace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import ON_STREAM
 from swinmr_profiling.profiler.ranks.predicted_rank import UNTESTED_OFFLOAD, kept_bytes, predict_rank
 from swinmr_profiling.profiler.ranks.traced_rank import RANK_STEPS, trace_rank
 from tests.profiler.ranks.three_layers import (

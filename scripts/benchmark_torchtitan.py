@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ from swinmr_profiling.profiler.allocator.workspaces import workspaces_for  # noq
 from swinmr_profiling.profiler.options.option_types import OneLineParser  # noqa: E402
 from swinmr_profiling.profiler.prediction.replay import replay  # noqa: E402
 from swinmr_profiling.profiler.ranks.traced_rank import trace_rank  # noqa: E402
+from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory  # noqa: E402
 
 GIB = 2**30
 aten = torch.ops.aten
@@ -200,7 +202,7 @@ def config_of_torchtitan(length: int) -> ExperimentConfig:
     )
 
 
-def predicted(record: Record, sizes: Llama = Llama()) -> tuple[float, float, dict[str, int]]:
+def predicted(record: Record, sizes: Llama = Llama()) -> tuple[float, float, Mapping[MemoryCategory, int]]:
     """GiB allocated and reserved at the peak, and what is alive then, by category."""
     with torch.device("meta"):
         network = LlamaWithLoss(sizes, record.length, record.kept)
@@ -216,7 +218,7 @@ def predicted(record: Record, sizes: Llama = Llama()) -> tuple[float, float, dic
 def main(arguments: list[str] | None = None) -> int:
     parser = OneLineParser(description=__doc__.split("\n")[0])
     parser.parse_args(arguments)
-    found: dict[tuple[int, int, int, str], tuple[float, float, dict[str, int]]] = {}
+    found: dict[tuple[int, int, int, str], tuple[float, float, Mapping[MemoryCategory, int]]] = {}
     for record in RECORDS:
         setting = (record.gpus, record.samples, record.length, record.kept)
         if setting not in found:

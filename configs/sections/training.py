@@ -251,6 +251,15 @@ class TrainingSection(Section):
         "within a budget ([docs/plan.md](../docs/plan.md)). For denoisers `light` is `full`.",
     )
     ema_decay: Probability = Field(0.999, description="Moving average of the weights, per step. 0: none.")
+    on_host: Annotated[
+        list[Literal["ema", "activations", "optimizer_states"]],
+        Expected('list of "ema", "activations" and "optimizer_states"'),
+    ] = Field(
+        [],
+        description="What waits in the host's memory in place of the device's: the moving average, what is saved for "
+        "the backward pass, the optimizer's states ([what each moves over the bus]"
+        "(../docs/plan.md#what-waits-on-the-host)).",
+    )
     accumulate: Count = Field(1, description="Batches per optimizer step.")
     zero_grad: Annotated[
         Literal["after_step", "before_forward", "before_backward"],
@@ -309,17 +318,42 @@ class TrainingSection(Section):
                 "lora": None,
                 "strategy": "ddp",
                 "plan": None,
+                "on_host": [],
             }
             given = [name for name, value in plain.items() if getattr(self, name) != value]
             text = "is for this project's step: training.step does such things by itself; leave it out"
             if given:
                 raise CrossFieldError([(name, text) for name in given])
+        if self.on_host:
+            self._refuse_on_host()
         if self.adversarial.weight and (self.step is not None or self.accumulate != 1):
             other = "training.step" if self.step is not None else "training.accumulate above 1"
             raise CrossFieldError(
                 [("adversarial.weight", f"a discriminator beside {other}: give one of the two")]
             )
         return self
+
+    def _refuse_on_host(self) -> None:
+        text = None
+        if len(set(self.on_host)) < len(self.on_host):
+            text = "names one twice"
+        elif self.adversarial.weight:
+            text = "is for this project's step, not for training.adversarial: leave it out"
+        elif self.strategy != "ddp":
+            text = f'does not go with training.strategy "{self.strategy}", which spreads such things: leave one out'
+        elif "ema" in self.on_host and not self.ema_decay:
+            text = "there is no moving average (training.ema_decay 0): leave ema out"
+        elif "optimizer_states" in self.on_host and self.optimizer.type.endswith("_8bit"):
+            text = "bitsandbytes' optimizers keep their states themselves: leave optimizer_states out"
+        elif "optimizer_states" in self.on_host and not self.optimizer_has_states:
+            text = "sgd without momentum has no states: leave optimizer_states out"
+        if text is not None:
+            raise CrossFieldError([("on_host", text)])
+
+    @property
+    def optimizer_has_states(self) -> bool:
+        """Whether the optimizer keeps anything from step to step."""
+        return self.optimizer.type != "sgd" or self.optimizer.momentum != 0
 
     @property
     def other_step(self) -> str | None:

@@ -203,6 +203,9 @@ class EarlyStoppingSection(Section):
 ModulePatterns = Annotated[list[Annotated[str, Field(min_length=1, max_length=500)]], Field(min_length=1)]
 
 
+OnHost = Literal["ema", "activations", "optimizer_states"]
+
+
 class CheckpointBudget(Section):
     """What the allocator may reserve for a training step; which modules are recomputed for that is planned."""
 
@@ -252,7 +255,7 @@ class TrainingSection(Section):
     )
     ema_decay: Probability = Field(0.999, description="Moving average of the weights, per step. 0: none.")
     on_host: Annotated[
-        list[Literal["ema", "activations", "optimizer_states"]],
+        list[OnHost],
         Expected('list of "ema", "activations" and "optimizer_states"'),
     ] = Field(
         [],

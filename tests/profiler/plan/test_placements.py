@@ -1,0 +1,192 @@
+"""What a plan tries beside recomputation: the host's memory, the layout of images, the batch of the validation."""
+
+import json
+
+import pytest
+import torch
+
+from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.batch_size.budget import budget_on
+from swinmr_profiling.profiler.plan.candidates import Base, bases, changes_of_result, has_convolutions, placements
+from swinmr_profiling.profiler.plan.plan_file import config_with_plan, read_plan
+from swinmr_profiling.profiler.plan.training_plan import TrainingPlanner
+from swinmr_profiling.profiler.prediction import trace_cache
+from swinmr_profiling.profiler.prediction.replay import replay
+from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.scripts import plan_training
+from tests.training.conftest import TINY_RUN, merged
+
+MIB = 2**20
+# A few large weights and a small image: what is alive all the time is most of its memory.
+HEAVY = {**TINY_RUN, "model": {"net_type": "dit_denoiser", "img_size": 32, "patch_size": 8, "embed_dim": 192,
+                               "depth": 2, "num_heads": 2}, "system": {"mixed_precision": "bf16"},
+         "training": {"total_steps": 2, "optimizer": {"type": "adamw"}, "validate_every_steps": 2}}  # fmt: skip
+HEAVY["data"] = {**TINY_RUN["data"], "use_patches": False}
+UNET = {"model": {"net_type": "unet_denoiser", "img_size": 64, "base_channels": 32, "channel_multipliers": [1, 2],
+                  "num_res_blocks": 1, "attention_resolutions": [32], "head_channels": 32},
+        "data": {"use_patches": False}, "system": {"mixed_precision": "bf16"}}  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_traces(tmp_path_factory):
+    trace_cache.keep_in(tmp_path_factory.mktemp("traces"))
+    yield
+    trace_cache.keep_in(None)
+
+
+def card(total_bytes):
+    """A card without headroom, and what of it is left for PyTorch's allocator."""
+    made = budget_on("a card", total_bytes, None, torch_version=torch.__version__, headroom_share=0)
+    return made, made.usable_bytes - made.context_bytes - made.workspace_bytes
+
+
+def reserved(config, batch_size, **training):
+    """Of steps of one micro-batch and a validation."""
+    training = {"on_host": [], **training}
+    config = config.model_copy(update={"training": config.training.model_copy(update=training)})
+    return replay(trace_training(build_model(config), config, batch_size)).peak_reserved_bytes
+
+
+def test_what_could_wait_on_the_host():
+    def of(training=None, **system):
+        return placements(config_from_dict({**UNET, "training": training or {}, "system": system}))
+
+    assert of({"optimizer": {"type": "sgd", "momentum": 0}, "ema_decay": 0}) == [("activations",)]
+    assert of({"optimizer": {"type": "adam_8bit"}}, compile=True) == [("ema",)]
+    assert of({"strategy": "zero1"}) == []
+    assert len(of()) == 7
+    assert of()[-1] == ("ema", "optimizer_states", "activations")
+    assert of({"on_host": ["activations"], "ema_decay": 0}) == [("activations", "optimizer_states")]
+
+
+def test_what_changes_in_the_result():
+    config = config_from_dict({**UNET, "system": {}})
+    fp32, bf16 = bases(config, card(2**33)[0], allow_patch=False)
+    turned = bf16.in_other_layout()
+    assert turned.in_other_layout() == bf16
+    assert changes_of_result(config, fp32, 2, 2, batch_norm=True) == [
+        "BatchNorm normalises 2 samples at a time, not 4"
+    ]
+    assert changes_of_result(config, turned, 4, 1, batch_norm=True) == [
+        "bf16 in place of fp32: other rounding",
+        "channels-last layout: other rounding",
+    ]
+    # What waits elsewhere is the same numbers.
+    placed = fp32.with_on_host(("ema", "activations"))
+    assert placed.on_host == ["ema", "activations"]
+    assert changes_of_result(config, placed, 4, 1, batch_norm=False) == []
+
+
+@pytest.mark.slow
+def test_the_average_waits_on_the_host_before_anything_is_computed_again(tmp_path, capsys):
+    """And the run with that plan ends with the very weights of the run without."""
+    from swinmr_profiling import train
+
+    content = {**HEAVY, "paths": {"root": str(tmp_path / "runs")}}
+    config = config_from_dict(content)
+    needed = reserved(config, 4)
+    # More than the average is too little: states go as well; and more than all three no setting here spares.
+    average = sum(p.nbytes for p in build_model(config).module.parameters())
+    assert average > 4 * MIB
+    total = needed - 2 * MIB + (2**33 - card(2**33)[1])
+    plain = tmp_path / "config.json"
+    plain.write_text(json.dumps(content))
+    output = tmp_path / "plan.json"
+    arguments = ["--config", str(plain), "--gpu-memory", f"{total // MIB}MiB", "--headroom", "0%", "--batch", "4"]
+    assert plan_training.main([*arguments, "--micro-batch", "4", "--output", str(output)]) == 0
+    printed = capsys.readouterr().out
+    found = read_plan(output)
+    assert found.setting.on_host == ["ema"]
+    assert (found.setting.checkpointing, found.setting.recomputed_macs) == ("none", 0)
+    buffers = sum(b.nbytes for b in build_model(config).module.buffers())
+    assert (found.setting.to_host_bytes, found.setting.to_device_bytes) == (average + buffers, 0)
+    assert "on the host: ema; over the bus in each optimizer step 0.0" in printed
+    assert "changes the result, 1: nothing but the order of sums" in printed
+    keys = [
+        (s.recomputed_macs, s.recomputed_bytes, s.to_host_bytes + s.to_device_bytes) for s in found.settings
+    ]
+    assert keys == sorted(keys)
+    planned, message = config_with_plan(
+        config, output, loss=found.loss, config_file="c.json", total_bytes=None
+    )
+    assert "on the host: ema" in message
+    assert reserved(planned, 4, on_host=["ema"]) <= card(total // MIB * MIB)[1] < needed
+    weights = []
+    for name, changes in (
+        ("with", {"training.plan": str(output)}),
+        ("without", {"data.batch_size": 4}),
+    ):
+        plain.write_text(json.dumps(merged(content, {"experiment_name": name, **changes})))
+        assert train.main(["--config", str(plain), "--device", "cpu"]) == 0
+        file = next((tmp_path / "runs" / name / "checkpoints").glob("step_*2.pth"))
+        weights.append(torch.load(file, weights_only=True))
+    assert len(weights[0]["params"]) > 10
+    for part in ("params", "params_ema"):
+        for key, value in weights[0][part].items():
+            assert torch.equal(value, weights[1][part][key]), (part, key)
+
+
+@pytest.mark.slow
+def test_everything_goes_to_the_host_where_nothing_else_fits():
+    config = config_from_dict(merged(HEAVY, {"data.batch_size": 1}))
+    names = ["ema", "optimizer_states", "activations"]
+    least = reserved(config, 1, on_host=names)
+    budget, room = card(least + (2**33 - card(2**33)[1]))
+    assert room == least
+    plan = TrainingPlanner(config, budget, 1).plan(None)
+    assert plan.setting.fits
+    assert plan.setting.needed_bytes - budget.context_bytes - budget.workspace_bytes <= room
+    states = 2 * sum(p.nbytes for p in build_model(config).module.parameters() if p.requires_grad)
+    assert plan.setting.to_device_bytes >= states
+
+
+@pytest.mark.slow
+def test_of_a_validation_that_is_too_large_the_batch_is_lowered_first():
+    content = merged(TINY_RUN, {"model.img_size": 96, "data.val_batch_size": 8, "system.mixed_precision": "bf16"})
+    config = config_from_dict(content)
+
+    def at(val_batch_size):
+        data = config.data.model_copy(update={"val_batch_size": val_batch_size})
+        return reserved(config.model_copy(update={"data": data}), 2)
+
+    assert at(1) < at(2) < at(4) < at(8)
+    budget, _ = card(at(2) + (2**33 - card(2**33)[1]))
+    plan = TrainingPlanner(config, budget, 2, only_micro_batch=2).plan(None)
+    assert [(s.val_batch_size, s.checkpointing, s.on_host) for s in plan.settings] == [(2, "none", [])]
+    assert plan.setting.changes == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("content", "has"), [(UNET, True), (HEAVY, True)])
+def test_the_other_layout_is_tried_where_a_step_holds_less_in_it(content, has):
+    config = config_from_dict(content)
+    assert has_convolutions(build_model(config).module) is has
+    small, _ = card(2**29)
+    planner = TrainingPlanner(config, small, 4, only_micro_batch=4)
+    planner._has_convolutions = True
+    (base,) = bases(config, small, allow_patch=False)
+    own = planner._step_planner(base)
+    found = planner._helpful_layout(base, own)
+    turned = planner._step_planner(base.in_other_layout())
+    is_less = turned.peak("none", 4) < own.peak("none", 4)
+    assert (found is not None) == is_less
+    if found is not None:
+        assert isinstance(found[0], Base)
+        assert found[0].channels_last
+
+
+@pytest.mark.slow
+def test_moved_bytes_of_more_micro_batches_than_are_traced():
+    """A step is traced with two micro-batches at most: each further one moves what the second moved."""
+    training = {"on_host": ["activations", "optimizer_states"], "ema_decay": 0.0, "optimizer": {"type": "adamw"}}
+    config = config_from_dict(
+        {**HEAVY, "training": training, "data": {"use_patches": False, "batch_size": 1}}
+    )
+    planner = TrainingPlanner(config, card(2**33)[0], 4, only_micro_batch=1)
+    (base,) = bases(config, planner.budget, allow_patch=False)
+    own = planner._step_planner(base)
+    traced = planner._predict(base, own, "none", 1).trace
+    four = config.model_copy(update={"training": config.training.model_copy(update={"accumulate": 4})})
+    direct = trace_training(build_model(four), four, 1, validation=False)
+    assert list(planner._moved(base, own, "none", 1, traced)) == direct.moved_bytes

@@ -3,11 +3,11 @@
 
     python scripts/benchmark_plan.py
     python scripts/benchmark_plan.py --networks vit resnet --page /tmp/table.md
-    python scripts/benchmark_plan.py --ltx-video        # a public record of checkpointed blocks (needs diffusers)
+    python scripts/benchmark_plan.py --ltx-video   # a public record of checkpointed blocks
 
-For each network AOTAutograd traces forward and backward as one graph. PyTorch's partitioner cuts it for a budget (a share
-of what would be saved); of the plan each chosen module keeps its inputs and is computed again in the backward part. Both
-are then walked node by node without data: most bytes alive, multiply-adds, bytes made. What the planner chooses for
+For each network AOTAutograd traces forward and backward as one graph. PyTorch's partitioner cuts it for a budget (a
+share of what would be saved); of the plan each chosen module keeps its inputs and is computed again in the backward
+part. Both are then walked node by node without data: most bytes alive, multiply-adds, bytes made. What the planner chooses for
 24 budgets of its own is held against each of PyTorch's: the fewest multiply-adds with a peak that is no higher. Nothing
 is asserted; wins and losses are printed as they are.
 """
@@ -23,7 +23,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 
 sys.path.append(str(Path(__file__).resolve().parent))
 import torch  # noqa: E402
@@ -156,7 +156,9 @@ def main(arguments: list[str] | None = None) -> int:
     names = {name.lower().replace(" ", "-"): name for name in NETWORKS}
     parser.add_argument("--networks", nargs="+", choices=names, default=list(names))
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the table as Markdown, too")
-    parser.add_argument("--ltx-video", action="store_true", help="a public record, in place of the comparison")
+    parser.add_argument(
+        "--ltx-video", action="store_true", help="a public record, in place of the comparison"
+    )
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     torch.set_num_threads(1)
     if options.ltx_video:

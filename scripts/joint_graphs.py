@@ -155,7 +155,9 @@ def saved_values(graph: JointGraph, names: set[str]) -> list[fx.Node]:
     ]
     # What only the backward results ask for, and no tangent has to do with.
     wanted += [
-        node for node in output.args[0][graph.forward_outputs :] if node is not None and node not in after_loss
+        node
+        for node in output.args[0][graph.forward_outputs :]
+        if node is not None and node not in after_loss
     ]
     saved: dict[fx.Node, None] = {}
     seen: set[fx.Node] = set()

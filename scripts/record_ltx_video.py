@@ -15,8 +15,8 @@ from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.replay import replay
 from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, tensors_in_moving_order
 
-# github.com/huggingface/diffusers/pull/10611 (2025-01-20): LTXVideoTransformer3DModel in bf16, one video of 81 frames of
-# 512 x 768. GB by every how many-th block is checkpointed, 0: none.
+# github.com/huggingface/diffusers/pull/10611 (2025-01-20): LTXVideoTransformer3DModel in bf16, one video of 81 frames
+# of 512 x 768. GB by every how many-th block is checkpointed, 0: none.
 PUBLISHED = {0: 26.664, 4: 22.188, 2: 17.658, 1: 9.316}
 FRAMES, HEIGHT, WIDTH = 1 + (81 - 1) // 8, 512 // 32, 768 // 32
 # Not said there. From 128 to 256 the differences below change by less than 0.5 %.

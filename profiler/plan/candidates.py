@@ -117,7 +117,9 @@ def changes_of_result(
     if base.channels_last != config.system.channels_last:
         changes.append(f"{'channels-last' if base.channels_last else 'contiguous'} layout: other rounding")
     if accumulate > 1 and batch_norm:
-        changes.append(f"BatchNorm normalises {micro_batch} samples at a time, not {micro_batch * accumulate}")
+        changes.append(
+            f"BatchNorm normalises {micro_batch} samples at a time, not {micro_batch * accumulate}"
+        )
     frequency = config.training.loss.components.frequency
     if accumulate > 1 and frequency.transform == "swinmr" and frequency.weight:
         changes.append("the frequency loss over the batch has another weight with another micro-batch")

@@ -36,8 +36,19 @@ def print_plan(console: Console, plan: TrainingPlan) -> None:
         for number, setting in enumerate(plan.settings, start=1)
     ]
     console.table(
-        ["", "micro x acc.", "precision", "checkpointing", "on host", "patch", "GiB", "GMACs again", "GiB again",
-         "GiB moved"], rows
+        [
+            "",
+            "micro x acc.",
+            "precision",
+            "checkpointing",
+            "on host",
+            "patch",
+            "GiB",
+            "GMACs again",
+            "GiB again",
+            "GiB moved",
+        ],
+        rows,
     )
     console.line()
     setting = plan.setting

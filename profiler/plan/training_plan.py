@@ -182,7 +182,9 @@ class TrainingPlanner:
         for names in placements(base.config):
             # What is alive all the time takes its own bytes from a peak, and no more.
             least = plain - sum(kept[name] for name in names if name in kept)
-            moved = kept["ema"] * ("ema" in names) + 2 * kept["optimizer_states"] * ("optimizer_states" in names)
+            moved = kept["ema"] * ("ema" in names) + 2 * kept["optimizer_states"] * (
+                "optimizer_states" in names
+            )
             if "activations" in names and "activations" not in base.on_host:
                 saved = self._saved_on_host(base).quick_trace("none", micro_batch)
                 least -= plain - live_peak(saved, saved.step_starts[0])[0]

@@ -8,7 +8,13 @@ import torch
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.batch_size.budget import budget_on
-from swinmr_profiling.profiler.plan.candidates import Base, bases, changes_of_result, has_convolutions, placements
+from swinmr_profiling.profiler.plan.candidates import (
+    Base,
+    bases,
+    changes_of_result,
+    has_convolutions,
+    placements,
+)
 from swinmr_profiling.profiler.plan.plan_file import config_with_plan, read_plan
 from swinmr_profiling.profiler.plan.training_plan import TrainingPlanner
 from swinmr_profiling.profiler.prediction import trace_cache
@@ -93,7 +99,16 @@ def test_the_average_waits_on_the_host_before_anything_is_computed_again(tmp_pat
     plain = tmp_path / "config.json"
     plain.write_text(json.dumps(content))
     output = tmp_path / "plan.json"
-    arguments = ["--config", str(plain), "--gpu-memory", f"{total // MIB}MiB", "--headroom", "0%", "--batch", "4"]
+    arguments = [
+        "--config",
+        str(plain),
+        "--gpu-memory",
+        f"{total // MIB}MiB",
+        "--headroom",
+        "0%",
+        "--batch",
+        "4",
+    ]
     assert plan_training.main([*arguments, "--micro-batch", "4", "--output", str(output)]) == 0
     printed = capsys.readouterr().out
     found = read_plan(output)
@@ -143,7 +158,9 @@ def test_everything_goes_to_the_host_where_nothing_else_fits():
 
 @pytest.mark.slow
 def test_of_a_validation_that_is_too_large_the_batch_is_lowered_first():
-    content = merged(TINY_RUN, {"model.img_size": 96, "data.val_batch_size": 8, "system.mixed_precision": "bf16"})
+    content = merged(
+        TINY_RUN, {"model.img_size": 96, "data.val_batch_size": 8, "system.mixed_precision": "bf16"}
+    )
     config = config_from_dict(content)
 
     def at(val_batch_size):
@@ -179,7 +196,11 @@ def test_the_other_layout_is_tried_where_a_step_holds_less_in_it(content, has):
 @pytest.mark.slow
 def test_moved_bytes_of_more_micro_batches_than_are_traced():
     """A step is traced with two micro-batches at most: each further one moves what the second moved."""
-    training = {"on_host": ["activations", "optimizer_states"], "ema_decay": 0.0, "optimizer": {"type": "adamw"}}
+    training = {
+        "on_host": ["activations", "optimizer_states"],
+        "ema_decay": 0.0,
+        "optimizer": {"type": "adamw"},
+    }
     config = config_from_dict(
         {**HEAVY, "training": training, "data": {"use_patches": False, "batch_size": 1}}
     )

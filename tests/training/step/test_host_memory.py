@@ -20,13 +20,27 @@ from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import build_settings, build_state, training_step
 
 ALL = ["ema", "activations", "optimizer_states"]
-SWINMR = {"net_type": "swinmr", "img_size": 32, "depths": [2], "num_heads": [2], "embed_dim": 8, "window_size": 8}
+SWINMR = {
+    "net_type": "swinmr",
+    "img_size": 32,
+    "depths": [2],
+    "num_heads": [2],
+    "embed_dim": 8,
+    "window_size": 8,
+}
 UNET = {"net_type": "unet_denoiser", "img_size": 32, "base_channels": 16, "channel_multipliers": [1, 2],
         "num_res_blocks": 1, "attention_resolutions": [16], "num_groups": 4, "head_channels": 16,
         "drop_rate": 0.2}  # fmt: skip
 VIT = {"net_type": "timm", "name": "vit_tiny_patch16_224", "img_size": 96, "num_classes": 4,
        "kwargs": {"depth": 2, "embed_dim": 48, "num_heads": 3, "proj_drop_rate": 0.1}}  # fmt: skip
-DIT = {"net_type": "dit_denoiser", "img_size": 64, "patch_size": 4, "embed_dim": 32, "depth": 3, "num_heads": 2}
+DIT = {
+    "net_type": "dit_denoiser",
+    "img_size": 64,
+    "patch_size": 4,
+    "embed_dim": 32,
+    "depth": 3,
+    "num_heads": 2,
+}
 RESNET = {"net_type": "timm", "name": "resnet10t", "img_size": 32, "num_classes": 4}
 MLP = {"net_type": "custom", "target": "torch.nn:Linear", "input_shapes": [[64]],
        "kwargs": {"in_features": 64, "out_features": 96, "bias": False}}  # fmt: skip
@@ -143,13 +157,15 @@ def test_the_bytes_of_a_layer_by_hand():
 
 
 def test_saved_activations_by_hand(monkeypatch):
-    """Three layers: what a layer saves is its input, and that of tanh its result, of which the next layer's is a view."""
+    """What a layer saves is its input, and tanh its result, which is the next layer's input."""
     hidden, batch = 512, 8
     module = nn.Sequential(nn.Linear(64, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh())
     x = torch.randn(batch, 64)
     kept = []
     real = host_memory.copy_to_host
-    monkeypatch.setattr(host_memory, "copy_to_host", lambda tensor: kept.append(tensor.nbytes) or real(tensor))
+    monkeypatch.setattr(
+        host_memory, "copy_to_host", lambda tensor: kept.append(tensor.nbytes) or real(tensor)
+    )
     with host_memory.saved_on_host(module, (x,)):
         output = module(x)
     gradients = torch.autograd.grad(output.sum(), module.parameters())
@@ -236,7 +252,9 @@ def test_the_average_of_a_network_does_not_leave_a_second_copy_on_the_device():
         for config in (config_of(UNET, [], ema_decay=0.0), config_of(UNET, ["ema"]))
     )
     assert plain.live_bytes().max() == hosted.live_bytes().max()
-    assert plain.live_bytes()[: plain.step_starts[0]].max() == hosted.live_bytes()[: hosted.step_starts[0]].max()
+    assert (
+        plain.live_bytes()[: plain.step_starts[0]].max() == hosted.live_bytes()[: hosted.step_starts[0]].max()
+    )
 
 
 @pytest.mark.parametrize(
@@ -255,7 +273,9 @@ def test_the_average_of_a_network_does_not_leave_a_second_copy_on_the_device():
 )
 def test_what_does_not_go_together_is_refused(training, system, text):
     with pytest.raises(ConfigError, match=text):
-        config_from_dict({"model": SWINMR, "data": {"use_patches": False}, "training": training, "system": system})
+        config_from_dict(
+            {"model": SWINMR, "data": {"use_patches": False}, "training": training, "system": system}
+        )
 
 
 def test_the_loss_goes_down():

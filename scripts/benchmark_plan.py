@@ -7,9 +7,9 @@
 
 For each network AOTAutograd traces forward and backward as one graph. PyTorch's partitioner cuts it for a budget (a
 share of what would be saved); of the plan each chosen module keeps its inputs and is computed again in the backward
-part. Both are then walked node by node without data: most bytes alive, multiply-adds, bytes made. What the planner chooses for
-24 budgets of its own is held against each of PyTorch's: the fewest multiply-adds with a peak that is no higher. Nothing
-is asserted; wins and losses are printed as they are.
+part. Both are then walked node by node without data: most bytes alive, multiply-adds, bytes made. What the planner
+chooses for 24 budgets of its own is held against each of PyTorch's: the fewest multiply-adds with a peak that is no
+higher. Nothing is asserted; wins and losses are printed as they are.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
-
-sys.path.append(str(Path(__file__).resolve().parent))
 import torch  # noqa: E402
-from joint_graphs import Cut, JointGraph, joint_graph, module_cut, torch_cut  # noqa: E402
 
+import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict  # noqa: E402
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner  # noqa: E402
 from swinmr_profiling.profiler.record.units import figure  # noqa: E402
+from swinmr_profiling.scripts.plan_comparison.joint_graphs import (  # noqa: E402
+    Cut,
+    JointGraph,
+    joint_graph,
+    module_cut,
+    torch_cut,
+)
 
 MIB = 2**20
 BUDGETS = (0.2, 0.4, 0.6, 0.8)
@@ -162,7 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     torch.set_num_threads(1)
     if options.ltx_video:
-        from record_ltx_video import ltx_table, ltx_video
+        from swinmr_profiling.scripts.public_records.record_ltx_video import ltx_table, ltx_video
 
         print(ltx_table(ltx_video()))
         return 0

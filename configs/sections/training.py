@@ -33,7 +33,7 @@ from swinmr_profiling.configs.field_types import (
 )
 from swinmr_profiling.configs.sections.adversarial import AdversarialSection
 from swinmr_profiling.configs.sections.diffusion import DiffusionSection
-from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, LoraSection, Strategy
+from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, LoraSection, OnHost, Strategy
 
 
 class SpatialLossSection(Section):
@@ -203,9 +203,6 @@ class EarlyStoppingSection(Section):
 ModulePatterns = Annotated[list[Annotated[str, Field(min_length=1, max_length=500)]], Field(min_length=1)]
 
 
-OnHost = Literal["ema", "activations", "optimizer_states"]
-
-
 class CheckpointBudget(Section):
     """What the allocator may reserve for a training step; which modules are recomputed for that is planned."""
 
@@ -327,8 +324,6 @@ class TrainingSection(Section):
             text = "is for this project's step: training.step does such things by itself; leave it out"
             if given:
                 raise CrossFieldError([(name, text) for name in given])
-        if self.on_host:
-            self._refuse_on_host()
         if self.adversarial.weight and (self.step is not None or self.accumulate != 1):
             other = "training.step" if self.step is not None else "training.accumulate above 1"
             raise CrossFieldError(
@@ -336,22 +331,24 @@ class TrainingSection(Section):
             )
         return self
 
-    def _refuse_on_host(self) -> None:
-        text = None
-        if len(set(self.on_host)) < len(self.on_host):
-            text = "names one twice"
-        elif self.adversarial.weight:
-            text = "is for this project's step, not for training.adversarial: leave it out"
-        elif self.strategy != "ddp":
-            text = f'does not go with training.strategy "{self.strategy}", which spreads such things: leave one out'
-        elif "ema" in self.on_host and not self.ema_decay:
-            text = "there is no moving average (training.ema_decay 0): leave ema out"
-        elif "optimizer_states" in self.on_host and self.optimizer.type.endswith("_8bit"):
-            text = "bitsandbytes' optimizers keep their states themselves: leave optimizer_states out"
-        elif "optimizer_states" in self.on_host and not self.optimizer_has_states:
-            text = "sgd without momentum has no states: leave optimizer_states out"
-        if text is not None:
-            raise CrossFieldError([("on_host", text)])
+    def problems(self) -> Problems:
+        """What of `on_host` has nothing to put there, or another that does so."""
+        names, optimizer = self.on_host, self.optimizer.type
+        if len(set(names)) < len(names):
+            yield "on_host", "names one twice"
+        if names and self.adversarial.weight:
+            yield "on_host", "is for this project's step, not for training.adversarial: leave it out"
+        if names and self.strategy != "ddp":
+            yield (
+                "on_host",
+                f'beside training.strategy "{self.strategy}", which spreads such things: leave one out',
+            )
+        if "ema" in names and not self.ema_decay:
+            yield "on_host", "there is no moving average (training.ema_decay 0): leave ema out"
+        if "optimizer_states" in names and optimizer.endswith("_8bit"):
+            yield "on_host", f"{optimizer} keeps its states itself: leave optimizer_states out"
+        if "optimizer_states" in names and not self.optimizer_has_states:
+            yield "on_host", "sgd without momentum has no states: leave optimizer_states out"
 
     @property
     def optimizer_has_states(self) -> bool:

@@ -12,7 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.errors import ConfigError
-from swinmr_profiling.configs.sections.training import OnHost
+from swinmr_profiling.configs.sections.strategy import OnHost
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
 from swinmr_profiling.profiler.record.blocks.figures import Precision

@@ -11,7 +11,7 @@ from torch import nn
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.configs.commented_json import read_commented_json
 from swinmr_profiling.configs.errors import ConfigError
-from swinmr_profiling.configs.sections.training import OnHost
+from swinmr_profiling.configs.sections.strategy import OnHost
 from swinmr_profiling.configs.writing.atomic_files import write_text
 from swinmr_profiling.models.recomputation.recomputed_modules import recompute_modules
 from swinmr_profiling.profiler.plan.errors import PlanError

@@ -21,6 +21,7 @@ from swinmr_profiling.profiler.prediction.settings import (
     KNOWS_CHECKPOINTING,
     LEVER_CHECKPOINTING,
 )
+from swinmr_profiling.profiler.prediction.trace.affine_trace import NotAlignedError, align
 from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace, Trace
 from swinmr_profiling.profiler.prediction.trace.traced_step import TRACED_STEPS, trace_training
 

@@ -10,10 +10,8 @@ from typing import cast
 import torch
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.sections.training import OnHost
 from swinmr_profiling.configs.writing.kept_files import HASHED_NETWORKS
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.allocator.caching_allocator import MIN_BLOCK_BYTES
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.plan.candidates import (
     Base,
@@ -23,13 +21,14 @@ from swinmr_profiling.profiler.plan.candidates import (
     has_convolutions,
     placements,
 )
+from swinmr_profiling.profiler.plan.moved_bytes import by_moved_bytes, moved_bytes
 from swinmr_profiling.profiler.plan.plan_file import PlannedSetting, TrainingPlan, config_in_setting
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, Way
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.predict import training_trace
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
-from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
-from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, MemoryCategory
+from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
+from swinmr_profiling.profiler.record.blocks.figures import Checkpointing
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import interval
 from swinmr_profiling.training.step.losses import build_loss
@@ -40,8 +39,6 @@ NOTES = (
     "setting is was not measured, and many small micro-batches may be slower than fewer with recomputation",
 )
 NOTHING_AGAIN = (0, 0)
-# What may wait on the host and is alive all the time otherwise, and its category in a trace.
-ALWAYS_ALIVE: dict[OnHost, MemoryCategory] = {"ema": "ema", "optimizer_states": "optimizer_state"}
 
 
 @dataclass(frozen=True)
@@ -175,23 +172,12 @@ class TrainingPlanner:
 
     def _least_moved(self, base: Base, planner: StepPlanner, micro_batch: int) -> PlannedSetting | None:
         """Nothing recomputed, and as few bytes as possible over the bus."""
-        trace = planner.quick_trace("none", micro_batch)
-        plain = live_peak(trace, trace.step_starts[0])[0]
-        kept = {name: bytes_of(trace, category) for name, category in ALWAYS_ALIVE.items()}
-        tried: list[tuple[int, tuple[OnHost, ...]]] = []
-        for names in placements(base.config):
-            # What is alive all the time takes its own bytes from a peak, and no more.
-            least = plain - sum(kept[name] for name in names if name in kept)
-            moved = kept["ema"] * ("ema" in names) + 2 * kept["optimizer_states"] * (
-                "optimizer_states" in names
-            )
-            if "activations" in names and "activations" not in base.on_host:
-                saved = self._saved_on_host(base).quick_trace("none", micro_batch)
-                least -= plain - live_peak(saved, saved.step_starts[0])[0]
-                moved += sum(saved.moved_bytes) * (self.global_batch // micro_batch)
-            if least <= self._room:
-                tried.append((moved, names))
-        for _, names in sorted(tried):
+        accumulate = self.global_batch // micro_batch
+        possible = placements(base.config)
+        if not possible:
+            return None
+        traces = planner.quick_trace("none", micro_batch), self._saved_on_host(base, micro_batch)
+        for names in by_moved_bytes(possible, base.on_host, traces, accumulate, self._room):
             placed = base.with_on_host(names)
             hosted = self._step_planner(placed)
             predicted = self._predict(placed, hosted, "none", micro_batch)
@@ -199,12 +185,13 @@ class TrainingPlanner:
                 return self._as_setting(placed, hosted, "none", micro_batch, NOTHING_AGAIN, predicted)
         return None
 
-    def _saved_on_host(self, base: Base) -> StepPlanner:
+    def _saved_on_host(self, base: Base, micro_batch: int) -> Trace:
         """Of the same with the activations on the host as well."""
         key = (base.precision, base.patch)
         if key not in self._hosted:
-            self._hosted[key] = self._step_planner(base.with_on_host((*base.on_host, "activations")))
-        return self._hosted[key]
+            names = dict.fromkeys((*base.on_host, "activations"))
+            self._hosted[key] = self._step_planner(base.with_on_host(tuple(names)))
+        return self._hosted[key].quick_trace("none", micro_batch)
 
     def _settings_with_everything(self, base: Base) -> list[PlannedSetting]:
         """The smallest micro-batch with modules recomputed and all that can on the host, the activations last."""
@@ -295,7 +282,9 @@ class TrainingPlanner:
         reserved = predicted.replayed.peak_reserved_bytes + self.budget.workspace_bytes
         basis = basis_of(trace, base.precision, cudnn_benchmark=False)
         named = isinstance(way, str)
-        to_host, to_device = self._moved(base, planner, way, micro_batch, trace)
+        # Of more micro-batches than are traced each moves what the second did; the planner traces one.
+        one = planner.quick_trace(way, micro_batch).moved_bytes if accumulate > 2 else trace.moved_bytes
+        to_host, to_device = moved_bytes(one, trace.moved_bytes, accumulate)
         setting = PlannedSetting(
             micro_batch=micro_batch,
             accumulate=accumulate,
@@ -323,27 +312,6 @@ class TrainingPlanner:
         )
         fingerprint = memory_fingerprint(config_in_setting(self.config, setting))
         return setting.model_copy(update={"memory_fingerprint": fingerprint})
-
-    def _moved(
-        self, base: Base, planner: StepPlanner, way: Way, micro_batch: int, trace: Trace
-    ) -> tuple[int, int]:
-        """Bytes over the bus in an optimizer step: those of its micro-batches, and what it moves once."""
-        accumulate = self.global_batch // micro_batch
-        if "activations" not in base.on_host or accumulate <= 2:
-            return trace.moved_bytes[0], trace.moved_bytes[1]
-        # The step was traced with two micro-batches, and by the planner with one.
-        one = planner.quick_trace(way, micro_batch).moved_bytes
-        to_host, to_device = (
-            two + (two - single) * (accumulate - 2)
-            for two, single in zip(trace.moved_bytes, one, strict=True)
-        )
-        return to_host, to_device
-
-
-def bytes_of(trace: Trace, category: MemoryCategory) -> int:
-    """Of all allocations of a category, each rounded up as the allocator rounds."""
-    sizes = trace.sizes[trace.categories == CATEGORIES.index(category)]
-    return int((-(-sizes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES).sum())
 
 
 def _work(setting: PlannedSetting) -> tuple[int, int]:

@@ -6,7 +6,6 @@ on a CPU has one in the same memory.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,18 +75,6 @@ def write_to_device(tensor: Tensor, kept: Tensor) -> None:
     MOVED.to_device_bytes += kept.nbytes
 
 
-def module_on_host(module: nn.Module) -> nn.Module:
-    """A copy of a network whose parameters and buffers are the host's."""
-    memo: dict[int, Tensor] = {}
-    for tensor in (*module.parameters(), *module.buffers()):
-        kept = copy_to_host(tensor)
-        if isinstance(tensor, nn.Parameter):
-            kept = nn.Parameter(kept, requires_grad=tensor.requires_grad)
-        memo[id(tensor)] = kept
-    with on_the_host():
-        return copy.deepcopy(module, memo)  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True)
 class _OnHost:
     kept: Tensor
@@ -117,17 +104,3 @@ def saved_on_host(module: nn.Module, inputs: tuple[Tensor, ...]) -> torch.autogr
 
 def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
-
-
-@contextmanager
-def exchanged(module: nn.Module, kept: nn.Module) -> Iterator[None]:
-    """Meanwhile a network has the values of its copy on the host, and the host keeps its own."""
-    tensors, others = ((*each.parameters(), *each.buffers()) for each in (module, kept))
-    own = [copy_to_host(tensor) for tensor in tensors]
-    try:
-        for tensor, other in zip(tensors, others, strict=True):
-            write_to_device(tensor, other)
-        yield
-    finally:
-        for tensor, mine in zip(tensors, own, strict=True):
-            write_to_device(tensor, mine)

@@ -15,18 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.sections.training import OptimizerSection
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.training.step.host_memory import (
-    MOVED,
-    exchanged,
-    module_on_host,
-    on_the_host,
-    saved_on_host,
-)
+from swinmr_profiling.training.step.averages import build_average, exchanged, update_average
+from swinmr_profiling.training.step.host_memory import saved_on_host
 from swinmr_profiling.training.step.host_states import StatesOnHost
 from swinmr_profiling.training.step.losses import WeightedTarget
 from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler
@@ -173,12 +168,7 @@ def build_state(
         )
     ema, ema_on_host = None, "ema" in config.training.on_host
     if config.training.ema_decay > 0:
-        with on_the_host() if ema_on_host else nullcontext():
-            averaged = module_on_host(module) if ema_on_host else module
-            ema = AveragedModel(averaged, multi_avg_fn=get_ema_multi_avg_fn(config.training.ema_decay))
-        ema.requires_grad_(False)
-        # It begins as the initial weights, as in SwinMR; of 0 updates torch would make the first step's weights.
-        ema.n_averaged.fill_(1)
+        ema = build_average(module, config.training.ema_decay, on_host=ema_on_host)
         # Copied whole: a network that is sharded cannot be copied.
         shard(ema.module)
     module = shard(module)
@@ -253,19 +243,10 @@ def training_step(
         state.optimizer.zero_grad(settings.set_to_none)
     state.scheduler.step()
     if state.ema is not None:
-        _update_average(state.ema, state.module, state.ema_on_host)
+        update_average(state.ema, state.module, on_host=state.ema_on_host)
     state.step += 1
     means = {name: value / count for name, value in sums.items()}
     return StepOutcome(total / count, means, grad_norm, learning_rate)
-
-
-def _update_average(ema: AveragedModel, module: nn.Module, on_host: bool) -> None:
-    if not on_host:
-        ema.update_parameters(module)
-        return
-    with on_the_host():
-        ema.update_parameters(module)
-    MOVED.to_host_bytes += sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
 
 
 def _own_step(

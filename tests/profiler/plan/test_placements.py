@@ -15,11 +15,12 @@ from swinmr_profiling.profiler.plan.candidates import (
     has_convolutions,
     placements,
 )
+from swinmr_profiling.profiler.plan.moved_bytes import moved_bytes
 from swinmr_profiling.profiler.plan.plan_file import config_with_plan, read_plan
 from swinmr_profiling.profiler.plan.training_plan import TrainingPlanner
 from swinmr_profiling.profiler.prediction import trace_cache
 from swinmr_profiling.profiler.prediction.replay import replay
-from swinmr_profiling.profiler.prediction.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 from swinmr_profiling.scripts import plan_training
 from tests.training.conftest import TINY_RUN, merged
 
@@ -210,4 +211,5 @@ def test_moved_bytes_of_more_micro_batches_than_are_traced():
     traced = planner._predict(base, own, "none", 1).trace
     four = config.model_copy(update={"training": config.training.model_copy(update={"accumulate": 4})})
     direct = trace_training(build_model(four), four, 1, validation=False)
-    assert list(planner._moved(base, own, "none", 1, traced)) == direct.moved_bytes
+    one = own.quick_trace("none", 1).moved_bytes
+    assert list(moved_bytes(one, traced.moved_bytes, 4)) == direct.moved_bytes

@@ -11,9 +11,9 @@ from torch.profiler import ProfilerActivity, profile
 from swinmr_profiling.configs import ConfigError, config_from_dict
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.measure.example_data import ExampleData
-from swinmr_profiling.profiler.prediction.affine_trace import align
 from swinmr_profiling.profiler.prediction.replay import live_peak
-from swinmr_profiling.profiler.prediction.traced_step import copy_with_data, trace_training
+from swinmr_profiling.profiler.prediction.trace.affine_trace import align
+from swinmr_profiling.profiler.prediction.trace.traced_step import copy_with_data, trace_training
 from swinmr_profiling.training.step import host_memory
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
@@ -262,8 +262,12 @@ def test_the_average_of_a_network_does_not_leave_a_second_copy_on_the_device():
     [
         ({"on_host": ["ema", "ema"]}, {}, "names one twice"),
         ({"on_host": ["ema"], "ema_decay": 0}, {}, "no moving average"),
-        ({"on_host": ["activations"], "strategy": "fsdp"}, {}, "does not go with"),
-        ({"on_host": ["optimizer_states"], "optimizer": {"type": "adam_8bit"}}, {}, "bitsandbytes"),
+        ({"on_host": ["activations"], "strategy": "fsdp"}, {}, "which spreads"),
+        (
+            {"on_host": ["optimizer_states"], "optimizer": {"type": "adam_8bit"}},
+            {},
+            "keeps its states itself",
+        ),
         ({"on_host": ["optimizer_states"], "optimizer": {"type": "sgd", "momentum": 0}}, {}, "no states"),
         ({"on_host": ["ema"], "adversarial": {"weight": 0.1}}, {}, "training.adversarial"),
         ({"on_host": ["ema"], "step": "a.py:B"}, {}, "training.step"),

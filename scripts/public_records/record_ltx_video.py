@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    raise SystemExit("no command: a case for scripts/benchmark_plan.py --ltx-video")
-
 from dataclasses import dataclass
 
 import torch
 from diffusers import LTXVideoTransformer3DModel
 
 from swinmr_profiling.models.recomputation.recomputed_modules import recompute_modules
-from swinmr_profiling.profiler.prediction.cuda_emulation import cuda_on_meta
+from swinmr_profiling.profiler.prediction.cuda.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.replay import replay
-from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace, tensors_in_moving_order
+from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace, tensors_in_moving_order
 
 # github.com/huggingface/diffusers/pull/10611 (2025-01-20): LTXVideoTransformer3DModel in bf16, one video of 81 frames
 # of 512 x 768. GB by every how many-th block is checkpointed, 0: none.

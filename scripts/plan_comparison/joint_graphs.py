@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    raise SystemExit("no command: graphs for scripts/benchmark_plan.py")
-
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,9 +22,9 @@ from torch.fx.traceback import annotate, preserve_node_meta
 
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.models.recomputation.recomputed_modules import is_callable
-from swinmr_profiling.profiler.counting.complex_numbers import REAL_PER_COMPLEX, has_complex
-from swinmr_profiling.profiler.counting.operator_rules import rule_for
-from swinmr_profiling.profiler.prediction.storage_trace import StorageTrace
+from swinmr_profiling.profiler.counting.dispatch.complex_numbers import REAL_PER_COMPLEX, has_complex
+from swinmr_profiling.profiler.counting.operators.operator_rules import rule_for
+from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace
 from swinmr_profiling.training.step.losses import first_tensor
 
 # What a module's nodes are marked with: names of the modules around them, from the outermost in.

@@ -18,8 +18,8 @@ from swinmr_profiling.profiler.plan.candidates import (
 from swinmr_profiling.profiler.plan.moved_bytes import moved_bytes
 from swinmr_profiling.profiler.plan.plan_file import config_with_plan, read_plan
 from swinmr_profiling.profiler.plan.training_plan import TrainingPlanner
-from swinmr_profiling.profiler.prediction import trace_cache
 from swinmr_profiling.profiler.prediction.replay import replay
+from swinmr_profiling.profiler.prediction.trace import trace_cache
 from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
 from swinmr_profiling.scripts import plan_training
 from tests.training.conftest import TINY_RUN, merged

@@ -8,7 +8,7 @@
 For each network AOTAutograd traces forward and backward as one graph. PyTorch's partitioner cuts it for a budget (a
 share of what would be saved); of the plan each chosen module keeps its inputs and is computed again in the backward
 part. Both are then walked node by node without data: most bytes alive, multiply-adds, bytes made. What the planner
-chooses for 24 budgets of its own is held against each of PyTorch's: the fewest multiply-adds with a peak that is no
+chooses for 16 budgets of its own is held against each of PyTorch's: the fewest multiply-adds with a peak that is no
 higher. Nothing is asserted; wins and losses are printed as they are.
 """
 
@@ -42,7 +42,7 @@ from swinmr_profiling.scripts.plan_comparison.joint_graphs import (  # noqa: E40
 MIB = 2**20
 BUDGETS = (0.2, 0.4, 0.6, 0.8)
 # Budgets of the planner, evenly between the least peak that it knows and that of nothing recomputed.
-PLANS = 24
+PLANS = 16
 NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
     "SwinMR small": ({"net_type": "swinmr", "img_size": 48, "depths": [2, 2], "num_heads": [2, 2], "embed_dim": 24}, 4),
     "DiT": ({"net_type": "dit_denoiser", "img_size": 64, "patch_size": 4, "embed_dim": 64, "depth": 6,

@@ -160,7 +160,7 @@ def test_everything_goes_to_the_host_where_nothing_else_fits():
 @pytest.mark.slow
 def test_of_a_validation_that_is_too_large_the_batch_is_lowered_first():
     content = merged(
-        TINY_RUN, {"model.img_size": 96, "data.val_batch_size": 8, "system.mixed_precision": "bf16"}
+        TINY_RUN, {"model.img_size": 96, "data.val_batch_size": 32, "system.mixed_precision": "bf16"}
     )
     config = config_from_dict(content)
 
@@ -168,10 +168,10 @@ def test_of_a_validation_that_is_too_large_the_batch_is_lowered_first():
         data = config.data.model_copy(update={"val_batch_size": val_batch_size})
         return reserved(config.model_copy(update={"data": data}), 2)
 
-    assert at(1) < at(2) < at(4) < at(8)
-    budget, _ = card(at(2) + (2**33 - card(2**33)[1]))
+    assert at(8) < at(16) < at(32)
+    budget, _ = card(at(8) + (2**33 - card(2**33)[1]))
     plan = TrainingPlanner(config, budget, 2, only_micro_batch=2).plan(None)
-    assert [(s.val_batch_size, s.checkpointing, s.on_host) for s in plan.settings] == [(2, "none", [])]
+    assert [(s.val_batch_size, s.checkpointing, s.on_host) for s in plan.settings] == [(8, "none", [])]
     assert plan.setting.changes == []
 
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Holds plans against PyTorch's own `activation_memory_budget`, both on the same joint graph.
 
-    python scripts/benchmark_plan.py
-    python scripts/benchmark_plan.py --networks vit resnet --page /tmp/table.md
-    python scripts/benchmark_plan.py --ltx-video   # a public record of checkpointed blocks
+    python scripts/benchmark_partitioner.py
+    python scripts/benchmark_partitioner.py --networks vit resnet --page /tmp/table.md
+    python scripts/benchmark_partitioner.py --ltx-video   # a public record of checkpointed blocks
 
 For each network AOTAutograd traces forward and backward as one graph. PyTorch's partitioner cuts it for a budget (a
 share of what would be saved); of the plan each chosen module keeps its inputs and is computed again in the backward
 part. Both are then walked node by node without data: most bytes alive, multiply-adds, bytes made. What the planner
-chooses for 16 budgets of its own is held against each of PyTorch's: the fewest multiply-adds with a peak that is no
+chooses for 64 budgets of its own is held against each of PyTorch's: the fewest multiply-adds with a peak that is no
 higher. Nothing is asserted; wins and losses are printed as they are.
 """
 
@@ -29,9 +29,10 @@ import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict  # noqa: E402
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
+from swinmr_profiling.profiler.plan.greedy_selection import greedy_order, outermost  # noqa: E402
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner  # noqa: E402
 from swinmr_profiling.profiler.record.units import figure  # noqa: E402
-from swinmr_profiling.scripts.plan_comparison.joint_graphs import (  # noqa: E402
+from swinmr_profiling.scripts.partitioned_graphs.joint_graphs import (  # noqa: E402
     Cut,
     JointGraph,
     joint_graph,
@@ -42,7 +43,7 @@ from swinmr_profiling.scripts.plan_comparison.joint_graphs import (  # noqa: E40
 MIB = 2**20
 BUDGETS = (0.2, 0.4, 0.6, 0.8)
 # Budgets of the planner, evenly between the least peak that it knows and that of nothing recomputed.
-PLANS = 16
+PLANS = 64
 NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
     "SwinMR small": ({"net_type": "swinmr", "img_size": 48, "depths": [2, 2], "num_heads": [2, 2], "embed_dim": 24}, 4),
     "DiT": ({"net_type": "dit_denoiser", "img_size": 64, "patch_size": 4, "embed_dim": 64, "depth": 6,
@@ -97,14 +98,19 @@ def built_of(config: ExperimentConfig):
 
 
 def planned(config: ExperimentConfig, batch_size: int) -> list[tuple[str, ...]]:
-    """The sets of modules that the planner chooses for its budgets, each once."""
+    """The sets of modules that the planner chooses for its budgets, each once; its peaks are not asked for."""
     planner = StepPlanner(config, as_on_cuda=False, build=built_of)
-    low, high = planner.least(batch_size).peak_bytes, planner.peak("none", batch_size)
+    low, high = planner.least(batch_size).peak_bytes, planner.quick_peak("none", batch_size)
     found: dict[tuple[str, ...], None] = {(): None}
     for number in range(PLANS):
-        chosen = planner.choose(batch_size, low + (high - low) * number // (PLANS - 1))
+        chosen = planner.choose(
+            batch_size, low + (high - low) * number // (PLANS - 1), excess=lambda modules: 0
+        )
         if chosen is not None:
             found[chosen.modules] = None
+    if not planner.is_chain:
+        order = greedy_order(planner.step("none", batch_size))
+        found |= {tuple(outermost(order[:length])): None for length in range(len(order) + 1)}
     return list(found)
 
 

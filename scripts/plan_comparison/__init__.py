@@ -1,1 +1,0 @@
-"""PyTorch's partitioner and a plan on one graph, for scripts/benchmark_plan.py."""

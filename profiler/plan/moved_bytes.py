@@ -24,8 +24,9 @@ def by_moved_bytes(
     traces: tuple[Trace, Trace],
     accumulate: int,
     room_bytes: int,
-) -> list[tuple[OnHost, ...]]:
-    """Those that may bring the live peak of a step within the room, the ones that move the least first.
+) -> list[tuple[int, tuple[OnHost, ...]]]:
+    """(bytes that move in an optimizer step, names) of those that may bring its live peak within the room, the ones
+    that move the least first.
 
     own: what is there already. traces: of a micro-batch with that, and with the activations there as well.
     """
@@ -43,7 +44,7 @@ def by_moved_bytes(
                 moved += bytes_of(trace, category) * times
         if peak <= room_bytes:
             found.append((moved, names))
-    return [names for _, names in sorted(found)]
+    return sorted(found)
 
 
 def bytes_of(trace: Trace, category: MemoryCategory) -> int:

@@ -39,6 +39,8 @@ NOTES = (
     "setting is was not measured, and many small micro-batches may be slower than fewer with recomputation",
 )
 NOTHING_AGAIN = (0, 0)
+# The other layout is tried where a step holds less than this share of what it held: other rounding has its price.
+LAYOUT_GAIN = 0.99
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class TrainingPlanner:
         # What is recomputed and what that costs is the same with and without accumulation; memory is not, and is
         # predicted for each setting as it would run.
         planner = self._step_planner(base)
-        other = self._helpful_layout(base, planner)
+        other, moved = self._helpful_layout(base, planner), None
         for micro_batch in self._micro_batches():
             setting = self._cheapest(base, planner, micro_batch)
             self.on_event(
@@ -150,9 +152,11 @@ class TrainingPlanner:
                 turned = self._cheapest(*other, micro_batch)
                 if turned is not None and (setting is None or _work(turned) < _work(setting)):
                     found.append(turned)
-            placed = self._least_moved(base, planner, micro_batch)
+            # A smaller micro-batch is worth it only where less is moved.
+            placed = self._least_moved(base, planner, micro_batch, moved)
             if placed is not None:
                 found.append(placed)
+                moved = placed.to_host_bytes + placed.to_device_bytes
         return found
 
     def _helpful_layout(self, base: Base, planner: StepPlanner) -> tuple[Base, StepPlanner] | None:
@@ -164,20 +168,24 @@ class TrainingPlanner:
             return None
         other = base.in_other_layout()
         turned = self._step_planner(other)
-        is_less = turned.quick_peak("none", micro_batch) < planner.quick_peak("none", micro_batch)
-        return (other, turned) if is_less else None
+        peaks = [each.quick_peak("none", micro_batch) for each in (turned, planner)]
+        return (other, turned) if peaks[0] < LAYOUT_GAIN * peaks[1] else None
 
     def _fits(self, base: Base, planner: StepPlanner, micro_batch: int) -> bool:
         return self._predict(base, planner, "none", micro_batch).over <= 0
 
-    def _least_moved(self, base: Base, planner: StepPlanner, micro_batch: int) -> PlannedSetting | None:
-        """Nothing recomputed, and as few bytes as possible over the bus."""
+    def _least_moved(
+        self, base: Base, planner: StepPlanner, micro_batch: int, most: int | None
+    ) -> PlannedSetting | None:
+        """Nothing recomputed, and as few bytes as possible over the bus, and fewer than `most`."""
         accumulate = self.global_batch // micro_batch
         possible = placements(base.config)
         if not possible:
             return None
         traces = planner.quick_trace("none", micro_batch), self._saved_on_host(base, micro_batch)
-        for names in by_moved_bytes(possible, base.on_host, traces, accumulate, self._room):
+        for moved, names in by_moved_bytes(possible, base.on_host, traces, accumulate, self._room):
+            if most is not None and moved >= most:
+                break
             placed = base.with_on_host(names)
             hosted = self._step_planner(placed)
             predicted = self._predict(placed, hosted, "none", micro_batch)

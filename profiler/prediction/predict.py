@@ -47,6 +47,7 @@ from swinmr_profiling.profiler.record.blocks.memory_model import (
 from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import basis_as_block
+from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.training.step.own_step import OwnStepError
 
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
@@ -281,6 +282,17 @@ def predict_setting(
     )
 
 
+def _moved(trace: Trace) -> list[str]:
+    """What `training.on_host` moves, in words; [] where that is nothing."""
+    there, back = (size / MIB for size in trace.moved_bytes)
+    if not there and not back:
+        return []
+    return [
+        f"training.on_host: in a step of batch {trace.batch_size} {there:,.1f} MiB go to the host and {back:,.1f} MiB "
+        "come from there"
+    ]
+
+
 def memory_setting(
     family: TraceFamily,
     setting: TrainingSetting,
@@ -340,7 +352,11 @@ def memory_setting(
         ),
         ddp_bucket_bytes=trained_bytes,
         rests_on=basis_as_block(basis),
-        assumptions=[*remarks, *(text for text in family.assumptions() if text != FINITE_ASSUMPTION)],
+        assumptions=[
+            *remarks,
+            *_moved(trace),
+            *(text for text in family.assumptions() if text != FINITE_ASSUMPTION),
+        ],
     )
 
 

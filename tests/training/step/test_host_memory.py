@@ -11,7 +11,9 @@ from torch.profiler import ProfilerActivity, profile
 from swinmr_profiling.configs import ConfigError, config_from_dict
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.measure.example_data import ExampleData
+from swinmr_profiling.profiler.prediction.predict import predict_setting
 from swinmr_profiling.profiler.prediction.replay import live_peak
+from swinmr_profiling.profiler.prediction.settings import setting_of
 from swinmr_profiling.profiler.prediction.trace.affine_trace import align
 from swinmr_profiling.profiler.prediction.trace.traced_step import copy_with_data, trace_training
 from swinmr_profiling.training.step import host_memory
@@ -242,6 +244,20 @@ def test_moved_bytes_of_other_batches():
         trace_training(build_model(config), config, batch, validation=False) for batch in (2, 3, 5)
     )
     assert align(first, second).at(5).moved_bytes == fifth.moved_bytes
+
+
+@pytest.mark.slow
+def test_a_prediction_says_what_moves():
+    config = config_of(MLP, ["ema", "optimizer_states"])
+    built = build_model(config, trust_config=True)
+    setting = setting_of(config, "fp32")
+    entry = predict_setting(built, config, setting, "its loss", asked=[4])
+    # 64 x 96 float32 are 24 KiB: one more, and two each way.
+    assert "in a step of batch 4 0.1 MiB go to the host and 0.0 MiB come from there" in entry.assumptions[0]
+    own = config_of(MLP, [])
+    other = predict_setting(build_model(own, trust_config=True), own, setting, "its loss", asked=[4])
+    assert other.memory_fingerprint != entry.memory_fingerprint
+    assert not any("on_host" in text for text in other.assumptions)
 
 
 @pytest.mark.slow

@@ -297,8 +297,8 @@ class TrainingSection(Section):
     plan: FilePathOrNull = Field(
         None,
         description="Plan of `scripts/plan_training.py`, whose micro-batch, accumulation, precision, layout, "
-        "recomputed modules and what waits on the host the run takes. A plan of another network, loss or optimizer stops it. "
-        "null: none.",
+        "recomputed modules and what waits on the host the run takes. A plan of another network, loss or optimizer "
+        "stops it. null: none.",
     )
     checkpoint_every_steps: Count = Field(5000, description="Optimizer steps between checkpoints.")
     keep_checkpoints: Count = Field(2, description="Latest checkpoints kept beside the best one.")

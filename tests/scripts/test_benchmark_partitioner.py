@@ -75,7 +75,7 @@ def test_verdicts_and_their_table():
         row(Cut(50 * 2**20, 2 * 10**9, 400 * 2**20)),
         row(Cut(40 * 2**20, 3 * 10**9, 301 * 2**20)),
         row(theirs),
-        row(None),
+        row(Cut(51 * 2**20, 10**9, 200 * 2**20)),
     ]
     assert [one.verdict.partition(":")[0] for one in rows] == ["win", "loss", "tie", "loss"]
     text = table(rows)

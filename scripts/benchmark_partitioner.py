@@ -52,7 +52,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
              "kwargs": {"depth": 6, "embed_dim": 96, "num_heads": 3}}, 8),
     "U-Net": ({"net_type": "unet_denoiser", "img_size": 48, "base_channels": 16, "channel_multipliers": [1, 2],
                "num_res_blocks": 1, "attention_resolutions": [24], "num_groups": 4, "head_channels": 16}, 4),
-    "ResNet": ({"net_type": "timm", "name": "resnet18", "img_size": 64, "num_classes": 4}, 8),
+    "ResNet": ({"net_type": "timm", "name": "resnet10t", "img_size": 64, "num_classes": 4}, 32),
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrac
 # of 512 x 768. GB by every how many-th block is checkpointed, 0: none.
 PUBLISHED = {0: 26.664, 4: 22.188, 2: 17.658, 1: 9.316}
 FRAMES, HEIGHT, WIDTH = 1 + (81 - 1) // 8, 512 // 32, 768 // 32
-# Not said there. From 128 to 256 the differences below change by less than 0.5 %.
+# Not said there. From 128 to 256 the differences below change by 0.2 % at most.
 TEXT_TOKENS = 128
 STEPS = 2
 

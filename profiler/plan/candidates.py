@@ -79,8 +79,8 @@ def _smaller_patches(config: ExperimentConfig, allowed: bool) -> list[tuple[int,
 
 def placements(config: ExperimentConfig) -> list[tuple[OnHost, ...]]:
     """What could wait on the host beside what does so already, each time with that; the fewest first."""
-    training, possible = config.training, []
-    own = tuple(training.on_host)
+    training, own = config.training, tuple(config.training.on_host)
+    possible: list[OnHost] = []
     if training.strategy == "ddp" and not training.adversarial.weight and training.step is None:
         if training.ema_decay:
             possible.append("ema")

@@ -137,7 +137,8 @@ class TrainingPlanner:
         # What is recomputed and what that costs is the same with and without accumulation; memory is not, and is
         # predicted for each setting as it would run.
         planner = self._step_planner(base)
-        other, moved = self._helpful_layout(base, planner), None
+        other = self._helpful_layout(base, planner)
+        before: PlannedSetting | None = None
         for micro_batch in self._micro_batches():
             setting = self._cheapest(base, planner, micro_batch)
             self.on_event(
@@ -153,10 +154,10 @@ class TrainingPlanner:
                 if turned is not None and (setting is None or _work(turned) < _work(setting)):
                     found.append(turned)
             # A smaller micro-batch is worth it only where less is moved.
-            placed = self._least_moved(base, planner, micro_batch, moved)
+            placed = self._least_moved(base, planner, micro_batch, before)
             if placed is not None:
                 found.append(placed)
-                moved = placed.to_host_bytes + placed.to_device_bytes
+                before = placed
         return found
 
     def _helpful_layout(self, base: Base, planner: StepPlanner) -> tuple[Base, StepPlanner] | None:
@@ -175,14 +176,19 @@ class TrainingPlanner:
         return self._predict(base, planner, "none", micro_batch).over <= 0
 
     def _least_moved(
-        self, base: Base, planner: StepPlanner, micro_batch: int, most: int | None
+        self, base: Base, planner: StepPlanner, micro_batch: int, before: PlannedSetting | None
     ) -> PlannedSetting | None:
-        """Nothing recomputed, and as few bytes as possible over the bus, and fewer than `most`."""
+        """Nothing recomputed, and as few bytes as possible over the bus, and fewer than in the setting before."""
         accumulate = self.global_batch // micro_batch
         possible = placements(base.config)
-        if not possible:
-            return None
-        traces = planner.quick_trace("none", micro_batch), self._saved_on_host(base, micro_batch)
+        plain = saved = planner.quick_trace("none", micro_batch)
+        most = None if before is None else before.to_host_bytes + before.to_device_bytes
+        if before is not None and "activations" in before.on_host:
+            # What a batch saves is the same in smaller pieces.
+            possible = [names for names in possible if "activations" not in names]
+        if any("activations" in names for names in possible):
+            saved = self._saved_on_host(base, micro_batch)
+        traces = plain, saved
         for moved, names in by_moved_bytes(possible, base.on_host, traces, accumulate, self._room):
             if most is not None and moved >= most:
                 break

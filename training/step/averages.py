@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from swinmr_profiling.training.step.host_memory import MOVED, copy_to_host, on_the_host, write_to_device
@@ -35,14 +36,14 @@ def update_average(ema: AveragedModel, module: nn.Module, *, on_host: bool) -> N
 
 def module_on_host(module: nn.Module) -> nn.Module:
     """A copy of a network whose parameters and buffers are the host's."""
-    memo: dict[int, Tensor] = {}
+    memo: dict[int, Any] = {}
     for tensor in (*module.parameters(), *module.buffers()):
         kept = copy_to_host(tensor)
         if isinstance(tensor, nn.Parameter):
             kept = nn.Parameter(kept, requires_grad=tensor.requires_grad)
         memo[id(tensor)] = kept
     with on_the_host():
-        return copy.deepcopy(module, memo)  # type: ignore[arg-type]
+        return copy.deepcopy(module, memo)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,13 +16,22 @@ from swinmr_profiling.profiler.plan.candidates import (
     has_convolutions,
     placements,
 )
-from swinmr_profiling.profiler.plan.moved_bytes import moved_bytes
-from swinmr_profiling.profiler.plan.plan_file import config_with_plan, read_plan
+from swinmr_profiling.profiler.plan.moved_bytes import by_moved_bytes, moved_bytes
+from swinmr_profiling.profiler.plan.plan_file import (
+    PlannedSetting,
+    config_in_setting,
+    config_with_plan,
+    described,
+    read_plan,
+)
 from swinmr_profiling.profiler.plan.training_plan import TrainingPlanner
 from swinmr_profiling.profiler.prediction.replay import replay
 from swinmr_profiling.profiler.prediction.trace import trace_cache
+from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
+from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.scripts import plan_training
+from tests.profiler.plan.made_plan import setting
 from tests.training.conftest import TINY_RUN, merged
 
 MIB = 2**20
@@ -213,3 +223,84 @@ def test_moved_bytes_of_more_micro_batches_than_are_traced():
     direct = trace_training(build_model(four), four, 1, validation=False)
     one = own.quick_trace("none", 1).moved_bytes
     assert list(moved_bytes(one, traced.moved_bytes, 4)) == direct.moved_bytes
+
+
+def made_trace(sizes, categories, moved):
+    """Allocations that are all alive at the end, in one step."""
+    count = len(sizes)
+    return Trace(
+        batch_size=1,
+        sizes=np.array(sizes, dtype=np.int64),
+        phases=np.zeros(count, dtype=np.int8),
+        categories=np.array([CATEGORIES.index(name) for name in categories], dtype=np.int8),
+        operators=np.zeros(count, dtype=np.int32),
+        operator_names=["made"],
+        events=np.arange(1, count + 1, dtype=np.int32),
+        event_phases=np.zeros(count, dtype=np.int8),
+        step_starts=[0],
+        moved_bytes=moved,
+    )
+
+
+def test_what_moves_the_least_comes_first():
+    """An average of 10 KiB crosses the bus once, states of 8 KiB twice; activations 12 KiB each way, for each of two
+    micro-batches."""
+    kib = 1024
+    names = ["ema", "optimizer_state", "saved_activations"]
+    plain = made_trace([10 * kib, 8 * kib, 12 * kib], names, [0, 0])
+    hosted = made_trace([10 * kib, 8 * kib], names[:2], [12 * kib, 12 * kib])
+    possible = [("activations",), ("optimizer_states",), ("ema",), ("ema", "optimizer_states")]
+
+    def order(room, accumulate=2, own=()):
+        return by_moved_bytes(possible, own, (plain, hosted), accumulate, room * kib)
+
+    everything = [
+        (10 * kib, ("ema",)),
+        (16 * kib, ("optimizer_states",)),
+        (26 * kib, ("ema", "optimizer_states")),
+        (48 * kib, ("activations",)),
+    ]
+    assert order(22) == everything
+    assert order(21) == [everything[0], *everything[2:]]
+    assert order(18) == everything[2:]
+    assert order(12) == [everything[2]]
+    assert order(11) == []
+    assert order(18, accumulate=1) == [(24 * kib, ("activations",)), everything[2]]
+    assert (0, ("ema",)) in order(30, own=("ema",))
+
+
+def test_a_planned_setting_is_a_config():
+    raw = setting(2, 4, channels_last=True, on_host=["ema", "activations"], patch_size=None, val_batch_size=3)
+    planned = PlannedSetting.model_validate(raw)
+    config = config_in_setting(config_from_dict(UNET), planned)
+    assert config.system.channels_last
+    assert config.training.on_host == ["ema", "activations"]
+    assert config.data.val_batch_size == 3
+    assert described(planned) == ["checkpointing none", "channels-last", "on the host: ema and activations"]
+    again = config_in_setting(config, PlannedSetting.model_validate(setting(2, 4, patch_size=None)))
+    assert not again.system.channels_last
+    assert again.training.on_host == []
+    prints = {memory_fingerprint(one) for one in (config, again)}
+    assert len(prints) == 2
+
+
+def test_the_other_layout_changes_rounding_alone():
+    """Gradients of a step in double precision, which the layouts' kernels sum in another order."""
+    config = config_from_dict(merged(UNET, {"model.img_size": 16, "model.base_channels": 8, "model.num_groups": 4,
+                                            "model.attention_resolutions": [8], "model.head_channels": 8}))  # fmt: skip
+    found = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        torch.manual_seed(0)
+        built = build_model(config)
+        module = built.module.double()
+        with torch.no_grad():
+            for parameter in module.parameters():
+                # A denoiser begins with zeros, behind which all gradients are zero.
+                if not parameter.any():
+                    parameter.normal_(std=0.1)
+        module.to(memory_format=layout)
+        image, times = built.example_inputs(2, dtype=torch.float64, which="training")
+        module(image.to(memory_format=layout), times).square().sum().backward()
+        found.append([parameter.grad for parameter in module.parameters()])
+    for ours, other in zip(*found, strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-9, atol=1e-11)

@@ -67,9 +67,9 @@ def print_plan(console: Console, plan: TrainingPlan) -> None:
     if setting.val_batch_size:
         console.line(f"validation in batches of {setting.val_batch_size}")
     if setting.on_host:
-        names = " and ".join(name.replace("_", " ") for name in setting.on_host)
+        places = " and ".join(name.replace("_", " ") for name in setting.on_host)
         console.line(
-            f"on the host: {names}; over the bus in each optimizer step {setting.to_host_bytes / GIB:,.2f} GiB there "
+            f"on the host: {places}; over the bus in each optimizer step {setting.to_host_bytes / GIB:,.2f} GiB there "
             f"and {setting.to_device_bytes / GIB:,.2f} back"
         )
     print_changes(console, plan)

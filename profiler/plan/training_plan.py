@@ -38,6 +38,7 @@ NOTES = (
     "the order is by multiply-adds and bytes computed again per optimizer step, then by bytes over the bus; how fast a "
     "setting is was not measured, and many small micro-batches may be slower than fewer with recomputation",
 )
+ON_HOST = "what waits on the host was held against real runs on CPUs; no GPU has confirmed it yet"
 NOTHING_AGAIN = (0, 0)
 # The other layout is tried where a step holds less than this share of what it held: other rounding has its price.
 LAYOUT_GAIN = 0.99
@@ -104,7 +105,7 @@ class TrainingPlanner:
             budget=self.budget.as_block(),
             chosen=0,
             settings=sorted(settings, key=self._rank),
-            notes=[*NOTES, *self._without()],
+            notes=[*NOTES, *([ON_HOST] if any(one.on_host for one in settings) else []), *self._without()],
         )
 
     def _step_planner(self, base: Base) -> StepPlanner:

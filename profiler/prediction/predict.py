@@ -53,6 +53,7 @@ from swinmr_profiling.training.step.own_step import OwnStepError
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
 TABLE_END_BYTES = 288 * 10**9
 UNTESTED_8_BIT = "states of bitsandbytes' optimizer (from its source as of 0.44)"
+UNTESTED_ON_HOST = "what waits on the host (training.on_host) is let go and brought as on a CPU"
 TABLE_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 
 
@@ -276,7 +277,10 @@ def predict_setting(
         fingerprint=memory_fingerprint(config),
         trained_bytes=trained,
         validated_shape=None if step is not None else validation_shape(built, config),
-        untested=[UNTESTED_8_BIT] if config.training.optimizer.type.endswith("_8bit") else [],
+        untested=[
+            *([UNTESTED_8_BIT] if config.training.optimizer.type.endswith("_8bit") else []),
+            *([UNTESTED_ON_HOST] if config.training.on_host else []),
+        ],
         remarks=remarks,
         on_progress=on_progress,
     )

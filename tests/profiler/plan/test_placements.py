@@ -124,6 +124,7 @@ def test_the_average_waits_on_the_host_before_anything_is_computed_again(tmp_pat
     printed = capsys.readouterr().out
     found = read_plan(output)
     assert found.setting.on_host == ["ema"]
+    assert any("no GPU has confirmed it yet" in note for note in found.notes)
     assert (found.setting.checkpointing, found.setting.recomputed_macs) == ("none", 0)
     buffers = sum(b.nbytes for b in build_model(config).module.buffers())
     assert (found.setting.to_host_bytes, found.setting.to_device_bytes) == (average + buffers, 0)

@@ -254,6 +254,7 @@ def test_a_prediction_says_what_moves():
     entry = predict_setting(built, config, setting, "its loss", asked=[4])
     # 64 x 96 float32 are 24 KiB: one more, and two each way.
     assert "in a step of batch 4 0.1 MiB go to the host and 0.0 MiB come from there" in entry.assumptions[0]
+    assert any("on_host" in text for text in entry.rests_on.untested)
     own = config_of(MLP, [])
     other = predict_setting(build_model(own, trust_config=True), own, setting, "its loss", asked=[4])
     assert other.memory_fingerprint != entry.memory_fingerprint

@@ -1,4 +1,4 @@
-"""What makes a training fit: `training.strategy` (`ddp`, `fsdp`) over several processes, and `training.lora`."""
+"""What makes a training fit: `training.strategy` (`ddp`, `fsdp`) over several processes, `lora`, and `on_host`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field
 from swinmr_profiling.configs.field_types import Count, Expected, Flag, PositiveOrNull, Section
 
 Strategy = Literal["ddp", "zero1", "fsdp"]
+OnHost = Literal["ema", "activations", "optimizer_states"]
 DtypeOrNull = Annotated[Literal["bf16", "fp32"] | None, Expected('"bf16", "fp32" or null')]
 
 

@@ -69,6 +69,7 @@ class Trace:
         step_starts: positions in `events` where each step starts, and where the validation starts.
         assumptions: what a trace without values had to assume.
         autocast: dtypes of the autocast contexts that a step of the user's own opened.
+        moved_bytes: to the host and from there, in the last step.
     """
 
     batch_size: int
@@ -82,6 +83,7 @@ class Trace:
     step_starts: list[int]
     assumptions: list[str] = field(default_factory=list)
     autocast: list[str] = field(default_factory=list)
+    moved_bytes: list[int] = field(default_factory=lambda: [0, 0])
 
     def live_bytes(self, granularity: int = 1) -> np.ndarray:
         """int64 (events,): bytes alive after each event, each storage rounded up to `granularity`."""

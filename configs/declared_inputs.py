@@ -2,7 +2,8 @@
 
 A shape alone, `[1, 256, 256]`, is without the batch, which comes first. An object says more:
 `{"shape": ["B", 1, 256, 256], "dtype": "complex64", "range": [-1, 1]}`, where "B" is the axis of the batch; a shape
-without it does not grow with the batch. Anything else that is an object or a list holds further inputs.
+without it does not grow with the batch. `{"constant": 25}` is a value that is no tensor. Anything else that is an
+object or a list holds further inputs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ FLOATS = ("float", "float16", "bfloat16", "float32", "float64")
 COMPLEX = ("complex", "complex64", "complex128")
 WHOLE = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = (*FLOATS, *COMPLEX, *WHOLE, "bool")
-KEYS = ("name", "shape", "dtype", "range")
+KEYS = ("name", "shape", "dtype", "range", "as_list", "rows_per_sample")
+CONSTANT_KEYS = ("constant", "per_sample")
 MAX_AXES, MAX_LENGTH, MAX_DEPTH = 8, 2**31, 8
 
 
@@ -24,16 +26,27 @@ class DeclaredTensor:
     """shape: without the batch. batch_axis: where that stands in the whole shape, None for an input without one.
 
     dtype: one of DTYPES; "float" and "complex" follow the precision of the run. value_range: [low, high) of real
-    numbers and of each part of complex ones, both ends of whole numbers; None for [0, 1).
+    numbers and of each part of complex ones, both ends of whole numbers; None for [0, 1). as_list: the network gets a
+    list of the samples' tensors. rows_per_sample: how many rows of the batch's axis are of one sample.
     """
 
     shape: tuple[int, ...]
     batch_axis: int | None = 0
     dtype: str = "float"
     value_range: tuple[float, float] | None = None
+    as_list: bool = False
+    rows_per_sample: int = 1
 
 
-Declared = DeclaredTensor | list["Declared"] | dict[str, "Declared"]
+@dataclass(frozen=True)
+class DeclaredConstant:
+    """A value that is no tensor. per_sample: the network gets a list of it, once for each sample."""
+
+    value: Any
+    per_sample: bool = False
+
+
+Declared = DeclaredTensor | DeclaredConstant | list["Declared"] | dict[str, "Declared"]
 
 
 class InputsError(ValueError):
@@ -92,6 +105,8 @@ def read_declared(value: Any, path: str = "", depth: int = 0) -> Declared:
         raise InputsError(
             path, f"expected a shape, an object with a shape, or a list or object of them, got {value!r}"
         )
+    if "constant" in value and all(key in CONSTANT_KEYS for key in value):
+        return DeclaredConstant(value["constant"], _flag(value, "per_sample", path))
     if "shape" not in value:
         return {str(name): read_declared(item, f"{path}.{name}", depth + 1) for name, item in value.items()}
     unknown = [key for key in value if key not in KEYS]
@@ -105,7 +120,23 @@ def read_declared(value: Any, path: str = "", depth: int = 0) -> Declared:
     dtype = value.get("dtype", "float")
     if dtype not in DTYPES:
         raise InputsError(path, f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
-    return DeclaredTensor(shape, batch_axis, dtype, _range(value.get("range"), dtype, path))
+    rows = value.get("rows_per_sample", 1)
+    if not _is_length(rows) or not 1 <= rows <= MAX_LENGTH:
+        raise InputsError(path, f"rows_per_sample: expected a whole number from 1 on, got {rows!r}")
+    as_list = _flag(value, "as_list", path)
+    if batch_axis is None and (as_list or rows != 1):
+        raise InputsError(
+            path, 'as_list and rows_per_sample are of the axis of the batch: put "B" into shape'
+        )
+    bounds = _range(value.get("range"), dtype, path)
+    return DeclaredTensor(shape, batch_axis, dtype, bounds, as_list, rows)
+
+
+def _flag(value: dict[str, Any], key: str, path: str) -> bool:
+    given = value.get(key, False)
+    if not isinstance(given, bool):
+        raise InputsError(path, f"{key}: expected true or false, got {given!r}")
+    return given
 
 
 def _is_length(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from swinmr_profiling.configs.declared_inputs import DeclaredTensor, read_inputs
+from swinmr_profiling.configs.declared_inputs import DeclaredConstant, DeclaredTensor, read_inputs
 
 # inference: the whole image; training: the training patch; cross_check: a small size of the same network at
 # which the counters that need a real forward are compared with ours.
@@ -25,18 +25,20 @@ class InputSpec:
 
     shape: without the batch, which stands at `batch_axis`; None for an input that does not grow with the batch.
     kind: "float" takes the dtype of the run, "complex" the complex one of its width; others are torch's names.
-    value_range: see configs/declared_inputs.py.
+    value_range, rows_per_sample: see configs/declared_inputs.py.
     """
 
     shape: tuple[int, ...]
     kind: str = "float"
     batch_axis: int | None = 0
     value_range: tuple[float, float] | None = None
+    rows_per_sample: int = 1
 
     def full_shape(self, batch_size: int) -> tuple[int, ...]:
         if self.batch_axis is None:
             return self.shape
-        return (*self.shape[: self.batch_axis], batch_size, *self.shape[self.batch_axis :])
+        rows = batch_size * self.rows_per_sample
+        return (*self.shape[: self.batch_axis], rows, *self.shape[self.batch_axis :])
 
     def example(
         self, batch_size: int, device: torch.device | str, dtype: torch.dtype, generator: torch.Generator
@@ -76,8 +78,28 @@ class CallsWithInputs(nn.Module):
         return self.model(*args, **kwargs)
 
 
+@dataclass(frozen=True)
+class Constant:
+    """In the place of a tensor's number: a value. per_sample: a list of it, as long as the first tensor."""
+
+    value: Any
+    per_sample: bool
+
+
+@dataclass(frozen=True)
+class Samples:
+    """In the place of a tensor's number: a list of that tensor's samples, along `axis`."""
+
+    number: int
+    axis: int
+
+
 def placed(structure: Any, tensors: Sequence[Tensor]) -> Any:
     """The nest of containers with each number replaced by the tensor of that number."""
+    if isinstance(structure, Constant):
+        return [structure.value] * len(tensors[0]) if structure.per_sample else structure.value
+    if isinstance(structure, Samples):
+        return list(tensors[structure.number].unbind(structure.axis))
     if isinstance(structure, dict):
         return {name: placed(item, tensors) for name, item in structure.items()}
     if isinstance(structure, (list, tuple)):
@@ -87,9 +109,15 @@ def placed(structure: Any, tensors: Sequence[Tensor]) -> Any:
 
 def specs_of(declared: Any, specs: list[InputSpec]) -> Any:
     """Appends the tensors of a declaration to `specs`; returns its containers with their numbers."""
+    if isinstance(declared, DeclaredConstant):
+        return Constant(declared.value, declared.per_sample)
     if isinstance(declared, DeclaredTensor):
-        specs.append(InputSpec(declared.shape, declared.dtype, declared.batch_axis, declared.value_range))
-        return len(specs) - 1
+        axis = declared.batch_axis
+        specs.append(
+            InputSpec(declared.shape, declared.dtype, axis, declared.value_range, declared.rows_per_sample)
+        )
+        number = len(specs) - 1
+        return Samples(number, axis) if declared.as_list and axis is not None else number
     if isinstance(declared, dict):
         return {name: specs_of(item, specs) for name, item in declared.items()}
     return type(declared)(specs_of(item, specs) for item in declared)
@@ -106,11 +134,15 @@ def declared_call(value: dict[str, Any] | list[Any]) -> tuple[tuple[InputSpec, .
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """A network, ready on the CPU, with the inputs it takes for each purpose."""
+    """A network, ready on the CPU or without data, with the inputs it takes for each purpose.
+
+    notes: what was taken for granted of them, in words.
+    """
 
     net_type: str
     module: nn.Module
     inputs: dict[Purpose, tuple[InputSpec, ...]]
+    notes: tuple[str, ...] = ()
 
     def example_inputs(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module, util
 from typing import Any
 
@@ -44,12 +44,58 @@ def add_adapters(module: nn.Module, section: LoraSection, trainable: Sequence[st
         lora_alpha=section.rank if section.alpha is None else section.alpha,
         target_modules=list(section.targets),
     )
+    _refuse_parts_of_attention(module, section.targets)
     try:
         peft.inject_adapter_in_model(config, module)
     except (ValueError, NotImplementedError, TypeError) as error:
         raise ModelError(f"training.lora: {' '.join(str(error).split())[:300]}") from error
+    _leave_fused_layers(module)
     for parameter in kept:
         parameter.requires_grad_(True)
+
+
+def _refuse_parts_of_attention(module: nn.Module, targets: Sequence[str]) -> None:
+    """Raises ModelError for a target inside torch's MultiheadAttention, which reads its weights without calling it."""
+    for name, attention in module.named_modules():
+        if not isinstance(attention, nn.MultiheadAttention):
+            continue
+        for part, child in attention.named_modules(prefix=name):
+            hit = next((t for t in targets if part == t or part.endswith(f".{t}")), None)
+            if child is not attention and hit is not None:
+                whole = name.rpartition(".")[2]
+                raise ModelError(
+                    f"training.lora.targets: {hit!r} names {part}, whose weights torch's MultiheadAttention reads "
+                    "without calling it, so that an adapter there would do nothing: target the attention itself, "
+                    f"{whole!r}"
+                )
+
+
+def _leave_fused_layers(module: nn.Module) -> None:
+    """Has torch's TransformerEncoderLayers with adapters call their layers in evaluation, too.
+
+    Their fused kernel (`torch._transformer_encoder_layer_fwd`) takes the layers' own weights, past the adapters; it is
+    for activations that the layer knows to be ReLU or GELU.
+    """
+    fused = [
+        layer
+        for layer in module.modules()
+        if isinstance(layer, nn.TransformerEncoderLayer) and has_adapters(layer)
+    ]
+    for layer in fused:
+        layer.activation_relu_or_gelu = 0
+    for encoder in module.modules():
+        if isinstance(encoder, nn.TransformerEncoder) and any(layer in fused for layer in encoder.layers):
+            encoder.use_nested_tensor = False  # which only the fused kernel takes
+
+
+def adapted_layers(module: nn.Module, parameters: Collection[int]) -> list[str]:
+    """Names of the layers whose adapters have one of these parameters (by id)."""
+    names = [
+        name.partition(ADAPTER)[0]
+        for name, parameter in module.named_parameters()
+        if ADAPTER in name and id(parameter) in parameters
+    ]
+    return list(dict.fromkeys(names))
 
 
 def has_adapters(module: nn.Module) -> bool:

@@ -13,7 +13,7 @@ from swinmr_profiling.models.denoisers.unet_denoiser import build_unet_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
-from swinmr_profiling.models.libraries.diffusers_network import build_diffusers
+from swinmr_profiling.models.libraries.diffusers_network import Data, build_diffusers
 from swinmr_profiling.models.libraries.spandrel_network import build_spandrel
 from swinmr_profiling.models.libraries.timm_network import build_timm
 from swinmr_profiling.models.libraries.transformers_network import build_transformers
@@ -91,14 +91,15 @@ BUILDERS: dict[str, Callable[[ExperimentConfig], BuiltModel]] = {
 }
 
 
-def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> BuiltModel:
+def build_model(config: ExperimentConfig, *, trust_config: bool = False, data: Data = "always") -> BuiltModel:
     """Builds the network that a config names, on the CPU, with torch's current RNG state.
 
-    trust_config allows a `custom` network, whose target is imported and run.
+    trust_config allows a `custom` network, whose target is imported and run. data: whether a network of diffusers gets
+    weights; for those that only count or trace it, which may be larger than this machine.
     Raises ModelError (one line: what is wrong, what to do) for what cannot be built.
     """
     with told_as_model_error(f"model: the {config.model.net_type} network"):
-        built = _built(config, trust_config)
+        built = _built(config, trust_config, data)
     if config.training.lora is None:
         freeze(built.module, config.training.trainable)
     else:
@@ -110,13 +111,13 @@ def build_model(config: ExperimentConfig, *, trust_config: bool = False) -> Buil
     return built
 
 
-def _built(config: ExperimentConfig, trust_config: bool) -> BuiltModel:
+def _built(config: ExperimentConfig, trust_config: bool, data: Data) -> BuiltModel:
     kind = config.model.net_type
     if kind == "custom":  # whose class may do anything when it is made, and is made once
         with SizeGuard():
             return build_custom(config, trust_config=trust_config)
     if kind == "diffusers":  # makes its network without data anyway
-        return build_diffusers(config)
+        return build_diffusers(config, data=data)
     build = BUILDERS[kind]
     trial = without_data(lambda: build(config).module)
     with SizeGuard() if trial is None else nullcontext():

@@ -113,10 +113,10 @@ def _words(what: str, wanted_bytes: int) -> str:
     return f"{what} {wanted_bytes / GIB:,.1f} GiB of memory, and {free}: {REMEDY}"
 
 
-def without_data(make: Callable[[], nn.Module]) -> nn.Module | None:
+def without_data(make: Callable[[], nn.Module], *, must_fit: bool = True) -> nn.Module | None:
     """The network on meta, None for one that cannot be made so. No generator of random numbers is moved by it.
 
-    Raises TooLargeError where its tensors together exceed the memory that is free.
+    Raises TooLargeError where its tensors together exceed the memory that is free, if it `must_fit`.
     """
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     try:
@@ -134,7 +134,7 @@ def without_data(make: Callable[[], nn.Module]) -> nn.Module | None:
         np.random.set_state(states[1])
         random.setstate(states[2])
     wanted = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    if wanted > available_bytes():
+    if must_fit and wanted > available_bytes():
         raise TooLargeError(_words("its weights and buffers need", wanted))
     return network
 

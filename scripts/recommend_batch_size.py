@@ -38,9 +38,10 @@ from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_NOTHING_FITS,
     EXIT_PARTIAL,
 )
+from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
 from swinmr_profiling.profiler.record.files.reading import ProfileFileError
 from swinmr_profiling.profiler.reports.console.gpus import print_gpus
-from swinmr_profiling.profiler.reports.console.strategies import StrategyRow, print_strategies
+from swinmr_profiling.profiler.reports.console.strategies import print_strategies
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
 from swinmr_profiling.profiler.run.options.recommendation_command_line import (
@@ -55,7 +56,9 @@ def recommend(parsed: RecommendationArguments, console: Console) -> int:
     profile = read_training_profile(parsed.profile)
     if parsed.write is not None:
         check_config_matches(parsed.write, profile)
-    if parsed.strategy:
+    # A measurement of one device outranks a prediction; what each of several holds besides is added to it.
+    is_measured = any(block.source == "measured" for block in profile.measured.values())
+    if parsed.devices > 1 and (parsed.strategy or not is_measured):
         return recommend_by_strategy(parsed, profile, console)
     recommendations = recommend_training(
         profile.memory_model,
@@ -72,39 +75,49 @@ def recommend(parsed: RecommendationArguments, console: Console) -> int:
     if all(entry.batch_size is None for entry in recommendations):
         complain("error: no batch size can be recommended (see the reason above)")
         return EXIT_PARTIAL
-    if parsed.write is not None:
-        entry = recommendations[0]
-        write_recommendation(parsed.write, entry)
-        values = f"data.batch_size {entry.batch_size}, training.accumulate {entry.accumulate}"
-        console.line()
-        console.good(f"{values} written to {parsed.write}", indent=0)
+    write(parsed, recommendations[0], console)
     return EXIT_DONE
 
 
+def write(parsed: RecommendationArguments, entry: TrainingRecommendation, console: Console) -> None:
+    """Writes what is recommended into the config, where that was asked for."""
+    if parsed.write is None:
+        return
+    write_recommendation(parsed.write, entry)
+    values = f"data.batch_size {entry.batch_size}, training.accumulate {entry.accumulate}"
+    console.line()
+    console.good(f"{values} written to {parsed.write}", indent=0)
+
+
 def recommend_by_strategy(parsed: RecommendationArguments, profile: TrainingProfile, console: Console) -> int:
-    """Predicts each strategy and prints their table."""
-    from swinmr_profiling.profiler.ranks.predicted_rank import NCCL_BYTES
-    from swinmr_profiling.profiler.run.strategy_recommendation import predict_strategies, recommend_strategies
+    """Predicts each strategy, DDP where none is named, and prints their table."""
+    from swinmr_profiling.profiler.run.strategy_recommendation import (
+        config_and_precision,
+        predict_strategies,
+        recommend_strategies,
+        strategy_block,
+    )
 
     budgets = parsed.budgets(profile)
     if profile.memory_model is None:
         raise ProfileFileError(f"{profile.file}: holds no predicted memory: --strategy needs it")
     predictions = predict_strategies(
-        profile.file, parsed.strategy, parsed.devices, trust_config=parsed.trust_config
+        *config_and_precision(profile.file),
+        parsed.strategy or ["ddp"],
+        parsed.devices,
+        trust_config=parsed.trust_config,
     )
     found = recommend_strategies(profile.memory_model, predictions, budgets, target_batch=parsed.target_batch)
-    rows = [
-        StrategyRow(
-            one.strategy, one.setting, entries, one.kept_bytes, one.export_bytes, one.sent, one.ring_bytes,
-            one.held_bytes, NCCL_BYTES, one.untested,
-        )
-        for one, entries in zip(predictions, found, strict=True)
-    ]  # fmt: skip
-    print_strategies(console, rows, parsed.devices)
+    print_strategies(console, [strategy_block(*one) for one in zip(predictions, found, strict=True)])
     everything = [entry for entries in found for entry in entries]
-    if needs_exit_3(everything) and all(entry.batch_size is None for entry in everything):
-        complain("error: nothing fits any GPU named under any strategy")
-        return EXIT_NOTHING_FITS
+    if all(entry.batch_size is None for entry in everything):
+        if needs_exit_3(everything):
+            complain("error: nothing fits any GPU named under any strategy")
+            return EXIT_NOTHING_FITS
+        complain("error: no batch size can be recommended")
+        return EXIT_PARTIAL
+    if found[0][0].batch_size is not None:
+        write(parsed, found[0][0], console)
     return EXIT_DONE
 
 

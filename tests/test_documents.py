@@ -33,6 +33,7 @@ NOT_HERE = {
     "outputs/": "written by generate_image.py",
     "profile_results.json": "written by profile_model.py",
     "summary.json": "written by test.py",
+    "your_lora.json": "a user's own",
     "plan.json": "written by plan_training.py",
     "checkpointed_modules.json": "written by train.py beside its checkpoints",
     "bench.json": "written by profile_model.py --benchmark-json",

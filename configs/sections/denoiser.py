@@ -154,13 +154,20 @@ class DiffusersModelConfig(_DiffusersClass):
         False,
         description="As for the others: half of `in_channels` is then the zero-filled image.",
     )
+    text_tokens: SizeOrNull = Field(
+        None,
+        description="Tokens of the prompt. null: of `inputs`, else as the class's pipelines pad it (77 of CLIP).",
+    )
+    frames: SizeOrNull = Field(
+        None, description="Frames of a video's latent. null: as `config` has them, else 1."
+    )
     inputs: Annotated[
         dict[str, Any],
         Expected('object of inputs by name, such as {"encoder_hidden_states": [77, 1024]}'),
     ] = Field(
         {},
-        description="Further inputs of `forward` by name, behind the image and the time step, or these themselves: "
-        "shapes without the batch, or of any kind.",
+        description="Inputs of `forward` by name, in place of those that are derived from the class's signature and "
+        "config: shapes without the batch, or of any kind.",
     )
     int64_inputs: Annotated[list[str], Expected("list of names")] = Field(
         [],

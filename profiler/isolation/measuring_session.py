@@ -63,8 +63,8 @@ class MeasuringSession:
             "open", Opened, device=options.device, precision=options.precision, threads=options.threads
         )
 
-    def build(self) -> Built:
-        """Builds the network, with weights of the precision that is measured."""
+    def build(self, *, runs: bool = True) -> Built:
+        """Builds the network, with weights of the precision that is measured. runs: it is run, and so has to fit."""
         config = self.config.model_dump(mode="json")
         if (config["system"]["mixed_precision"] == "pure_bf16") != (self.options.precision == "pure_bf16"):
             config["system"]["mixed_precision"] = False
@@ -74,6 +74,7 @@ class MeasuringSession:
             config=config,
             trust_config=self.options.trust_config,
             seed=self.options.seed,
+            data="always" if runs else "if it fits",
         )
 
     def count(self) -> Architecture:

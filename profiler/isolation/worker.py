@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from pydantic import JsonValue
 
@@ -106,8 +106,14 @@ class Worker:
         self.device = open_device(self.torch_device)
         return Opened(str(self.torch_device), describe_environment(self.torch_device))
 
-    def do_build(self, config: dict[str, JsonValue], trust_config: bool, seed: int) -> Built:
-        """Builds the network on the CPU from the seed."""
+    def do_build(
+        self,
+        config: dict[str, JsonValue],
+        trust_config: bool,
+        seed: int,
+        data: Literal["always", "if it fits"] = "always",
+    ) -> Built:
+        """Builds the network on the CPU from the seed; "if it fits": else without data."""
         import torch
 
         from swinmr_profiling.configs import config_from_dict
@@ -117,7 +123,7 @@ class Worker:
 
         torch.manual_seed(seed)
         self.config, self.trust_config = config_from_dict(config), trust_config
-        self.built = build_model(self.config, trust_config=trust_config)
+        self.built = build_model(self.config, trust_config=trust_config, data=data)
         # Here already: a step that cannot be had is told before anything is measured.
         self.own_step = other_step(self.config, self.built, trust_config=trust_config)
         self.built.module.eval()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, cast, get_args
 
+from swinmr_profiling.configs.sections.strategy import Strategy
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
 from swinmr_profiling.profiler.batch_size.gpus import (
     MEMORY_HELP,
@@ -71,6 +72,23 @@ def headroom(text: str) -> Fraction:
     return share
 
 
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+OTHER_PARALLELISM = ("tp", "tensor", "pp", "pipeline", "tensor_parallel", "pipeline_parallel")
+
+
+def strategies(text: str) -> list[Strategy]:
+    """The strategies of "ddp,fsdp", each once; for `type=`."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name in OTHER_PARALLELISM:
+            raise argparse.ArgumentTypeError(
+                f"{name!r}: tensor and pipeline parallel are not predicted: ddp, zero1 or fsdp"
+            )
+        if name not in STRATEGIES:
+            raise argparse.ArgumentTypeError(f"{name!r}: ddp, zero1 or fsdp")
+    return cast("list[Strategy]", names)
+
+
 def add_budget_options(parser: argparse._ActionsContainer) -> None:
     """The options that describe GPUs; shared by every command that recommends for one."""
     add = parser.add_argument
@@ -90,3 +108,6 @@ def add_budget_options(parser: argparse._ActionsContainer) -> None:
         "global batch of an optimizer step, by accumulation (default: the config's)"
     ))  # fmt: skip
     add("--devices", type=positive_int, default=1, metavar="N", help="GPUs that train together (default 1)")
+    add("--strategy", type=strategies, default=[], metavar="NAME[,NAME]", help=(
+        "what --devices GPUs hold: ddp (the default), zero1, fsdp; each is predicted, which takes a minute"
+    ))  # fmt: skip

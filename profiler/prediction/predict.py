@@ -259,15 +259,13 @@ def predict_setting(
     built, config: in this very setting. asked: batch sizes that must be in the table. step: see `training_trace`.
     Raises whatever the network raises where it cannot be traced.
     """
-    remarks: list[str] = []
+    remarks = list(built.notes)
     if step is None:
         family = training_family(built, config, loss_parts, check=setting.is_config)
         trained = sum(p.nbytes for p in built.module.parameters() if p.requires_grad)
     else:
-        family, remarks = own_step_family(
-            lambda batch: training_trace(built, config, loss_parts, batch, step)
-        )
-        remarks = [VALIDATION, *remarks]
+        family, said = own_step_family(lambda batch: training_trace(built, config, loss_parts, batch, step))
+        remarks += [VALIDATION, *said]
         trained = trained_bytes_of(step)
         setting = replace(setting, precision=observed_precision(family.direct(ALIGNED_BATCHES[0]), step))
     return memory_setting(

@@ -144,6 +144,7 @@ class PredictionSession:
     def ask_one(self, do: str, answer: type[Answer], **arguments: Any) -> Answer:
         """The answer of one process to a request of its module. Raises WorkerError, RequestRefusedError."""
         [process] = self._running(1)
+        self._open(process)
         return self._ask(do, answer, process, **arguments)
 
     def start(self, count: int) -> None:

@@ -23,6 +23,7 @@ from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, 
 
 if TYPE_CHECKING:  # needs torch
     from swinmr_profiling.models.inputs import BuiltModel
+    from swinmr_profiling.models.libraries.diffusers_network import Data
     from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
 
 
@@ -152,7 +153,9 @@ class PredictionWorker:
         from swinmr_profiling.models.registry import build_model
 
         torch.manual_seed(config.system.seed)
-        return build_model(config, trust_config=self.trust_config)
+        # A step of the user's own is run on the network itself.
+        data: Data = "never" if config.training.other_step is None else "always"
+        return build_model(config, trust_config=self.trust_config, data=data)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from swinmr_profiling.profiler.record.blocks.figures import Precision
 # How weights are drawn and where a network's file lies is not a matter of memory.
 NOT_MEMORY = ("init_type", "init_bn_type", "init_gain", "target_folder")
 # Keys of the model section that came later: where they are not used, what a profile was named by stays as it was.
-LATER_KEYS = ("inputs", "training_inputs", "cross_check_inputs")
+LATER_KEYS = ("inputs", "training_inputs", "cross_check_inputs", "text_tokens", "frames")
 # Of sampling in validation. Beside the noisy image the first step holds nothing, the second the estimate and the noise
 # of the first, and the third, which is not the last either, draws noise beside noise: all further ones are like it.
 SAMPLING_STEPS_THAT_DIFFER = 3

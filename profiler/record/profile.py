@@ -13,6 +13,7 @@ from swinmr_profiling.profiler.record.blocks.figures import BatchKey, Block
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.recommended import Recommendation
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment, RunConfig
+from swinmr_profiling.profiler.record.blocks.strategies import StrategyBlock
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 
@@ -41,6 +42,8 @@ class Profile(Block):
     # Where they were asked for: --energy, --loader.
     energy: Energy | None = None
     data_loading: DataLoading | None = None
+    # --strategy.
+    strategies: list[StrategyBlock] | None = None
 
     @model_validator(mode="after")
     def _complete_profiles_say_something(self) -> Profile:

@@ -54,6 +54,10 @@ def markdown_text(view: ProfileView) -> str:
         lines += ["## Operators with the most MACs", "", *table(rows), ""]
     if view.recommendations:
         lines += ["## Batch size to train with", "", *table(_recommendation_rows(view)), ""]
+    if view.strategies:
+        lines += ["## Several GPUs (predicted, not verified on a GPU)", "", *table(view.strategies, 2), ""]
+        lines += ["Of the rank that needs most, whatever the batch, in MiB:", ""]
+        lines += [*table(view.strategies_kept), ""]
     if view.energy:
         lines += ["## Energy and data loading (measured)", ""]
         lines += [*(f"- {escaped(name)}: {escaped(value)}" for name, value in view.energy), ""]

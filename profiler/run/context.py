@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from swinmr_profiling.configs.sections.strategy import Strategy
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions, MeasuringSession
@@ -28,7 +29,7 @@ class TrainingOptions:
     enabled: False with --no-training. predict_only: stop before latency is measured. cards: to answer for, () for
     the machine's own or the usual ones. levers: predict the other settings too. headroom: share of a card's memory
     that is left free. reserved_bytes: what a desktop or other programs hold. measure: None, on a GPU alone. steps: of
-    each measured training. cache: keep traces for later runs.
+    each measured training. cache: keep traces for later runs. strategies: of several devices, () for DDP.
     """
 
     enabled: bool = True
@@ -39,6 +40,7 @@ class TrainingOptions:
     reserved_bytes: int = 0
     target_batch: int | None = None
     devices: int = 1
+    strategies: Sequence[Strategy] = ()
     measure: bool | None = None
     steps: int = MIN_TRAINING_STEPS
     cache: bool = True

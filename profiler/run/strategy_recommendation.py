@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from swinmr_profiling.configs import config_from_dict
+from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.configs.sections.strategy import Strategy
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.profiler.batch_size.budget import Budget
@@ -15,29 +15,40 @@ from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedErr
 from swinmr_profiling.profiler.prediction.prediction_session import PredictionSession
 from swinmr_profiling.profiler.prediction.settings import PRECISION_VALUES, setting_of
 from swinmr_profiling.profiler.ranks.predicted_rank import RankPrediction
+from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
+from swinmr_profiling.profiler.record.blocks.strategies import StrategyBlock, StrategyOnCard
 from swinmr_profiling.profiler.record.files.reading import load_profile
+from swinmr_profiling.profiler.record.prediction_intervals import interval_of
 
 SERVER = "swinmr_profiling.profiler.ranks.server"
 
 
-def predict_strategies(
-    profile: Path, strategies: Sequence[Strategy], devices: int, *, trust_config: bool
-) -> list[RankPrediction]:
-    """One prediction per strategy, of the profile's config in its own setting.
-
-    Raises ProfileFileError, ConfigError for a config that this version does not take, and ModelError for what does not
-    go together or cannot be traced.
-    """
+def config_and_precision(profile: Path) -> tuple[ExperimentConfig, Precision]:
+    """Of a saved profile, as it is trained. Raises ProfileFileError, and ConfigError for what this version refuses."""
     loaded = load_profile(profile).profile
     raw = dict(loaded.config.resolved)
     model = loaded.memory_model
     precision = None if model is None else model.config_setting.precision
     if precision is not None:
         raw["system"] = {**raw["system"], "mixed_precision": PRECISION_VALUES[precision]}
-    config = config_from_dict(raw)
-    own = asdict(setting_of(config, precision or "fp32"))
+    return config_from_dict(raw), precision or "fp32"
+
+
+def predict_strategies(
+    config: ExperimentConfig,
+    precision: Precision,
+    strategies: Sequence[Strategy],
+    devices: int,
+    *,
+    trust_config: bool,
+) -> list[RankPrediction]:
+    """One prediction per strategy, of a config in its own setting.
+
+    Raises ModelError for what does not go together or cannot be traced.
+    """
+    own = asdict(setting_of(config, precision))
     with PredictionSession(config, trust_config=trust_config, module=SERVER) as session:
         try:
             return [
@@ -74,3 +85,35 @@ def recommend_strategies(
         )
         for prediction in predictions
     ]
+
+
+def strategy_block(prediction: RankPrediction, entries: Sequence[TrainingRecommendation]) -> StrategyBlock:
+    """The record of a prediction and what it recommends for each budget."""
+    validation = prediction.setting.validation
+    return StrategyBlock(
+        source="predicted",
+        strategy=prediction.strategy,
+        devices=prediction.devices,
+        cards=[_on_card(prediction, entry) for entry in entries],
+        kept_bytes=prediction.kept_bytes,
+        validation_bytes=None if validation is None else validation.allocated_bytes,
+        export_bytes=prediction.export_bytes,
+        sent={str(kind): size for kind, size in prediction.sent.items()},
+        ring_bytes=prediction.ring_bytes,
+        untested=prediction.untested,
+    )
+
+
+def _on_card(prediction: RankPrediction, entry: TrainingRecommendation) -> StrategyOnCard:
+    fits = entry.batch_size is not None and entry.needed_bytes is not None
+    interval = None
+    if fits and entry.needed_bytes is not None:
+        alone = interval_of(prediction.setting, "process", entry.needed_bytes)
+        interval = list(prediction.interval_bytes(alone, process=True))
+    return StrategyOnCard(
+        card=entry.budget.name,
+        batch_size=entry.batch_size if fits else None,
+        global_batch=entry.global_batch if fits else None,
+        needed_bytes=entry.needed_bytes if fits else None,
+        process_interval_bytes=interval,
+    )

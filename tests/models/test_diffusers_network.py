@@ -9,6 +9,9 @@ from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import InputSpec
 from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.scripts.tiny_pipelines.pipeline_recipes import TINY
+from swinmr_profiling.training.denoising.denoising_step import refuse_further_inputs
+from swinmr_profiling.training.errors import LossError
 
 UNET = {
     "sample_size": 16,
@@ -102,18 +105,47 @@ def test_what_is_no_network_is_refused(name):
     )
 
 
-def test_inputs_that_the_config_does_not_describe():
-    assert refusal("UNet2DConditionModel", CROSS_ATTENTION) == (
-        "model.inputs: UNet2DConditionModel.forward needs encoder_hidden_states beside sample and timestep: describe "
-        'the shape without the batch, {"encoder_hidden_states": [...]}'
+def test_inputs_that_the_config_does_not_describe_are_derived():
+    """The width from the class's config; 77 tokens of CLIP, or as many as the config says."""
+    built = build("UNet2DConditionModel", CROSS_ATTENTION)
+    assert built.inputs["inference"] == (InputSpec((4, 16, 16)), InputSpec((), "int64"), InputSpec((77, 12)))
+    assert built.notes == (
+        "inputs beside the latent, by the class's config and its pipelines' length of a prompt: encoder_hidden_states "
+        "[77, 12] (others: model.inputs, model.text_tokens, model.frames)",
     )
+    assert build("UNet2DConditionModel", CROSS_ATTENTION, text_tokens=9).inputs["inference"][2].shape == (
+        9,
+        12,
+    )
+    assert build("UNet2DModel").notes == ()
 
 
-def test_inputs_that_the_config_makes_necessary():
+def test_inputs_that_the_config_makes_necessary_are_derived():
     """By its signature the class can do without; with this config it cannot."""
-    message = refusal(config={**UNET, "num_class_embeds": 5})
-    assert message.startswith("model: UNet2DModel does not take an image [1, 16, 16], a time step []: ")
-    assert "class_labels" in message
+    built = build(config={**UNET, "num_class_embeds": 5})
+    assert built.inputs["inference"][2] == InputSpec((), "int64")
+    with torch.no_grad():
+        assert built.module(*built.example_inputs(2)).shape == (2, 1, 16, 16)
+
+
+def test_a_network_with_derived_inputs_is_not_trained():
+    """The data has images; whoever has prompts' embeddings, too, trains with a step of their own."""
+    config = config_from_dict(
+        {"model": {"net_type": "diffusers", "class": "UNet2DConditionModel", "config": CROSS_ATTENTION}}
+    )
+    with pytest.raises(LossError) as caught:
+        refuse_further_inputs(build_model(config, data="never"), config)
+    assert "\n" not in str(caught.value)
+    assert "encoder_hidden_states [77, 12]" in str(caught.value)
+    assert str(caught.value).endswith("can only be profiled")
+
+
+def test_an_input_that_nobody_knows_is_refused_by_name():
+    assert refusal("OmniGenTransformer2DModel", TINY["OmniGenTransformer2DModel"], img_size=8) == (
+        "model.inputs: OmniGenTransformer2DModel.forward needs input_img_latents, and nothing here knows what goes "
+        'into it: describe the shape without the batch, {"input_img_latents": [...]}, or a value, '
+        '{"input_img_latents": {"constant": ...}}'
+    )
 
 
 def test_inputs_that_do_not_exist():

@@ -106,15 +106,14 @@ def test_a_profile_of_an_earlier_version_is_answered_with_its_label(recommend):
     assert "fp32* none 96x96 ~20 ~35" in words
 
 
-def test_target_batch_reserved_and_devices(recommend):
-    # (24 - 4) x 0.9 = 18 GiB: 16 or 17 fit; 32 a device, of which 16 is a divisor.
+def test_target_batch_and_reserved(recommend):
+    # (24 - 4) x 0.9 = 18 GiB: 16 or 17 fit, of which 16 is a divisor.
     run = recommend(
-        profile(model=roomy_model()), "--gpu-memory", "24GiB", "--reserved", "4GiB", "--target-batch", "64",
-        "--devices", "2",
-    )  # fmt: skip
+        profile(model=roomy_model()), "--gpu-memory", "24GiB", "--reserved", "4GiB", "--target-batch", "64"
+    )
     assert run.returncode == 0, run.stderr
     assert "4.00 GiB taken by others" in run.stdout
-    assert "global batch 64: 16 per device x 2 accumulated x 2 device(s)" in run.stdout
+    assert "global batch 64: 16 per device x 4 accumulated x 1 device(s)" in run.stdout
 
 
 def test_headroom(recommend):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.training.denoising.noise_schedule import (
     NoiseSchedule,
     Objective,
@@ -107,6 +108,16 @@ class Denoising:
 def with_condition(noisy: Tensor, condition: Tensor | None) -> Tensor:
     """The network's first input: (B, C, H, W), or (B, 2C, H, W) with the condition behind the noisy image."""
     return noisy if condition is None else torch.cat([noisy, condition], dim=1)
+
+
+def refuse_further_inputs(built: BuiltModel, config: ExperimentConfig) -> None:
+    """Raises LossError for a denoiser that takes more than image and time step, which the data has not.
+
+    Such as the prompt's embedding, which a class of diffusers is given without being named in the config.
+    """
+    if config.is_denoiser and config.training.step is None and len(built.inputs["training"]) != 2:
+        text = "; ".join(built.notes) or "it takes other inputs than an image and a time step"
+        raise LossError(f"model: the data has an image and a time step alone; {text}; can only be profiled")
 
 
 def build_denoising(config: ExperimentConfig) -> Denoising:

@@ -141,6 +141,20 @@ def compare_with_checkpoint(config: ExperimentConfig, content: Mapping[str, Any]
     return edits
 
 
+def refuse_other_adapters(config: ExperimentConfig, content: Mapping[str, Any], file: Path) -> None:
+    """Raises CheckpointError where the adapters are others than the checkpoint's, in a line that says which.
+
+    Their scale, too, of which shapes say nothing: the network would compute something else from one step to the next.
+    """
+    was = config_of(content)
+    for difference in [] if was is None else differences(was, config):
+        if difference.is_in(["training.lora"]):
+            raise CheckpointError(
+                f"{file} is of other adapters ({difference}), which cannot change on the way: take its value, another "
+                "experiment_name, or --restart"
+            )
+
+
 def _refuse_another_network(edited: Iterable[Difference], file: Path) -> None:
     for difference in edited:
         if difference.is_in(["model"]) and not difference.is_in(NOT_THE_NETWORK):

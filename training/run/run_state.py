@@ -16,7 +16,7 @@ from swinmr_profiling.training.data.dataset import ReconstructionDataset, build_
 from swinmr_profiling.training.data.loader import TrainingBatches, build_loader
 from swinmr_profiling.training.data.skipping import SkippedSamples
 from swinmr_profiling.training.data.sources import has_split
-from swinmr_profiling.training.denoising.denoising_step import build_preparation
+from swinmr_profiling.training.denoising.denoising_step import build_preparation, refuse_further_inputs
 from swinmr_profiling.training.denoising.denoising_validation import build_batch_result
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.errors import first_line
@@ -35,7 +35,11 @@ from swinmr_profiling.training.run.checkpoints import (
 )
 from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError, first_non_finite
 from swinmr_profiling.training.run.own_training import OwnTraining, refuse_another_step
-from swinmr_profiling.training.run.resumption import changed_splits, compare_with_checkpoint
+from swinmr_profiling.training.run.resumption import (
+    changed_splits,
+    compare_with_checkpoint,
+    refuse_other_adapters,
+)
 from swinmr_profiling.training.run.run_folders import checkpoint_folder, run_folders
 from swinmr_profiling.training.run.stopping import Progress, StopRequest
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
@@ -69,6 +73,7 @@ class RunState:
         rank, size = world.rank, world.size
         self.train_loader = build_loader(config, "train", dataset=dataset, rank=rank, world_size=size)
         self.prepare = build_preparation(config, rank, size)
+        refuse_further_inputs(built, config)
         self.val_loader: DataLoader | None = None
         slices: ReconstructionDataset | None = None
         self.engine = build_engine(config, size, world.device)
@@ -209,6 +214,7 @@ class RunState:
                 f"run has {is_now['global_batch_size']}: change data.batch_size or training.accumulate"
             )
         refuse_another_step(self.own, content, file)
+        refuse_other_adapters(self.config, content, file)
         check_architecture(self.state.module, content, file)
         edits = compare_with_checkpoint(self.config, content, file)
         check_moments(self.state.optimizer, content, file)

@@ -62,7 +62,7 @@ def check_disk(context: SetupContext) -> list[Finding]:
 def check_run_folder(context: SetupContext) -> list[Finding]:
     """What training would resume from, and whether it fits the network."""
     from swinmr_profiling.training.run.checkpoints import CheckpointError, check_architecture
-    from swinmr_profiling.training.run.resumption import compare_with_checkpoint
+    from swinmr_profiling.training.run.resumption import compare_with_checkpoint, refuse_other_adapters
     from swinmr_profiling.training.run.run_folders import checkpoint_folder
 
     assert context.built is not None
@@ -77,6 +77,7 @@ def check_run_folder(context: SetupContext) -> list[Finding]:
         return [ok(name, f"{checkpoints.folder} has no checkpoint: training starts anew")]
     content, file, complaints = found
     try:
+        refuse_other_adapters(config, content, file)
         check_architecture(context.built.module, content, file)
     except CheckpointError as error:
         return [failed(name, str(error), advice)]

@@ -137,11 +137,12 @@ def _one_sample(config, built, device, real: bool):
     from torch.utils.data import default_collate
 
     from swinmr_profiling.training.data.dataset import build_dataset, input_channels
-    from swinmr_profiling.training.denoising.denoising_step import build_preparation
+    from swinmr_profiling.training.denoising.denoising_step import build_preparation, refuse_further_inputs
     from swinmr_profiling.training.step.example_batches import example_batch, in_loader_s_layout
     from swinmr_profiling.training.step.own_step import on_device
 
     prepare = build_preparation(config)
+    refuse_further_inputs(built, config)
     if real:
         batch = default_collate([build_dataset(config, "train")[0]])
     else:

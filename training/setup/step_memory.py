@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.training.data.dataset import input_channels
-from swinmr_profiling.training.denoising.denoising_step import build_preparation
+from swinmr_profiling.training.denoising.denoising_step import build_preparation, refuse_further_inputs
 from swinmr_profiling.training.step.example_batches import example_batch
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.optimizers import state_bytes
@@ -91,6 +91,7 @@ def estimate_step(built: BuiltModel, config: ExperimentConfig) -> StepEstimate:
     Raises whatever a network raises that does not run on meta tensors; LossError, DataError for what cannot be trained.
     """
     prepare = build_preparation(config)
+    refuse_further_inputs(built, config)
     module = copy.deepcopy(built.module).to("meta").train()
     loss = build_loss(config).to("meta")
     batch = example_batch(built, 1, "training", channels=input_channels(config), with_values=False)

@@ -1,37 +1,24 @@
-"""What a component is called with: tensors without data, found from the network's own signature and config.
-
-No list of models: a denoiser that diffusers calls with the arguments known here is costed, whatever its name.
-"""
+"""What a component is called with in a pipeline: tensors without data, as `models/from_diffusers` derives them."""
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from swinmr_profiling.configs.declared_inputs import Declared, DeclaredConstant, DeclaredTensor
+from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.from_diffusers.argument_makers import TIME_STEPS
+from swinmr_profiling.models.from_diffusers.denoiser import denoiser_of
+from swinmr_profiling.models.from_diffusers.derived_inputs import derived_inputs
+from swinmr_profiling.models.from_diffusers.latents import CallSizes, has_packed_latents
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
-# Config keys that hold the width of the prompt's embedding, the most specific first: SANA and PixArt have a
-# cross_attention_dim too, behind a projection of the caption.
-CONTEXT_WIDTH_KEYS = (
-    "joint_attention_dim",
-    "caption_channels",
-    "cap_feat_dim",
-    "text_embed_dim",
-    "encoder_hid_dim",
-    "cross_attention_dim",
-)
-# Side of the table of rotary angles that Lumina-Next's pipeline makes for every call.
-LUMINA_ROTARY_SIDE = 384
-# Original size, crop and target size of SDXL, or with an aesthetic score: numbers that are embedded one by one.
-SDXL_TIME_IDS = 6
-
-Conditions = dict[str, torch.Tensor | None]
-# What a denoiser is handed: tensors, groups of them, sides of packed images (frames, height, width), or nothing.
-Argument = torch.Tensor | Conditions | list[list[tuple[int, int, int]]] | None
+# What a denoiser is handed: tensors, groups of them, numbers, or nothing.
+Argument = Any
+MASKS = ("encoder_attention_mask", "encoder_mask")
 
 
 @dataclass(frozen=True)
@@ -53,29 +40,9 @@ class DenoiserCall:
     real_tokens: int | None = None
 
 
-def forward_parameters(module: nn.Module) -> dict[str, inspect.Parameter]:
-    """Named parameters of the network's forward."""
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(type(module).forward).parameters
-    return {name: p for name, p in parameters.items() if name != "self" and p.kind not in kinds}
-
-
-def context_width(config: Any) -> int:
-    """Width of the prompt's embedding. Raises PipelineError where no known key holds it."""
-    for key in CONTEXT_WIDTH_KEYS:
-        width = getattr(config, key, None)
-        if isinstance(width, (tuple, list)) and width:
-            width = width[0]
-        if isinstance(width, int):
-            return width
-    raise PipelineError(
-        f"the denoiser's config has none of {', '.join(CONTEXT_WIDTH_KEYS)}: no context width"
-    )
-
-
 def is_packed(module: nn.Module) -> bool:
     """Whether the denoiser takes 2 x 2 latent pixels as one token (FLUX, Qwen-Image)."""
-    return not {"img_ids", "img_shapes"}.isdisjoint(forward_parameters(module))
+    return has_packed_latents(denoiser_of(module))
 
 
 def denoiser_arguments(module: nn.Module, call: DenoiserCall) -> dict[str, Argument]:
@@ -83,138 +50,39 @@ def denoiser_arguments(module: nn.Module, call: DenoiserCall) -> dict[str, Argum
 
     Raises PipelineError for a required argument that is not known here.
     """
-    parameters = forward_parameters(module)
-    if "proj_embedding" in parameters:
-        return _prior_arguments(module.config, call)
-    arguments: dict[str, Argument] = {}
-    for name, parameter in parameters.items():
-        maker = _MAKERS.get(name)
-        value = maker(module, call) if maker else None
-        if value is not None:
-            arguments[name] = value
-        elif parameter.default is inspect.Parameter.empty:
-            if maker:
-                arguments[name] = None
-                continue
-            raise PipelineError(
-                f"{type(module).__name__} needs the argument {name!r}, and nothing here knows what goes into it"
-            )
-    return arguments
+    sizes = CallSizes((call.latent_height, call.latent_width), call.context_tokens)
+    try:
+        declared = derived_inputs(denoiser_of(module), sizes)
+    except ModelError as error:
+        raise PipelineError(str(error)) from error
+    return {name: _argument(name, value, call) for name, value in declared.items()}
 
 
-def _empty(call: DenoiserCall, *shape: int) -> torch.Tensor:
-    return torch.empty(shape, dtype=call.dtype, device="meta")
+def _argument(name: str, declared: Declared, call: DenoiserCall) -> Argument:
+    if isinstance(declared, DeclaredTensor):
+        return _mask(declared, call) if name in MASKS else _tensor(name, declared, call)
+    if isinstance(declared, DeclaredConstant):
+        return [declared.value] * call.batch if declared.per_sample else declared.value
+    if isinstance(declared, dict):
+        return {key: _argument(name, item, call) for key, item in declared.items()}
+    return [_argument(name, item, call) for item in declared]
 
 
-def _settings(module: nn.Module) -> Any:
-    """The config that diffusers made the network with."""
-    return module.config
+def _tensor(name: str, declared: DeclaredTensor, call: DenoiserCall) -> Argument:
+    shape, axis = declared.shape, declared.batch_axis
+    if axis is not None:
+        shape = (*shape[:axis], call.batch * declared.rows_per_sample, *shape[axis:])
+    # A pipeline's time steps are of its scheduler's table, in the denoiser's precision.
+    is_number = declared.dtype == "float" or name in TIME_STEPS
+    dtype = call.dtype if is_number else getattr(torch, declared.dtype)
+    whole = torch.ones if dtype is torch.bool else torch.empty
+    tensor = whole(shape, dtype=dtype, device="meta")
+    return list(tensor.unbind(axis)) if declared.as_list and axis is not None else tensor
 
 
-def _latents(module: nn.Module, call: DenoiserCall) -> torch.Tensor:
-    channels = _settings(module).in_channels
-    if is_packed(module):
-        return _empty(call, call.batch, _packed_tokens(call), channels)
-    return _empty(call, call.batch, channels, call.latent_height, call.latent_width)
-
-
-def _packed_tokens(call: DenoiserCall) -> int:
-    return (call.latent_height // 2) * (call.latent_width // 2)
-
-
-def _context(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
-    if getattr(module.config, "encoder_hid_dim_type", None) in ("image_proj", "ip_image_proj"):
-        return None  # conditioned by an image embedding alone
-    return _empty(call, call.batch, call.context_tokens, context_width(module.config))
-
-
-def _mask(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
-    if "down_block_additional_residuals" in forward_parameters(module):
-        return None  # UNets of Stable Diffusion: their pipelines pass none
-    mask = torch.ones(call.batch, call.context_tokens, dtype=torch.int64, device=call.mask_device)
+def _mask(declared: DeclaredTensor, call: DenoiserCall) -> torch.Tensor:
+    dtype = getattr(torch, declared.dtype)
+    mask = torch.ones(call.batch, *declared.shape, dtype=dtype, device=call.mask_device)
     if call.real_tokens is not None:
         mask[:, call.real_tokens :] = 0
     return mask
-
-
-def _guidance(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
-    return _empty(call, call.batch) if getattr(module.config, "guidance_embeds", False) else None
-
-
-def _rotary_table(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
-    parameter = forward_parameters(module)["image_rotary_emb"]
-    if parameter.default is not inspect.Parameter.empty:
-        return None  # the network makes its own
-    head = _settings(module).hidden_size // _settings(module).num_attention_heads
-    shape = (LUMINA_ROTARY_SIDE, LUMINA_ROTARY_SIDE, head // 2)
-    return torch.empty(shape, dtype=torch.complex64, device="meta")
-
-
-def _added_conditions(module: nn.Module, call: DenoiserCall) -> Conditions | None:
-    config = _settings(module)
-    if getattr(config, "use_additional_conditions", None) is not None:
-        # PixArt: resolution and aspect ratio are embedded where the checkpoint was trained with them.
-        if config.use_additional_conditions:
-            return {"resolution": _empty(call, call.batch, 2), "aspect_ratio": _empty(call, call.batch, 1)}
-        return {"resolution": None, "aspect_ratio": None}
-    kind = getattr(config, "addition_embed_type", None)
-    if kind == "text_time":
-        pooled = config.projection_class_embeddings_input_dim - SDXL_TIME_IDS * config.addition_time_embed_dim
-        return {
-            "text_embeds": _empty(call, call.batch, pooled),
-            "time_ids": _empty(call, call.batch, SDXL_TIME_IDS),
-        }
-    if kind == "image":
-        return {"image_embeds": _empty(call, call.batch, config.encoder_hid_dim)}
-    if kind is not None:
-        raise PipelineError(f"{type(module).__name__}: conditions of kind {kind!r} are not known here")
-    return None
-
-
-def _time_condition(module: nn.Module, call: DenoiserCall) -> torch.Tensor | None:
-    width = getattr(module.config, "time_cond_proj_dim", None)
-    return _empty(call, call.batch, width) if width else None
-
-
-def _attention_options(module: nn.Module, call: DenoiserCall) -> Conditions | None:
-    # Lumina-Next unpacks them without looking; its pipeline always passes some.
-    return {} if "image_rotary_emb" in forward_parameters(module) else None
-
-
-def _size(module: nn.Module, call: DenoiserCall) -> torch.Tensor:
-    return _empty(call, call.batch, 2)
-
-
-_MAKERS = {
-    "sample": _latents,
-    "hidden_states": _latents,
-    "timestep": lambda module, call: _empty(call, call.batch),
-    "timestep_cond": _time_condition,
-    "encoder_hidden_states": _context,
-    "encoder_attention_mask": _mask,
-    "encoder_hidden_states_mask": lambda module, call: None,
-    "encoder_mask": _mask,
-    "pooled_projections": lambda m, call: _empty(call, call.batch, _settings(m).pooled_projection_dim),
-    "guidance": _guidance,
-    "img_ids": lambda module, call: _empty(call, _packed_tokens(call), 3),
-    "txt_ids": lambda module, call: _empty(call, call.context_tokens, 3),
-    "img_shapes": lambda m, call: [[(1, call.latent_height // 2, call.latent_width // 2)]] * call.batch,
-    "image_rotary_emb": _rotary_table,
-    "added_cond_kwargs": _added_conditions,
-    "cross_attention_kwargs": _attention_options,
-    "original_size": _size,
-    "target_size": _size,
-    "crop_coords": _size,
-}
-
-
-def _prior_arguments(config: Any, call: DenoiserCall) -> dict[str, Argument]:
-    """A prior denoises one embedding vector, conditioned by the prompt's tokens and its pooled embedding."""
-    width, tokens = config.embedding_dim, config.num_embeddings
-    return {
-        "hidden_states": _empty(call, call.batch, width),
-        "timestep": _empty(call, call.batch),
-        "proj_embedding": _empty(call, call.batch, width),
-        "encoder_hidden_states": _empty(call, call.batch, tokens, width),
-        "attention_mask": torch.ones(call.batch, tokens, dtype=torch.bool, device="meta"),
-    }

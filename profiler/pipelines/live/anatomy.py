@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from swinmr_profiling.models.from_diffusers.denoiser import forward_parameters
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.definition import Component, PipelineDefinition, Prior
 from swinmr_profiling.profiler.pipelines.defined.folder import match_text_encoders, template_for
-from swinmr_profiling.profiler.pipelines.defined.inputs import forward_parameters
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 DENOISER_NAMES = ("transformer", "unet")
@@ -93,7 +93,7 @@ def find_anatomy(pipe: Any) -> Anatomy:
 
 
 def _kind_of(module: nn.Module) -> str:
-    parameters = forward_parameters(module)
+    parameters = forward_parameters(type(module))
     if callable(getattr(module, "decode", None)) and callable(getattr(module, "encode", None)):
         return "decoder"
     if "timestep" in parameters and "controlnet_cond" not in parameters:
@@ -229,7 +229,9 @@ def _image_encoder(anatomy: Anatomy, template: PipelineDefinition) -> Component 
     """The one that text to image runs; an adapter's waits for an image."""
     if template.image_encoder is None:
         return None
-    names = [name for name, module in anatomy.others.items() if "pixel_values" in forward_parameters(module)]
+    names = [
+        name for name, module in anatomy.others.items() if "pixel_values" in forward_parameters(type(module))
+    ]
     return _component(names[0], anatomy.others[names[0]]) if names else None
 
 

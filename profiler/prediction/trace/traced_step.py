@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.lora import adapted_layers
 from swinmr_profiling.models.recomputation.recomputed_modules import never_called
 from swinmr_profiling.models.swin.windows import clear_cache
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
@@ -78,6 +79,8 @@ class PhaseScaler:
         self._inverse: Tensor | None = None
         self._found_inf: Tensor | None = None
         self._unscaled = False
+        # Of the last step: trained parameters that the backward pass has not reached, by id.
+        self.without_gradient: set[int] = set()
 
     def scale(self, loss: Tensor) -> Tensor:
         if self.scales and self._scale is None:
@@ -96,6 +99,8 @@ class PhaseScaler:
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         self.unscale_(optimizer)
+        groups = optimizer.param_groups
+        self.without_gradient = {id(p) for group in groups for p in group["params"] if p.grad is None}
         self.trace.phase = "optimizer"
         optimizer.step()
 
@@ -240,6 +245,11 @@ def _trace_training(
                 _validate(state, validate, no_gradients)
             idle = never_called(module)
             notes = [f"chosen for checkpointing and never called: {', '.join(idle)}"] if idle else []
+            unreached = adapted_layers(module, cast(PhaseScaler, state.scaler).without_gradient)
+            if unreached:
+                notes.append(
+                    f"training.lora: the network does not call {', '.join(unreached)}: no adapter is trained there"
+                )
             traced = trace.finish(batch_size, [FINITE_ASSUMPTION, *notes])
             traced.moved_bytes = [after - before for before, after in zip(moved, now, strict=True)]
             del outcome

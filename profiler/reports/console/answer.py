@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
-from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
+from swinmr_profiling.profiler.record.blocks.strategies import StrategyBlock
 from swinmr_profiling.profiler.record.prediction_intervals import interval_of
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.units import GIB, figure
@@ -85,7 +85,7 @@ def training_lines(profile: Profile, width: int) -> list[str]:
         return []
     narrow = width < LEAST_PANEL_WIDTH
     shown = entries[: MOST_CARDS_NARROW if narrow else MOST_CARDS]
-    rows = [_row(entry, profile.memory_model) for entry in shown]
+    rows = [_row(entry, profile) for entry in shown]
     if narrow:
         lines = []
         for name, batch, needs, interval, source in rows:
@@ -107,18 +107,28 @@ def patch(entry: TrainingRecommendation) -> str:
     return setting_text(entry).rpartition(", ")[2]
 
 
-def _row(entry: TrainingRecommendation, model: MemoryModel | None) -> list[str]:
+def _row(entry: TrainingRecommendation, profile: Profile) -> list[str]:
     name = short_name(entry.budget.name)
     if entry.batch_size is None or entry.needed_bytes is None:
         failure = (entry.failure or "none").replace("_", " ")
         needs = "-" if entry.needed_bytes is None else _gib(entry.needed_bytes)
         return [name, failure if entry.batch_size is None else str(entry.batch_size), needs, "", entry.source]
     interval = ""
-    if model is not None and entry.source != "measured":
-        low, high = interval_of(model.config_setting, "process", entry.needed_bytes)
+    if profile.memory_model is not None and entry.source != "measured":
+        bounds = _of_several(entry, profile.strategies)
+        low, high = bounds or interval_of(profile.memory_model.config_setting, "process", entry.needed_bytes)
         interval = f"{_gib(low)} to {_gib(high)}"
     source = "measured, has run" if entry.verified else entry.source
     return [name, str(entry.batch_size), _gib(entry.needed_bytes), interval, source]
+
+
+def _of_several(
+    entry: TrainingRecommendation, strategies: Sequence[StrategyBlock] | None
+) -> list[int] | None:
+    """The interval of one of several devices, as the table of strategies has it; None where it has none."""
+    cards = strategies[0].cards if strategies and entry.devices > 1 else []
+    same = [one for one in cards if (one.card, one.batch_size) == (entry.budget.name, entry.batch_size)]
+    return same[0].process_interval_bytes if same else None
 
 
 def _gib(number: int) -> str:

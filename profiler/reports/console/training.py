@@ -81,7 +81,9 @@ def print_entry(console: Console, entry: TrainingRecommendation, memory_model: M
             f"{entry.accumulate} accumulated x {entry.devices} device(s)"
         )
         needs = _gib(entry.needed_bytes)
-        if memory_model is not None and entry.needed_bytes is not None and entry.source != "measured":
+        # Of several devices the table of strategies has it, wider by what only they have.
+        predicted = entry.source != "measured" and entry.devices == 1
+        if memory_model is not None and entry.needed_bytes is not None and predicted:
             low, high = interval_of(memory_model.config_setting, "process", entry.needed_bytes)
             needs += f" ({low / GIB:,.2f} to {high / GIB:,.2f})"
         console.line(f"      needs {needs}; largest batch: {entry.largest_batch}")

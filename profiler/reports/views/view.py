@@ -26,6 +26,7 @@ from swinmr_profiling.profiler.reports.views.memory_view import (
 )
 from swinmr_profiling.profiler.reports.views.module_view import ModuleNode, read_tree
 from swinmr_profiling.profiler.reports.views.size_view import SizeView, read_sizes
+from swinmr_profiling.profiler.reports.views.strategies_view import kept_rows, strategy_rows
 from swinmr_profiling.profiler.reports.views.training_view import Recommendation, read_recommendations
 
 OURS, FVCORE = "exact multiply-adds", "fvcore"
@@ -134,6 +135,8 @@ class ProfileView:
     perceptual: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
     energy: tuple[tuple[str, str], ...] = ()
+    strategies: tuple[tuple[str, ...], ...] = ()
+    strategies_kept: tuple[tuple[str, ...], ...] = ()
 
     @property
     def imported(self) -> bool:
@@ -206,6 +209,8 @@ def _view(loaded: LoadedProfile) -> ProfileView:
         perceptual=_perceptual(profile.perceptual_metric),
         environment=environment_rows(environment),
         energy=energy_rows(profile.energy, profile.data_loading),
+        strategies=strategy_rows(profile.strategies),
+        strategies_kept=kept_rows(profile.strategies),
     )
 
 

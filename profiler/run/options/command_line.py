@@ -75,6 +75,7 @@ class ProfileArguments(argparse.Namespace):
                 reserved_bytes=self.reserved or 0,
                 target_batch=self.target_batch,
                 devices=self.devices,
+                strategies=tuple(self.strategy),
                 measure=True if self.measure_training else None,
                 steps=self.training_steps,
                 cache=not self.no_cache,
@@ -106,6 +107,8 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
     parsed = parser.parse_args(arguments, namespace=ProfileArguments())
     if parsed.measure_training and parsed.no_training:
         parser.error("argument --measure-training: not allowed with argument --no-training")
+    if parsed.strategy and parsed.devices == 1:
+        parser.error("--strategy: between how many GPUs? For example --devices 4")
     if parsed.predict_only and parsed.no_training:
         parser.error("--predict-only and --no-training leave nothing to do")
     if parsed.memory_snapshot is not None and parsed.no_training:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast, get_args
 
-from swinmr_profiling.configs.sections.strategy import Strategy
 from swinmr_profiling.profiler.allocator.workspaces import WorkspaceTableError
 from swinmr_profiling.profiler.batch_size.budget import Budget, budget_on
 from swinmr_profiling.profiler.batch_size.gpus import is_this_gpu
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile
 from swinmr_profiling.profiler.options.budget_options import Card, add_budget_options, named_cards
 from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
-
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-OTHER_PARALLELISM = ("tp", "tensor", "pp", "pipeline", "tensor_parallel", "pipeline_parallel")
 
 
 class NoBudgetError(ValueError):
@@ -59,19 +54,6 @@ class RecommendationArguments(argparse.Namespace):
         return replace(budget, is_this_machine=is_own)
 
 
-def strategies(text: str) -> list[Strategy]:
-    """The strategies of "ddp,fsdp", each once; for `type=`."""
-    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
-    for name in names:
-        if name in OTHER_PARALLELISM:
-            raise argparse.ArgumentTypeError(
-                f"{name!r}: tensor and pipeline parallel are not predicted: ddp, zero1 or fsdp"
-            )
-        if name not in STRATEGIES:
-            raise argparse.ArgumentTypeError(f"{name!r}: ddp, zero1 or fsdp")
-    return cast("list[Strategy]", names)
-
-
 def parse_recommendation_arguments(arguments: Sequence[str]) -> RecommendationArguments:
     """Parses the command line; ends the process with status 2 and one line when it is wrong."""
     parser = OneLineParser(
@@ -81,10 +63,7 @@ def parse_recommendation_arguments(arguments: Sequence[str]) -> RecommendationAr
     add = parser.add_argument
     add("profile", nargs="?", metavar="PROFILE.json", help="written by profile_model.py")
     add_budget_options(parser)
-    add("--strategy", type=strategies, default=[], metavar="NAME[,NAME]", help=(
-        "what --devices GPUs hold: ddp, zero1, fsdp; each is predicted from the profile's config, which takes a minute"
-    ))  # fmt: skip
-    add("--trust-config", action="store_true", help="with --strategy: let the config import your own class")
+    add("--trust-config", action="store_true", help="with --devices: let the config import your own class")
     add("--training-samples", type=positive_int, metavar="N", help=(
         "samples of one epoch, for its time where training steps were measured"
     ))  # fmt: skip
@@ -100,6 +79,6 @@ def parse_recommendation_arguments(arguments: Sequence[str]) -> RecommendationAr
         parser.error("--write: one config takes one batch size: name one GPU")
     if parsed.strategy and parsed.devices == 1:
         parser.error("--strategy: between how many GPUs? For example --devices 4")
-    if parsed.strategy and parsed.write is not None:
-        parser.error("--write: of strategies the table is printed alone: drop --write")
+    if len(parsed.strategy) > 1 and parsed.write is not None:
+        parser.error("--write: one config takes one batch size: name one strategy")
     return parsed

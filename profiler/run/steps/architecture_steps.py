@@ -36,7 +36,7 @@ def analyse_architecture(context: RunContext, on_built: Callable[[], None] = lam
     console, profile = context.console, context.profile
     console.step(1, "Creating model...")
     context.status.say("creating the model")
-    built = context.session.build()
+    built = context.session.build(runs=not context.options.training.predict_only)
     on_built()
     console.good("Model created")
     console.step(2, "Analyzing model architecture...")

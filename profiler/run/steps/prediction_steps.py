@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform
+from typing import TYPE_CHECKING
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
+from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.gpus import find_gpu
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
@@ -24,6 +26,7 @@ from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerpri
 from swinmr_profiling.profiler.record.prediction_intervals import interval_of, shares_of
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
+from swinmr_profiling.profiler.reports.console.strategies import print_strategies
 from swinmr_profiling.profiler.reports.console.training import print_beside_answer
 from swinmr_profiling.profiler.run.context import RunContext, RunOptions
 from swinmr_profiling.profiler.run.steps.card_budgets import (
@@ -32,6 +35,9 @@ from swinmr_profiling.profiler.run.steps.card_budgets import (
     is_own_card,
     own_budget,
 )
+
+if TYPE_CHECKING:  # needs torch
+    from swinmr_profiling.profiler.ranks.predicted_rank import RankPrediction
 
 # What a network trained in the config's setting is told about where nobody names a card.
 DEFAULT_GPUS = ("RTX 3060 12GB", "RTX 4090", "A100 80GB SXM")
@@ -76,15 +82,52 @@ def predict_training(context: RunContext, session: PredictionSession, sizes: lis
             context.save()
             return
     budgets = _budgets(context, profile.memory_model.torch_version)
+    model = profile.memory_model
+    if options.training.devices > 1 and (first := _predict_strategies(context, config, budgets)) is not None:
+        model = model.model_copy(update={"settings": [first.setting, *model.settings[1:]]})
     entries = recommend_training(
-        profile.memory_model,
+        model,
         budgets,
         target_batch=options.training.target_batch,
         devices=options.training.devices,
     )
     profile.recommend(training=entries)
-    print_beside_answer(console, profile.memory_model, entries)
+    print_beside_answer(console, model, entries)
+    if profile.strategies is not None:
+        print_strategies(console, profile.strategies)
     context.save()
+
+
+def _predict_strategies(
+    context: RunContext, config: ExperimentConfig, budgets: list[Budget]
+) -> RankPrediction | None:
+    """Fills `strategies`; the first one's prediction, None where there is none, which earns a warning."""
+    from swinmr_profiling.profiler.run.strategy_recommendation import (
+        predict_strategies,
+        recommend_strategies,
+        strategy_block,
+    )
+
+    profile, options = context.profile, context.options
+    training = options.training
+    assert profile.memory_model is not None
+    context.status.say(f"predicting a rank of {training.devices} devices")
+    try:
+        predictions = predict_strategies(
+            config,
+            options.measure.precision,
+            training.strategies or ("ddp",),
+            training.devices,
+            trust_config=options.measure.trust_config,
+        )
+    except ModelError as error:
+        context.warn(ProfileWarning("memory_not_predicted", f"strategies are not predicted: {error}"))
+        return None
+    found = recommend_strategies(
+        profile.memory_model, predictions, budgets, target_batch=training.target_batch
+    )
+    profile.strategies = [strategy_block(*one) for one in zip(predictions, found, strict=True)]
+    return predictions[0]
 
 
 def _budgets(context: RunContext, torch_version: str) -> list[Budget]:

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Prints what training low-rank adapters (LoRA) of SD 1.5, SDXL and FLUX.1-dev takes on cards of 12 and 24 GB.
+
+    python scripts/table_of_adapters.py                                # minutes; the table of docs/fine_tuning.md
+    python scripts/table_of_adapters.py --only sd15 --rank 16 --optimizer adamw_8bit
+
+Nothing is downloaded: the networks are the released architectures (configs/pipelines/) without weights. Everything is
+predicted, and no GPU has confirmed it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+import swinmr_profiling.command
+from swinmr_profiling.configs import ExperimentConfig, config_from_dict
+from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
+from swinmr_profiling.profiler.batch_size.budget import budget_on
+from swinmr_profiling.profiler.batch_size.fit import largest_batch, needed_bytes
+from swinmr_profiling.profiler.batch_size.gpus import find_gpu
+from swinmr_profiling.profiler.options.option_types import positive_int
+from swinmr_profiling.profiler.pipelines.defined.definition import load_pipeline
+from swinmr_profiling.profiler.prediction.prediction_session import PredictionSession
+from swinmr_profiling.profiler.prediction.settings import setting_of
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
+from swinmr_profiling.profiler.record.prediction_intervals import interval_of
+
+GIB = 2**30
+CARDS = ("RTX 3060 12GB", "RTX 4090")
+PIXELS_PER_LATENT = 8
+# As diffusers' scripts train them by default: the projections of attention.
+TARGETS = ("to_q", "to_k", "to_v", "to_out.0")
+OPTIMIZERS = ("adamw", "adamw_8bit")
+CHECKPOINTING = ("none", "full")
+ASSUMES = (
+    "Assumes: weights frozen and, like the adapters and AdamW's states, in bf16; latents and embeddings of prompts "
+    "cached, so that no text encoder and no VAE is on the card; mean squared error, no average of weights; validation "
+    "of one latent at a time; PyTorch's default allocator, 10 % of the card left free. FLUX.1-dev: 512 tokens of the "
+    "prompt."
+)
+
+
+@dataclass(frozen=True)
+class Network:
+    """name: of the definition in configs/pipelines; pixels: sides of an image."""
+
+    name: str
+    pixels: tuple[int, int]
+
+
+NETWORKS = (
+    Network("sd15", (512, 512)),
+    Network("sdxl-base", (1024, 1024)),
+    Network("flux1-dev", (512, 768)),
+    Network("flux1-dev", (1024, 1024)),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One training: its prediction, the parameters that it trains, and the table's cells that are known before."""
+
+    network: Network
+    optimizer: str
+    checkpointing: str
+    setting: MemorySetting
+    torch_version: str
+
+
+def config_of(network: Network, rank: int, optimizer: str, checkpointing: str) -> ExperimentConfig:
+    """The training of adapters of a released denoiser, as a config that train.py's schema takes."""
+    denoiser = load_pipeline(network.name).denoiser
+    model: dict[str, Any] = {
+        "net_type": "diffusers",
+        "class": denoiser.class_name,
+        "config": denoiser.config,
+        "img_size": [side // PIXELS_PER_LATENT for side in network.pixels],
+    }
+    training = {
+        "lora": {"rank": rank, "targets": list(TARGETS)},
+        "loss": {"type": "mse"},
+        "optimizer": {"type": optimizer},
+        "gradient_checkpointing": checkpointing,
+        "ema_decay": 0.0,
+    }
+    data = {"use_patches": False, "val_batch_size": 1}
+    return config_from_dict(
+        {"model": model, "data": data, "system": {"mixed_precision": "pure_bf16"}, "training": training}
+    )
+
+
+def predicted(network: Network, rank: int, optimizer: str, checkpointing: str) -> Row:
+    """One row. Raises WorkerError, RequestRefusedError where it cannot be predicted."""
+    config = config_of(network, rank, optimizer, checkpointing)
+    setting = setting_of(config, "pure_bf16")
+    with PredictionSession(config, trust_config=False) as session:
+        [entry] = session.predict([setting], [1])
+        assert session.opened is not None
+        return Row(network, optimizer, checkpointing, entry, session.opened.torch_version)
+
+
+def cells(row: Row) -> Iterator[str]:
+    """The cells of a row: the training, then for each card the largest batch and what it needs (none: what 1 needs)."""
+    height, width = row.network.pixels
+    yield from (row.network.name, f"{height} x {width}", row.optimizer, row.checkpointing)
+    yield f"{row.setting.ddp_bucket_bytes // 2:,}"  # bf16: two bytes each
+    for name in CARDS:
+        gpu = find_gpu(name)
+        budget = budget_on(gpu.name, gpu.total_bytes, gpu.compute_capability, torch_version=row.torch_version)
+        largest = largest_batch(row.setting, budget)
+        needed = needed_bytes(row.setting, largest or 1, budget)
+        low, high = interval_of(row.setting, "process", needed)
+        yield from (str(largest or "none"), f"{needed / GIB:.2f} ({low / GIB:.2f} to {high / GIB:.2f})")
+
+
+def header() -> list[str]:
+    """Two lines of Markdown."""
+    names = ["network", "pixels", "optimizer", "recomputed", "trained"]
+    for name in CARDS:
+        names += [f"{name}: batch", "needs GiB"]
+    return [f"| {' | '.join(names)} |", f"| {' | '.join(['---'] * 4 + ['---:'] * (len(names) - 4))} |"]
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", metavar="NAME", choices=sorted({one.name for one in NETWORKS}))
+    parser.add_argument(
+        "--rank", type=positive_int, default=4, metavar="N", help="of the adapters (default 4)"
+    )
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, help="this one alone")
+    parser.add_argument("--checkpointing", choices=CHECKPOINTING, help="this alone")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints the table, row by row."""
+    replace_unknown_characters()
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    print("\n".join(header()), flush=True)
+    for network in NETWORKS:
+        if options.only not in (None, network.name):
+            continue
+        for checkpointing in CHECKPOINTING:
+            for optimizer in OPTIMIZERS:
+                asked = options.optimizer in (None, optimizer) and options.checkpointing in (
+                    None,
+                    checkpointing,
+                )
+                if asked:
+                    row = predicted(network, options.rank, optimizer, checkpointing)
+                    print(f"| {' | '.join(cells(row))} |", flush=True)
+    print(f"\nRank {options.rank} on {', '.join(TARGETS)}. {ASSUMES}")
+    return 0
+
+
+if __name__ == "__main__":
+    swinmr_profiling.command.run(main)

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -73,10 +73,11 @@ class Opened:
 
 @dataclass(frozen=True)
 class Built:
-    """architecture: parameters, not counted yet. training_input_shape: of one sample."""
+    """architecture: parameters, not counted yet. training_input_shape: of one sample. notes: on inputs, in words."""
 
     architecture: Architecture
     training_input_shape: list[int]
+    notes: list[str] = field(default_factory=list)
 
 
 class Worker:
@@ -129,7 +130,7 @@ class Worker:
         self.built.module.eval()
         self.forward: Callable[..., Any] | None = None
         self.architecture = describe_parameters(self.built.module, self.built.input_shape(1))
-        return Built(self.architecture, self.built.input_shape(1, "training"))
+        return Built(self.architecture, self.built.input_shape(1, "training"), list(self.built.notes))
 
     def do_count(self) -> Architecture:
         """Counts one image's forward pass, without running it where the network can go to meta."""

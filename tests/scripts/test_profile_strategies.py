@@ -5,12 +5,25 @@ import json
 import pytest
 
 from tests.conftest import run_command
-from tests.training.conftest import TINY_RUN
+
+# As SDXL is conditioned, small.
+SDXL = {
+    "sample_size": 16, "in_channels": 4, "out_channels": 4, "block_out_channels": [32, 64], "layers_per_block": 1,
+    "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"], "attention_head_dim": 8, "norm_num_groups": 8,
+    "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"], "cross_attention_dim": 24,
+    "addition_embed_type": "text_time", "addition_time_embed_dim": 8, "projection_class_embeddings_input_dim": 64,
+}  # fmt: skip
+CONFIG = {
+    "experiment_name": "tiny",
+    "model": {"net_type": "diffusers", "class": "UNet2DConditionModel", "config": SDXL},
+    "data": {"use_patches": False},
+    "training": {"ema_decay": 0.0, "loss": {"type": "mse"}},
+}
 
 
 @pytest.mark.slow
 def test_the_table_of_strategies_from_the_config_to_the_reports(tmp_path):
-    (tmp_path / "tiny.json").write_text(json.dumps(TINY_RUN))
+    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
     run = run_command(
         "scripts/profile_model.py", "--config", "tiny.json", "--device", "cpu", "--predict-only", "--cross-check",
         "off", "--batch-sizes", "1", "--gpu-memory", "2GiB", "--devices", "2", "--strategy", "ddp,fsdp", "--output",
@@ -18,6 +31,15 @@ def test_the_table_of_strategies_from_the_config_to_the_reports(tmp_path):
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     profile = json.loads((tmp_path / "p.json").read_text())
+    # 64 - 6 x 8 numbers are left for the pooled prompt; the other six are SDXL's sizes.
+    [derived] = [one["message"] for one in profile["warnings"] if one["code"] == "inputs_derived"]
+    assert (
+        "encoder_hidden_states [77, 24], added_cond_kwargs.text_embeds [16], added_cond_kwargs.time_ids [6]"
+        in derived
+    )
+    assert any(
+        "added_cond_kwargs.text_embeds [16]" in text for text in profile["memory_model"]["assumptions"]
+    )
     ddp, fsdp = profile["strategies"]
     assert (ddp["strategy"], fsdp["strategy"], ddp["devices"]) == ("ddp", "fsdp", 2)
     [entry] = profile["recommendation"]["training"]

@@ -39,6 +39,8 @@ def analyse_architecture(context: RunContext, on_built: Callable[[], None] = lam
     built = context.session.build(runs=not context.options.training.predict_only)
     on_built()
     console.good("Model created")
+    for note in built.notes:
+        context.warn(ProfileWarning("inputs_derived", note))
     console.step(2, "Analyzing model architecture...")
     context.input_shape = built.architecture.input_shape
     context.training_input_shape = built.training_input_shape

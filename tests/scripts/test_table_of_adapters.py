@@ -15,8 +15,9 @@ PAGE = Path(REPOSITORY) / "docs" / "fine_tuning.md"
 
 
 def rows(text):
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    names = tuple(f"| {one.name} |" for one in NETWORKS)
+    lines = [line for line in text.splitlines() if line.startswith(names)]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 @pytest.mark.slow

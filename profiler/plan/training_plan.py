@@ -22,7 +22,9 @@ from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.predict import training_trace
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
+from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
 from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
+from swinmr_profiling.profiler.prediction.trace.traced_step import young_garbage_only
 from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, Precision
 from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS, memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import interval
@@ -81,6 +83,7 @@ class TrainingPlanner:
         self._loss_parts = label if own else f"{label}; run {uuid.uuid4().hex}"
         self._has_batch_norm = False
         self._uncounted: set[str] = set()
+        self._results = RememberedResults()
 
     def plan(self, config_file: str | None) -> TrainingPlan:
         """All settings that fit, cheapest first; where none does, the nearest one. Raises what the network raises."""
@@ -89,10 +92,11 @@ class TrainingPlanner:
         self._has_batch_norm = has_batch_norm(
             build_model(bases[0].config, trust_config=self.trust_config).module
         )
-        for base in bases:
-            settings += self._settings_of(base)
-        if not settings:
-            settings = [min((self._nearest(base) for base in bases), key=lambda one: one.needed_bytes)]
+        with young_garbage_only():
+            for base in bases:
+                settings += self._settings_of(base)
+            if not settings:
+                settings = [min((self._nearest(base) for base in bases), key=lambda one: one.needed_bytes)]
         return TrainingPlan(
             kind="training plan",
             version=1,
@@ -108,7 +112,9 @@ class TrainingPlanner:
         )
 
     def _step_planner(self, base: Base) -> StepPlanner:
-        planner = StepPlanner(_accumulating(base.config, 1), trust_config=self.trust_config)
+        planner = StepPlanner(
+            _accumulating(base.config, 1), trust_config=self.trust_config, results=self._results
+        )
         planner.uncounted = self._uncounted
         return planner
 
@@ -215,7 +221,7 @@ class TrainingPlanner:
         data = config.data.model_copy(update={"val_batch_size": val_batch_size, "batch_size": micro_batch})
         config = config.model_copy(update={"data": data})
         built = build_model(config, trust_config=self.trust_config)
-        trace = training_trace(built, config, self._loss_parts, micro_batch)
+        trace = training_trace(built, config, self._loss_parts, micro_batch, results=self._results)
         replayed = replay(trace)
         needed = replayed.peak_reserved_bytes + self._outside
         return Predicted(trace, replayed, max(0, needed - self.budget.usable_bytes))

@@ -50,7 +50,10 @@ class StepPlanner:
         build: Callable[[ExperimentConfig], BuiltModel] | None = None,
         results: RememberedResults | None = None,
     ) -> None:
-        """as_on_cuda, results: as `trace_training` takes them. build: makes the network of a config; None: `build_model`."""
+        """as_on_cuda, results: as `trace_training` takes them.
+
+        build: makes the network of a config; None: `build_model`.
+        """
         self.config, self.as_on_cuda = config, as_on_cuda
         self.build = build or partial(build_model, trust_config=trust_config)
         self.results = results or RememberedResults()

@@ -3,12 +3,15 @@
 What is compared is in scripts/benchmark_plans.py, which prints the same figures.
 """
 
+import inspect
 import itertools
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.profiler.counting.operators import operator_rules
 from swinmr_profiling.profiler.plan.chain_selection import Chain, Edge, select
 from swinmr_profiling.profiler.plan.span_trace import SpanTrace
@@ -26,6 +29,7 @@ from swinmr_profiling.scripts.benchmark_plans import (
     real_bytes,
     sweep,
 )
+from swinmr_profiling.training.step.own_step import OwnStepError
 from tests.models.test_recomputed_modules import config_of, one_step
 
 CASES = sorted(itertools.product(NETWORKS, range(BUDGETS)), key=lambda case: case != ("DiT", 1))
@@ -181,3 +185,34 @@ def test_sizes_that_are_called_otherwise_are_traced_themselves(monkeypatch):
     own.step("none", 6)
     own._at("none", 3, 2)
     assert ("none", 3, 2) in own._steps
+
+
+class Asks(nn.Module):
+    """Its first half is wide where the line below is told 1.0."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(2))
+
+    def forward(self, x):
+        if x.mean().item() > 0.5:
+            x = self.blocks[0](x.repeat(4, 1))[: len(x)]
+        return self.blocks[1](x)
+
+
+def test_an_assumed_value_decides_in_the_planner_s_own_traces():
+    lines, first = inspect.getsourcelines(Asks)
+    place = f"test_step_planner.py:{first + next(n for n, line in enumerate(lines) if 'item()' in line)}"
+    spec = (InputSpec((8,)),)
+    inputs = {"inference": spec, "training": spec, "cross_check": spec}
+    model = {"net_type": "custom", "target": "here:Asks", "input_shapes": [[8]]}
+
+    def names(**assume):
+        config = config_of(model, **assume)
+        own = StepPlanner(config, build=lambda config: BuiltModel("custom", Asks(), inputs))
+        return [span.name for span in own.step("none", 2).spans.spans]
+
+    assert names(assume={place: 0.0}) == ["blocks.1"]
+    assert names(assume={place: 1.0}) == ["blocks.0", "blocks.1"]
+    with pytest.raises(OwnStepError, match=place):
+        names()

@@ -7,6 +7,7 @@ Nothing is asserted; the tests do that, with the functions here.
 
 from __future__ import annotations
 
+import bisect
 import gc
 import itertools
 import sys
@@ -42,6 +43,9 @@ from swinmr_profiling.training.step.training_step import (
 
 MIB = 2**20
 BUDGETS, MANY_BUDGETS = 5, 50
+# What only the CPU's kernels take and give back: convolutions unfold their input, BatchNorm makes the gradient of its
+# input twice and lets the first go.
+CPU_SCRATCH = ("aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward", "aten::native_batch_norm_backward")
 # Small enough for a CPU, and with a batch at which activations are most of the memory.
 NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
     "SwinMR": ({"net_type": "swinmr", "img_size": 48, "depths": [2, 2], "num_heads": [2, 2], "embed_dim": 24}, 4),
@@ -67,7 +71,7 @@ def planner_of(model: dict[str, Any]) -> StepPlanner:
 
     def build(config):
         built = build_model(config)
-        if config.model.net_type == "swinmr":
+        if hasattr(built.module, "attention_policy"):
             built.module.attention = "matmul"  # the CPU would take another way than the meta device
         return built
 
@@ -120,8 +124,9 @@ def plain_convolutions() -> Iterator[None]:
 def real_bytes(own: StepPlanner, modules: tuple[str, ...], batch: int) -> int:
     """Most bytes that PyTorch's CPU allocator had given out while a state was built and two steps ran.
 
-    Without oneDNN, whose convolutions copy their arguments and results into layouts of its own: in one
-    `convolution_backward` of 1 MiB each of input and output, 3 MiB more than CUDA or the plain CPU operator take.
+    Without what CUDA does not take: oneDNN is off, whose convolutions copy arguments and results into layouts of their
+    own (in one `convolution_backward` of 1 MiB each of input and output, 3 MiB), and what operators of CPU_SCRATCH take
+    and give back themselves is left out.
     """
     config = own.in_way(modules)
     built, settings = own.build(config), build_settings(config, "cpu")
@@ -134,12 +139,25 @@ def real_bytes(own: StepPlanner, modules: tuple[str, ...], batch: int) -> int:
             for _ in range(2):
                 training_step(state, settings, batches)
                 gc.collect()
-    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = most = 0
-    for event in sorted(events, key=lambda one: one.start_ns()):
-        held += event.nbytes()
-        most = max(most, held)
-    return most
+    return most_held(list(profiler.profiler.kineto_results.events()))
+
+
+def most_held(events: list[Any]) -> int:
+    """Bytes, from a profiler's events of one thread."""
+    memory = sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns())
+    times = [e.start_ns() for e in memory]
+    sizes = [e.nbytes() for e in memory]
+    for operator in events:
+        if operator.name() in CPU_SCRATCH:
+            inside = range(
+                bisect.bisect_left(times, operator.start_ns()), bisect.bisect_right(times, operator.end_ns())
+            )
+            for number in inside:
+                # The last allocation of that size before it.
+                made = [n for n in inside if n < number and sizes[n] == -sizes[number] > 0]
+                if made:
+                    sizes[number] = sizes[made[-1]] = 0
+    return max(itertools.accumulate(sizes))
 
 
 @dataclass(frozen=True)

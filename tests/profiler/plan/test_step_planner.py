@@ -69,10 +69,9 @@ def test_gradients_of_every_chosen_set_are_the_same(name, number):
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(
-    "name", ["DiT", *(pytest.param(n, marks=pytest.mark.slow) for n in ("U-Net", "SwinMR"))]
-)
+@pytest.mark.parametrize("name", ["DiT", pytest.param("U-Net", marks=pytest.mark.slow)])
 def test_a_set_computes_no_more_than_light_and_full_at_their_own_peaks(name):
+    """Of SwinMR light is no set of modules: test_named_settings.py."""
     own, batch = planner(name), NETWORKS[name][1]
     assert own.named_ways() == ["none", "light", "full"]
     for way in ("light", "full"):

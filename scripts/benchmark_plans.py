@@ -62,7 +62,7 @@ COUNTABLE: dict[str, tuple[dict[str, Any], int]] = {
     "SwinMR": ({**NETWORKS["SwinMR"][0], "img_size": 32, "depths": [2], "num_heads": [2]}, 4),
     "DiT": ({**NETWORKS["DiT"][0], "img_size": 32, "depth": 1}, 16),
     "ViT": ({**NETWORKS["ViT"][0], "kwargs": {"depth": 2, "embed_dim": 48, "num_heads": 3}}, 16),
-    "ResNet": ({**NETWORKS["ResNet"][0], "img_size": 32}, 16),
+    "ResNet": ({**NETWORKS["ResNet"][0], "img_size": 32, "kwargs": {"stem_type": ""}}, 16),
 }
 
 

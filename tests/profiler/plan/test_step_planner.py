@@ -1,6 +1,6 @@
 """The planner against real runs by the allocator's own events, against brute force, and against itself.
 
-What is compared is in scripts/benchmark_plans.py, which prints the same figures.
+What is compared is in scripts/benchmark_recomputation.py, which prints the same figures.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from swinmr_profiling.profiler.counting.operators import operator_rules
 from swinmr_profiling.profiler.plan.chain_selection import Chain, Edge, select
 from swinmr_profiling.profiler.plan.span_trace import SpanTrace
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, levels_of, synthesised
-from swinmr_profiling.scripts.benchmark_plans import (
+from swinmr_profiling.scripts.benchmark_recomputation import (
     BUDGETS,
     COUNTABLE,
     NETWORKS,

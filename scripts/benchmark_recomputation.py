@@ -1,6 +1,6 @@
 """Prints how good plans of recomputation are: five small networks on this CPU, against real runs and other sets.
 
-    python scripts/benchmark_plans.py [--networks DiT,ResNet]
+    python scripts/benchmark_recomputation.py [--networks DiT,ResNet]
 
 Nothing is asserted; the tests do that, with the functions here.
 """
@@ -45,7 +45,11 @@ MIB = 2**20
 BUDGETS, MANY_BUDGETS = 5, 50
 # What only the CPU's kernels take and give back: convolutions unfold their input, BatchNorm makes the gradient of its
 # input twice and lets the first go.
-CPU_SCRATCH = ("aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward", "aten::native_batch_norm_backward")
+CPU_SCRATCH = (
+    "aten::_slow_conv2d_forward",
+    "aten::_slow_conv2d_backward",
+    "aten::native_batch_norm_backward",
+)
 # Small enough for a CPU, and with a batch at which activations are most of the memory.
 NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
     "SwinMR": ({"net_type": "swinmr", "img_size": 48, "depths": [2, 2], "num_heads": [2, 2], "embed_dim": 24}, 4),
@@ -269,7 +273,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints the tables."""
     replace_unknown_characters()
     parser = OneLineParser(
-        prog="benchmark_plans.py", description="Print how good plans of recomputation are."
+        prog="benchmark_recomputation.py", description="Print how good plans of recomputation are."
     )
     parser.add_argument("--networks", default=",".join(NETWORKS), metavar="A,B")
     parser.add_argument("--tables", default=",".join(TABLES), metavar="A,B")

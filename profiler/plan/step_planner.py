@@ -128,12 +128,17 @@ class StepPlanner:
         return list(LEVER_CHECKPOINTING if self.config.model.net_type in KNOWS_CHECKPOINTING else ("none",))
 
     def choose(
-        self, batch_size: int, budget_bytes: int, excess: Callable[[tuple[str, ...]], int] | None = None
+        self,
+        batch_size: int,
+        budget_bytes: int,
+        excess: Callable[[tuple[str, ...]], int] | None = None,
+        below: tuple[int, int] | None = None,
     ) -> Selection | None:
         """The modules of the least cost whose step stays within the budget; None where none do.
 
         budget_bytes: of live bytes, to begin with. excess: by how many bytes a set is too large, 0 where it fits; None:
-        by a trace of this very set, whose peak is that of what is returned.
+        by a trace of this very set, whose peak is that of what is returned. below: a cost that is known to do; a chain
+        is not searched for sets that cost as much.
         """
         measure = excess or (lambda modules: max(0, self.peak(modules, batch_size) - budget_bytes))
         try:
@@ -146,12 +151,16 @@ class StepPlanner:
             found = select(chain, target)
             if found is None:
                 break
+            if below is not None and found.cost >= below:
+                return None  # with less memory they cost no less
             over = measure(found.modules)
             if over <= 0:
                 return found if excess else replace(found, peak_bytes=self.peak(found.modules, batch_size))
             target = min(target - over, found.peak_bytes - 1)
         # The chain may say a little more than a trace of the set.
         least = _least_of(chain)
+        if below is not None and least.cost >= below:
+            return None
         if least.peak_bytes > CHAIN_MAY_SAY_MORE * budget_bytes or measure(least.modules) > 0:
             return None
         return least if excess else replace(least, peak_bytes=self.peak(least.modules, batch_size))

@@ -215,3 +215,15 @@ def test_an_assumed_value_decides_in_the_planner_s_own_traces():
     assert names(assume={place: 1.0}) == ["blocks.0", "blocks.1"]
     with pytest.raises(OwnStepError, match=place):
         names()
+
+
+def test_sets_that_cost_as_much_as_what_is_known_are_not_searched():
+    own, batch = planner("DiT"), NETWORKS["DiT"][1]
+    budget, found = chosen("DiT", 1)
+    assert found.macs > 0
+    assert own.choose(batch, budget, below=(found.macs, found.made_bytes + 1)).modules == found.modules
+    assert own.choose(batch, budget, below=found.cost) is None
+    # Nothing but the least is left to ask.
+    measured = []
+    assert own.choose(batch, 0, excess=lambda modules: measured.append(modules) or 1, below=(0, 0)) is None
+    assert measured == []

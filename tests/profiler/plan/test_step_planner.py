@@ -3,6 +3,7 @@
 What is compared is in scripts/benchmark_recomputation.py, which prints the same figures.
 """
 
+import gc
 import inspect
 import itertools
 from dataclasses import replace
@@ -16,6 +17,7 @@ from swinmr_profiling.profiler.counting.operators import operator_rules
 from swinmr_profiling.profiler.plan.chain_selection import Chain, Edge, select
 from swinmr_profiling.profiler.plan.span_trace import SpanTrace
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, levels_of, synthesised
+from swinmr_profiling.profiler.prediction.traced_step import young_garbage_only
 from swinmr_profiling.scripts.benchmark_recomputation import (
     BUDGETS,
     COUNTABLE,
@@ -173,6 +175,10 @@ def test_a_size_that_was_not_traced_is_what_its_trace_says():
     assert third.trace.sizes.tolist() == traced.trace.sizes.tolist()
     assert third.trace.events.tolist() == traced.trace.events.tolist()
     assert own._at("none", 1, 2) is own.step("none", 1)
+    # Shapes that other traces remembered change nothing.
+    alone = StepPlanner(own.config).step("none", 3)
+    assert alone.trace.sizes.tolist() == traced.trace.sizes.tolist()
+    assert alone.trace.events.tolist() == traced.trace.events.tolist()
     assert synthesised(own.step("none", 6), own.step("none", 4), 12).macs == 4 * traced.macs
 
 
@@ -227,3 +233,14 @@ def test_sets_that_cost_as_much_as_what_is_known_are_not_searched():
     measured = []
     assert own.choose(batch, 0, excess=lambda modules: measured.append(modules) or 1, below=(0, 0)) is None
     assert measured == []
+
+
+def test_garbage_is_kept_out_once_for_several_traces():
+    before = gc.get_freeze_count()
+    with young_garbage_only():
+        frozen = gc.get_freeze_count()
+        assert frozen > 0
+        with young_garbage_only():
+            pass
+        assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() == before

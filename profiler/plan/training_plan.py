@@ -196,20 +196,16 @@ class TrainingPlanner:
         candidates: list[tuple[tuple[int, int], Way]] = []
         way: Way
         for way in planner.named_ways():
-            # Live bytes are at most the reserved ones.
-            if planner.quick_peak(way, micro_batch) > room:
-                continue
-            cost = planner.cost(way, micro_batch)
-            if (not candidates or cost < candidates[-1][0]) and excess(way) <= 0:
-                candidates.append((cost, way))
-            if way == "none" and candidates:
+            # Live bytes are at most the reserved ones. Each of the three computes no less again than the one before.
+            if planner.quick_peak(way, micro_batch) <= room and excess(way) <= 0:
+                candidates.append((planner.cost(way, micro_batch), way))
                 break
         if not candidates or candidates[0][1] != "none":
             chosen = planner.choose(
                 micro_batch,
                 room,
                 excess=lambda modules: excess(modules or "none"),
-                below=candidates[-1][0] if candidates else None,
+                below=candidates[0][0] if candidates else None,
             )
             if chosen is not None:
                 candidates.append((chosen.cost, chosen.modules or "none"))

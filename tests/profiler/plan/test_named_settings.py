@@ -8,7 +8,7 @@ import torch
 
 from swinmr_profiling.profiler.batch_size.budget import budget_on
 from swinmr_profiling.profiler.plan.training_plan import TrainingPlanner
-from swinmr_profiling.profiler.prediction import trace_cache
+from swinmr_profiling.profiler.prediction.trace import trace_cache
 from swinmr_profiling.scripts.benchmark_recomputation import NETWORKS
 from tests.models.test_recomputed_modules import config_of
 

@@ -17,7 +17,7 @@ from swinmr_profiling.profiler.counting.operators import operator_rules
 from swinmr_profiling.profiler.plan.chain_selection import Chain, Edge, select
 from swinmr_profiling.profiler.plan.span_trace import SpanTrace
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, levels_of, synthesised
-from swinmr_profiling.profiler.prediction.traced_step import young_garbage_only
+from swinmr_profiling.profiler.prediction.trace.traced_step import young_garbage_only
 from swinmr_profiling.scripts.benchmark_recomputation import (
     BUDGETS,
     COUNTABLE,

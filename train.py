@@ -168,7 +168,8 @@ def train(config, parsed: argparse.Namespace) -> int:
     from swinmr_profiling.training.run.stopping import stop_on_signals
     from swinmr_profiling.training.step.own_step import OwnStepError
 
-    with open_world(parsed.device) as world, stop_on_signals() as stop:
+    offloads = config.training.fsdp.offload_to_cpu
+    with open_world(parsed.device, from_host=offloads) as world, stop_on_signals() as stop:
         kept: list[str] = []
         if parsed.resume_recipe == "checkpoint" and not parsed.restart:
             config, kept = with_recipe_of_checkpoint(config, checkpoint_folder(config))

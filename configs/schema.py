@@ -186,6 +186,13 @@ class ExperimentConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _compiled_networks_save_by_themselves(self) -> ExperimentConfig:
+        if self.system.compile and "activations" in self.training.on_host:
+            text = "of a compiled network they are the compiler's: leave activations out, or system.compile"
+            raise CrossFieldError([("training.on_host", text)])
+        return self
+
+    @model_validator(mode="after")
     def _patch_suits_the_network(self) -> ExperimentConfig:
         if (
             not isinstance(self.model, SwinIRModelConfig)

@@ -1,13 +1,14 @@
 """Prints how good and how fast the memory prediction is, as far as a machine without a GPU can show.
 
     python scripts/benchmark_memory.py [--config configs/train_config_large.json]
-    python scripts/benchmark_memory.py --ranks 1,2,4 --networks SwinMR
+    python scripts/benchmark_memory.py --ranks 1,2,4 --output build/ranks.jsonl --resume
 
 Nothing is asserted; the tests do that.
 """
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from swinmr_profiling.configs import ConfigError, load_config  # noqa: E402
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.profiler.allocator.workspaces import workspaces_for  # noqa: E402
-from swinmr_profiling.profiler.options.option_types import OneLineParser  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int  # noqa: E402
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay  # noqa: E402
 from swinmr_profiling.profiler.prediction.trace.affine_trace import align  # noqa: E402
 from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training  # noqa: E402
@@ -81,38 +82,31 @@ def tests(file: str, prefix: str) -> None:
     print(lines[-1] if lines else run.stderr.strip())
 
 
-def ranks(sizes: list[int], networks: list[str]) -> None:
-    """Predicted against measured live bytes of a rank, each in its own line; share: activations and buffers."""
-    from swinmr_profiling.profiler.prediction.replay import live_by_category
-    from swinmr_profiling.profiler.ranks.compared_networks import (
-        NETWORKS,
-        STRATEGIES,
-        build_compared,
-        compared_config,
-    )
-    from swinmr_profiling.profiler.ranks.measured_rank import Cell, measure_ranks
-    from swinmr_profiling.profiler.ranks.predicted_rank import largest_rank
-    from swinmr_profiling.profiler.ranks.traced_rank import trace_rank
+def counts_of_ranks(text: str) -> list[int]:
+    """ "1,2,4" as numbers."""
+    return [positive_int(size) for size in text.split(",")]
 
-    for size in sizes:
-        names = [(network, strategy) for network in networks for strategy in STRATEGIES]
-        cells = [Cell(build_compared, compared_config(*pair), NETWORKS[pair[0]][1]) for pair in names]
-        for (network, strategy), cell, measured in zip(names, cells, measure_ranks(cells, size), strict=True):
-            built = build_compared(cell.config)
-            rank = largest_rank(built, cell.config, size)
-            step = trace_rank(
-                built, cell.config, cell.batch_size, size, rank=rank, as_on_cuda=False, validation=False
-            )
-            live = step.trace.live_bytes()
-            start = step.trace.step_starts[0]
-            event = start + int(live[start:].argmax())
-            parts = live_by_category(step.trace, event)
-            share = (parts["saved_activations"] + parts["communication"]) / sum(parts.values())
-            print(
-                f"{network:9} {size} ranks {strategy:12} predicted {live[event]:>12,} measured {measured[rank]:>12,} "
-                f"{live[event] / measured[rank]:.5f}  share {share:.2f}",
-                flush=True,
-            )
+
+def ranks(sizes: list[int], networks: list[str], output: Path | None, resume: bool) -> None:
+    """Predicted against measured live bytes of a rank, each in its own line; share: activations and buffers."""
+    from swinmr_profiling.profiler.ranks.compared_networks import STRATEGIES
+    from swinmr_profiling.profiler.ranks.compared_rows import compared_rows, earlier_rows, key_of
+
+    keys = [
+        key_of(network, strategy, size) for size in sizes for network in networks for strategy in STRATEGIES
+    ]
+    known = earlier_rows(output) if output is not None and resume else {}
+    for key in keys:
+        if key in known:
+            print(known[key].line())
+    with open(os.devnull if output is None else output, "w", encoding="utf-8") as stream:
+        # Written anew, so that nothing is appended to a line that was cut short.
+        stream.writelines(row.model_dump_json() + "\n" for row in known.values())
+        stream.flush()
+        for row in compared_rows([key for key in keys if key not in known]):
+            stream.write(row.model_dump_json() + "\n")
+            stream.flush()
+            print(row.line(), flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -124,13 +118,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser = OneLineParser(description=__doc__.split("\n")[0])
     parser.add_argument("--config", type=Path, default=REPOSITORY / "configs/train_config_large.json")
     parser.add_argument(
-        "--ranks", default="", metavar="N[,N]", help="only ranks, between so many processes: 1,2,4"
+        "--ranks",
+        type=counts_of_ranks,
+        metavar="N[,N]",
+        help="only ranks, between so many processes: 1,2,4",
     )
     parser.add_argument("--networks", metavar="NAME[,NAME]", help="of --ranks: SwinMR, U-Net, DiT, timm ViT")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="also write the rows of ranks, as JSON lines"
+    )
+    parser.add_argument("--resume", action="store_true", help="leave out what the output file holds already")
     options = parser.parse_args(arguments)
+    names = options.networks.split(",") if options.networks else list(NETWORKS)
+    unknown = [name for name in names if name not in NETWORKS]
+    if unknown:
+        parser.error(f"--networks: {unknown[0]!r} is none of {', '.join(NETWORKS)}")
+    if options.resume and options.output is None:
+        parser.error("--resume: name the file with --output")
     if options.ranks:
-        names = options.networks.split(",") if options.networks else list(NETWORKS)
-        ranks([int(size) for size in options.ranks.split(",")], names)
+        ranks(options.ranks, names, options.output, options.resume)
         return 0
     try:
         config = load_config(options.config).config
@@ -146,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n== Published measurements of GPUs: predicted, published")
     tests("test_public_records.py", "record:")
     print("\n== Live bytes of a rank: predicted over measured between processes of the CPU (1 +- 0.005)")
-    ranks([1, 2, 4], list(NETWORKS))
+    ranks([1, 2, 4], names, options.output, options.resume)
     print("\n== Not tested without a GPU")
     for rule in UNTESTED_RULES:
         print(f"- {rule}")

@@ -63,11 +63,12 @@ class World:
 
 
 @contextmanager
-def open_world(device_name: str) -> Iterator[World]:
+def open_world(device_name: str, *, from_host: bool = False) -> Iterator[World]:
     """The world that torchrun's environment describes, or a world of one.
 
     device_name: "auto", "cpu", "cuda" or "cuda:N" (with several processes each takes the GPU of its local rank).
-    gloo on CPUs, nccl on GPUs. Raises DistributedError for GPUs that are not there.
+    gloo on CPUs, nccl on GPUs. from_host: tensors of the host are sent, too (shards that are offloaded).
+    Raises DistributedError for GPUs that are not there.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
@@ -89,7 +90,8 @@ def open_world(device_name: str) -> Iterator[World]:
     if size == 1:
         yield World(0, 1, device)
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    on_gpus = "cpu:gloo,cuda:nccl" if from_host else "nccl"
+    dist.init_process_group(on_gpus if device.type == "cuda" else "gloo")
     try:
         yield World(rank, size, device)
     finally:

@@ -1,4 +1,4 @@
-"""What makes a training fit: `training.strategy` (`ddp`, `fsdp`) over several processes, and `training.lora`."""
+"""What makes a training fit: `training.strategy` (`ddp`, `fsdp`) over several processes, `lora`, and `on_host`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field
 from swinmr_profiling.configs.field_types import Count, Expected, Flag, PositiveOrNull, Section
 
 Strategy = Literal["ddp", "zero1", "fsdp"]
+OnHost = Literal["ema", "activations", "optimizer_states"]
 DtypeOrNull = Annotated[Literal["bf16", "fp32"] | None, Expected('"bf16", "fp32" or null')]
 
 
@@ -37,6 +38,10 @@ class FsdpSection(Section):
     )
     reduce_dtype: DtypeOrNull = Field(
         None, description="In which gradients are summed. null: as they are computed."
+    )
+    offload_to_cpu: Flag = Field(
+        False,
+        description="Keep shards, their gradients and the optimizer's states on the host, and update them there.",
     )
 
 

@@ -33,7 +33,7 @@ from swinmr_profiling.configs.field_types import (
 )
 from swinmr_profiling.configs.sections.adversarial import AdversarialSection
 from swinmr_profiling.configs.sections.diffusion import DiffusionSection
-from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, LoraSection, Strategy
+from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, LoraSection, OnHost, Strategy
 
 
 class SpatialLossSection(Section):
@@ -251,6 +251,15 @@ class TrainingSection(Section):
         "within a budget ([docs/plan.md](../docs/plan.md)). For denoisers `light` is `full`.",
     )
     ema_decay: Probability = Field(0.999, description="Moving average of the weights, per step. 0: none.")
+    on_host: Annotated[
+        list[OnHost],
+        Expected('list of "ema", "activations" and "optimizer_states"'),
+    ] = Field(
+        [],
+        description="What waits in the host's memory in place of the device's: the moving average, what is saved for "
+        "the backward pass, the optimizer's states ([what each moves over the bus]"
+        "(../docs/plan.md#what-waits-on-the-host)).",
+    )
     accumulate: Count = Field(1, description="Batches per optimizer step.")
     zero_grad: Annotated[
         Literal["after_step", "before_forward", "before_backward"],
@@ -287,8 +296,9 @@ class TrainingSection(Section):
     )
     plan: FilePathOrNull = Field(
         None,
-        description="Plan of `scripts/plan_training.py`, whose micro-batch, accumulation, precision and recomputed "
-        "modules the run takes. A plan of another network, loss or optimizer stops it. null: none.",
+        description="Plan of `scripts/plan_training.py`, whose micro-batch, accumulation, precision, layout, "
+        "recomputed modules and what waits on the host the run takes. A plan of another network, loss or optimizer "
+        "stops it. null: none.",
     )
     checkpoint_every_steps: Count = Field(5000, description="Optimizer steps between checkpoints.")
     keep_checkpoints: Count = Field(2, description="Latest checkpoints kept beside the best one.")
@@ -309,6 +319,7 @@ class TrainingSection(Section):
                 "lora": None,
                 "strategy": "ddp",
                 "plan": None,
+                "on_host": [],
             }
             given = [name for name, value in plain.items() if getattr(self, name) != value]
             text = "is for this project's step: training.step does such things by itself; leave it out"
@@ -320,6 +331,30 @@ class TrainingSection(Section):
                 [("adversarial.weight", f"a discriminator beside {other}: give one of the two")]
             )
         return self
+
+    def problems(self) -> Problems:
+        """What of `on_host` has nothing to put there, or another that does so."""
+        names, optimizer = self.on_host, self.optimizer.type
+        if len(set(names)) < len(names):
+            yield "on_host", "names one twice"
+        if names and self.adversarial.weight:
+            yield "on_host", "is for this project's step, not for training.adversarial: leave it out"
+        if names and self.strategy != "ddp":
+            yield (
+                "on_host",
+                f'beside training.strategy "{self.strategy}", which spreads such things: leave one out',
+            )
+        if "ema" in names and not self.ema_decay:
+            yield "on_host", "there is no moving average (training.ema_decay 0): leave ema out"
+        if "optimizer_states" in names and optimizer.endswith("_8bit"):
+            yield "on_host", f"{optimizer} keeps its states itself: leave optimizer_states out"
+        if "optimizer_states" in names and not self.optimizer_has_states:
+            yield "on_host", "sgd without momentum has no states: leave optimizer_states out"
+
+    @property
+    def optimizer_has_states(self) -> bool:
+        """Whether the optimizer keeps anything from step to step."""
+        return self.optimizer.type != "sgd" or self.optimizer.momentum != 0
 
     @property
     def other_step(self) -> str | None:

@@ -30,12 +30,14 @@ class AllocationOrder:
     events: int32 (events,), i + 1 where allocation i is made, -(i + 1) where it is released; allocations are made in
     the order of their numbers. fixed_bytes, bytes_per_sample: int64 (allocations,). optional: bool (allocations,),
     workspaces of convolutions, without which a slower algorithm is taken; None: not known, as if there were none.
+    streams: int8 (allocations,), on which each is made, 0 for the one that computes; None: all on that.
     """
 
     events: np.ndarray
     fixed_bytes: np.ndarray
     bytes_per_sample: np.ndarray
     optional: np.ndarray | None = None
+    streams: np.ndarray | None = None
 
     def sizes(self, batch_size: int) -> np.ndarray:
         """(allocations,) bytes; int64, or Python's integers where their sum could be more than 64 bits hold."""
@@ -51,10 +53,13 @@ def packed(order: AllocationOrder) -> dict[str, str]:
 
     `sizes`: little-endian int64, pairs of fixed bytes and bytes per sample. `order`: little-endian int32, one per
     event: k >= 0 makes an allocation of the k-th pair; -d releases the d-th last one that was made. `optional`: uint8,
-    one per pair, 1 for a convolution's workspace.
+    one per pair, 1 for a convolution's workspace, and twice the number of the stream.
     """
     optional = np.zeros(len(order.fixed_bytes), dtype=bool) if order.optional is None else order.optional
-    pairs = np.stack([order.fixed_bytes, order.bytes_per_sample, optional.astype(np.int64)], axis=1)
+    codes = optional.astype(np.int64)
+    if order.streams is not None:
+        codes += 2 * order.streams.astype(np.int64)
+    pairs = np.stack([order.fixed_bytes, order.bytes_per_sample, codes], axis=1)
     kinds, kind_of = np.unique(pairs, axis=0, return_inverse=True)
     made = np.cumsum(order.events > 0)
     numbers = np.abs(order.events) - 1
@@ -75,10 +80,10 @@ def unpacked(block: Mapping[str, str | None]) -> AllocationOrder:
     if len(kinds) % 2 or not len(kinds) or not len(steps):
         raise AllocationOrderError("allocations: truncated")
     kinds = kinds.reshape(-1, 2).astype(np.int64)
-    optional = None
+    codes = None
     if block.get("optional") is not None:
-        optional = _array(block, "optional", OPTIONAL_TYPE).astype(bool)
-        if len(optional) != len(kinds):
+        codes = _array(block, "optional", OPTIONAL_TYPE)
+        if len(codes) != len(kinds):
             raise AllocationOrderError("allocations.optional: one for each pair of sizes is expected")
     if (kinds < -(2**62)).any() or (kinds > 2**62).any() or (kinds[:, 1] < 0).any():
         raise AllocationOrderError("allocations: a size that shrinks with the batch, or is none")
@@ -90,7 +95,12 @@ def unpacked(block: Mapping[str, str | None]) -> AllocationOrder:
         raise AllocationOrderError("allocations: of no known size, or released without having been made")
     of = steps[makes]
     events = np.where(makes, numbers + 1, -(numbers + 1)).astype(np.int32)
-    return AllocationOrder(events, kinds[of, 0], kinds[of, 1], None if optional is None else optional[of])
+    if codes is None:
+        return AllocationOrder(events, kinds[of, 0], kinds[of, 1])
+    streams = (codes[of] >> 1).astype(np.int8)
+    return AllocationOrder(
+        events, kinds[of, 0], kinds[of, 1], (codes[of] & 1).astype(bool), streams if streams.any() else None
+    )
 
 
 def _text(values: np.ndarray) -> str:

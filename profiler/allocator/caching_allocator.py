@@ -1,7 +1,8 @@
 """PyTorch's caching allocator, replayed: what a sequence of allocations makes of `allocated` and `reserved` memory.
 
-Source: c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h of PyTorch 2.9 to 2.14 (one stream, default
-settings). Sizes are bytes; addresses are positions in the segment, which is all that best fit asks for.
+Source: c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h of PyTorch 2.9 to 2.14 (default settings).
+Sizes are bytes; addresses are positions in the segment, which is all that best fit asks for. What was allocated on a
+stream is handed out again on that stream alone.
 """
 
 from __future__ import annotations
@@ -35,16 +36,21 @@ class SimulatedOutOfMemoryError(MemoryError):
 ADDRESS_SPACE_BYTES = 2**60
 
 
+# A stream, 0 for the one that computes, and whether blocks are small.
+PoolKey = tuple[int, bool]
+
+
 class AllocatedBlock:
     """A stretch of a segment. Free blocks are ordered by (size, segment, offset), as the allocator orders them.
 
-    mapped: whether there is memory behind the addresses; only expandable segments have blocks without.
+    pool: the stream and whether it is of small segments. mapped: whether there is memory behind the addresses; only
+    expandable segments have blocks without.
     """
 
-    __slots__ = ("free", "mapped", "next", "offset", "previous", "segment", "size", "small")
+    __slots__ = ("free", "mapped", "next", "offset", "pool", "previous", "segment", "size")
 
-    def __init__(self, segment: int, offset: int, size: int, small: bool, mapped: bool = True) -> None:
-        self.segment, self.offset, self.size, self.small = segment, offset, size, small
+    def __init__(self, segment: int, offset: int, size: int, pool: PoolKey, mapped: bool = True) -> None:
+        self.segment, self.offset, self.size, self.pool = segment, offset, size, pool
         self.previous: AllocatedBlock | None = None
         self.next: AllocatedBlock | None = None
         self.free = False
@@ -113,6 +119,7 @@ class CachingAllocator:
 
     limit_bytes: what segments may take together; None for no limit. expandable: the setting
     `expandable_segments:True`, where each pool is one segment that grows page by page (2 or 20 MiB).
+    Each stream has pools of its own.
     """
 
     def __init__(self, limit_bytes: int | None = None, expandable: bool = False) -> None:
@@ -120,12 +127,9 @@ class CachingAllocator:
         self.allocated_bytes = self.reserved_bytes = 0
         self.peak_allocated_bytes = self.peak_reserved_bytes = 0
         self.retries = 0
-        self._pools = {True: _Pool(), False: _Pool()}
+        self._pools: dict[PoolKey, _Pool] = {}
         self._segment_bytes: dict[int, int] = {}
         self._next_segment = 0
-        if expandable:
-            for small, pool in self._pools.items():
-                pool.add(AllocatedBlock(0, 0, ADDRESS_SPACE_BYTES, small, mapped=False))
 
     def use(self) -> AllocatorUse:
         """The figures so far."""
@@ -150,14 +154,22 @@ class CachingAllocator:
         """The blocks that are cached: in segments, handed out to nobody."""
         return [block for pool in self._pools.values() for block in pool.blocks.values()]
 
-    def allocate(self, requested_bytes: int) -> AllocatedBlock:
-        """A block for a request. Raises SimulatedOutOfMemoryError; the blocks handed out stay valid."""
+    def _pool(self, key: PoolKey) -> _Pool:
+        if key not in self._pools:
+            self._pools[key] = _Pool()
+            if self.expandable:
+                self._pools[key].add(AllocatedBlock(0, 0, ADDRESS_SPACE_BYTES, key, mapped=False))
+        return self._pools[key]
+
+    def allocate(self, requested_bytes: int, stream: int = 0) -> AllocatedBlock:
+        """A block for a request on a stream. Raises SimulatedOutOfMemoryError; the blocks handed out stay valid."""
         size = max(-(-requested_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES, MIN_BLOCK_BYTES)
         small = size <= SMALL_REQUEST_BYTES
-        pool = self._pools[small]
+        key = (stream, small)
+        pool = self._pool(key)
         block = self._take_free(pool, size)
         if block is None:
-            block = self._grow(small, size)
+            block = self._grow(key, size)
         remaining = block.size - size
         if remaining >= MIN_BLOCK_BYTES if small or self.expandable else remaining > SMALL_REQUEST_BYTES:
             self._split(pool, block, size)
@@ -169,7 +181,7 @@ class CachingAllocator:
     def free(self, block: AllocatedBlock) -> None:
         """Gives a block back to its pool, joined with free neighbours."""
         self.allocated_bytes -= block.size
-        pool = self._pools[block.small]
+        pool = self._pools[block.pool]
         self._join_neighbours(pool, block)
         pool.add(block)
 
@@ -198,9 +210,7 @@ class CachingAllocator:
 
     def _split(self, pool: _Pool, block: AllocatedBlock, size: int) -> None:
         """Shortens the block to `size`; what is behind becomes a free (or unmapped) block of its own."""
-        rest = AllocatedBlock(
-            block.segment, block.offset + size, block.size - size, block.small, block.mapped
-        )
+        rest = AllocatedBlock(block.segment, block.offset + size, block.size - size, block.pool, block.mapped)
         rest.put_between(block, block.next)
         block.size = size
         pool.add(rest)
@@ -218,15 +228,15 @@ class CachingAllocator:
             block.size += after.size
             block.put_between(block.previous, after.next)
 
-    def _grow(self, small: bool, size: int) -> AllocatedBlock:
-        if small:
+    def _grow(self, key: PoolKey, size: int) -> AllocatedBlock:
+        if key[1]:
             segment_bytes = SMALL_SEGMENT_BYTES
         elif size < OWN_SEGMENT_BYTES:
             segment_bytes = LARGE_SEGMENT_BYTES
         else:
             segment_bytes = -(-size // SEGMENT_GRANULARITY_BYTES) * SEGMENT_GRANULARITY_BYTES
         for attempt in range(2):
-            block = self._expand(small, size) if self.expandable else self._segment(small, segment_bytes)
+            block = self._expand(key, size) if self.expandable else self._segment(key, segment_bytes)
             if block is not None:
                 return block
             if attempt == 0:
@@ -237,12 +247,12 @@ class CachingAllocator:
             size if self.expandable else segment_bytes, self.reserved_bytes, self.limit_bytes or 0
         )
 
-    def _segment(self, small: bool, segment_bytes: int) -> AllocatedBlock | None:
+    def _segment(self, key: PoolKey, segment_bytes: int) -> AllocatedBlock | None:
         if not self._reserve(segment_bytes):
             return None
         segment, self._next_segment = self._next_segment, self._next_segment + 1
         self._segment_bytes[segment] = segment_bytes
-        return AllocatedBlock(segment, 0, segment_bytes, small)
+        return AllocatedBlock(segment, 0, segment_bytes, key)
 
     def _reserve(self, more_bytes: int) -> bool:
         """Takes memory from the device; False where the limit does not allow it."""
@@ -252,9 +262,9 @@ class CachingAllocator:
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         return True
 
-    def _expand(self, small: bool, size: int) -> AllocatedBlock | None:
+    def _expand(self, key: PoolKey, size: int) -> AllocatedBlock | None:
         """Maps pages where, from the lowest address on, `size` bytes are free or unmapped; None at the limit."""
-        pool = self._pools[small]
+        pool = self._pools[key]
         block = self._lowest_room(pool, size)
         if not block.mapped and not self._map(pool, block, min(block.size, size)):
             return None
@@ -283,7 +293,7 @@ class CachingAllocator:
 
     def _map(self, pool: _Pool, block: AllocatedBlock, size: int) -> bool:
         """Puts memory behind the first pages of an unmapped block, `size` bytes rounded up, as a free block."""
-        page = SMALL_SEGMENT_BYTES if block.small else LARGE_SEGMENT_BYTES
+        page = SMALL_SEGMENT_BYTES if block.pool[1] else LARGE_SEGMENT_BYTES
         mapped_bytes = -(-size // page) * page
         if not self._reserve(mapped_bytes):
             return False
@@ -297,7 +307,7 @@ class CachingAllocator:
 
     def _unmap(self, pool: _Pool, block: AllocatedBlock) -> None:
         """Gives back the pages that lie in a free block as a whole; its ends stay free blocks."""
-        page = SMALL_SEGMENT_BYTES if block.small else LARGE_SEGMENT_BYTES
+        page = SMALL_SEGMENT_BYTES if block.pool[1] else LARGE_SEGMENT_BYTES
         first = -(-block.offset // page) * page
         end = (block.offset + block.size) // page * page
         if first >= end:
@@ -306,7 +316,7 @@ class CachingAllocator:
         if end < block.offset + block.size:
             self._split(pool, block, end - block.offset)
         if block.offset < first:
-            before = AllocatedBlock(block.segment, block.offset, first - block.offset, block.small)
+            before = AllocatedBlock(block.segment, block.offset, first - block.offset, block.pool)
             before.put_between(block.previous, block)
             block.offset, block.size = first, end - first
             pool.add(before)

@@ -52,7 +52,12 @@ def fit_at_limit(
     """
     optional = [] if order.optional is None else np.flatnonzero(order.optional).tolist()
     return replay_at_limit(
-        order.events.tolist(), order.sizes(batch_size).tolist(), set(optional), limit_bytes, kept_bytes
+        order.events.tolist(),
+        order.sizes(batch_size).tolist(),
+        set(optional),
+        limit_bytes,
+        kept_bytes,
+        [] if order.streams is None else order.streams.tolist(),
     )
 
 
@@ -62,8 +67,12 @@ def replay_at_limit(
     optional: set[int],
     limit_bytes: int,
     kept_bytes: Sequence[int] = (),
+    streams: Sequence[int] = (),
 ) -> FitAtLimit:
-    """As fit_at_limit; events and sizes are those of an AllocationOrder, optional the numbers of workspaces."""
+    """As fit_at_limit; events and sizes are those of an AllocationOrder, optional the numbers of workspaces.
+
+    streams: of each allocation; none: all are on the one that computes.
+    """
     allocator = CachingAllocator(limit_bytes)
     blocks: dict[int, Any] = {}
     slower = 0
@@ -77,7 +86,7 @@ def replay_at_limit(
                     allocator.free(block)
                 continue
             try:
-                blocks[event - 1] = allocator.allocate(sizes[event - 1])
+                blocks[event - 1] = allocator.allocate(sizes[event - 1], streams[event - 1] if streams else 0)
             except SimulatedOutOfMemoryError:
                 if event - 1 not in optional:
                     raise

@@ -67,6 +67,14 @@ class ReservedMemory:
         """(allocations,) in smallest blocks, rounded up."""
         return np.maximum(-(-self._order.sizes(batch_size) // MIN_BLOCK_BYTES), 1)
 
+    def _pools(self, small: np.ndarray) -> list[tuple[bool, np.ndarray]]:
+        """Of each pool whether it is of small segments, and which events are its own. small: bool (events,)."""
+        if self._order.streams is None:
+            return [(False, ~small), (True, small)]
+        of_event = self._order.streams[self._numbers]
+        streams = [of_event == stream for stream in np.unique(of_event)]
+        return [pool for mine in streams for pool in ((False, mine & ~small), (True, mine & small))]
+
     def _replay(self, batch_size: int, limit_bytes: int | None) -> None:
         if batch_size in self._reserved:
             return
@@ -75,8 +83,8 @@ class ReservedMemory:
         sizes = blocks.tolist()
         limit = None if limit_bytes is None else limit_bytes // MIN_BLOCK_BYTES
         total = 0
-        # The two pools never exchange a block, so that each can be replayed by itself.
-        for is_small, mine in ((False, ~small), (True, small)):
+        # Pools never exchange a block, so that each can be replayed by itself.
+        for is_small, mine in self._pools(small):
             left = None if limit is None else limit - total
             total += _reserve(self._order.events[mine].tolist(), sizes, is_small, left)
             if limit is not None and total > limit:

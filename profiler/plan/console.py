@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from swinmr_profiling.profiler.plan.plan_file import TrainingPlan, described
+from swinmr_profiling.profiler.plan.plan_file import TrainingPlan, recomputed
 from swinmr_profiling.profiler.record.units import GIB, figure
 from swinmr_profiling.profiler.reports.console.terminal import Console
 
 # More names than these are counted, unless --verbose asks for all.
 SHOWN_NAMES = 6
+PLACES = {"ema": "ema", "activations": "act.", "optimizer_states": "states"}
 
 
 def print_plan(console: Console, plan: TrainingPlan) -> None:
@@ -23,17 +24,31 @@ def print_plan(console: Console, plan: TrainingPlan) -> None:
         [
             f"{number}{'*' if number == plan.chosen + 1 else ''}",
             f"{setting.micro_batch} x {setting.accumulate}",
-            setting.precision,
-            described(setting),
+            f"{setting.precision}{', nhwc' if setting.channels_last else ''}",
+            recomputed(setting),
+            "+".join(PLACES[name] for name in setting.on_host),
             "" if setting.patch_size is None else "x".join(map(str, setting.patch_size)),
             f"{setting.needed_bytes / GIB:,.2f}",
             figure(setting.recomputed_macs / 1e9),
             figure(setting.recomputed_bytes / GIB),
+            figure((setting.to_host_bytes + setting.to_device_bytes) / GIB),
         ]
         for number, setting in enumerate(plan.settings, start=1)
     ]
     console.table(
-        ["", "micro x acc.", "precision", "checkpointing", "patch", "GiB", "GMACs again", "GiB again"], rows
+        [
+            "",
+            "micro x acc.",
+            "precision",
+            "checkpointing",
+            "on host",
+            "patch",
+            "GiB",
+            "GMACs again",
+            "GiB again",
+            "GiB moved",
+        ],
+        rows,
     )
     console.line()
     setting = plan.setting
@@ -51,7 +66,22 @@ def print_plan(console: Console, plan: TrainingPlan) -> None:
         )
     if setting.val_batch_size:
         console.line(f"validation in batches of {setting.val_batch_size}")
-    for change in setting.changes:
-        console.line(f"changes the result: {change}")
+    if setting.on_host:
+        places = " and ".join(name.replace("_", " ") for name in setting.on_host)
+        console.line(
+            f"on the host: {places}; over the bus in each optimizer step {setting.to_host_bytes / GIB:,.2f} GiB there "
+            f"and {setting.to_device_bytes / GIB:,.2f} back"
+        )
+    print_changes(console, plan)
     for note in plan.notes:
         console.line(f"note: {note}")
+
+
+def print_changes(console: Console, plan: TrainingPlan) -> None:
+    """What each setting changes in the result, the same words once."""
+    said: dict[str, list[str]] = {}
+    for number, setting in enumerate(plan.settings, start=1):
+        for change in setting.changes or ["nothing but the order of sums"]:
+            said.setdefault(change, []).append(str(number))
+    for change, numbers in said.items():
+        console.line(f"changes the result, {', '.join(numbers)}: {change}")

@@ -11,6 +11,7 @@ from torch import nn
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.configs.commented_json import read_commented_json
 from swinmr_profiling.configs.errors import ConfigError
+from swinmr_profiling.configs.sections.strategy import OnHost
 from swinmr_profiling.configs.writing.atomic_files import write_text
 from swinmr_profiling.models.recomputation.recomputed_modules import recompute_modules
 from swinmr_profiling.profiler.plan.errors import PlanError
@@ -36,7 +37,9 @@ class PlannedSetting(Block):
     Attributes:
         modules: what is recomputed, where checkpointing is "modules".
         needed_bytes: of the card: reserved by the allocator, workspaces and context.
+        on_host: what waits in the host's memory.
         recomputed_macs, recomputed_bytes: per optimizer step, beside what a step without checkpointing computes.
+        to_host_bytes, to_device_bytes: over the bus per optimizer step, beside the batches.
         changes: what in the result differs from the config as it stands.
         memory_fingerprint: of the config in this setting.
     """
@@ -44,9 +47,11 @@ class PlannedSetting(Block):
     micro_batch: PositiveCount
     accumulate: PositiveCount
     precision: Precision
+    channels_last: bool
     checkpointing: Checkpointing
     modules: list[str]
     chosen_by: Literal["name", "dynamic programming", "greedy"]
+    on_host: list[OnHost]
     patch_size: PatchSize
     val_batch_size: PositiveCount
     live_bytes: Bytes
@@ -56,6 +61,8 @@ class PlannedSetting(Block):
     fits: bool
     recomputed_macs: Count
     recomputed_bytes: Bytes
+    to_host_bytes: Bytes
+    to_device_bytes: Bytes
     changes: list[str]
     memory_fingerprint: Sha256
 
@@ -109,6 +116,8 @@ def config_in_setting(config: ExperimentConfig, setting: PlannedSetting) -> Expe
     raw["data"]["val_batch_size"] = setting.val_batch_size
     raw["training"]["accumulate"] = setting.accumulate
     raw["training"]["gradient_checkpointing"] = setting.modules or setting.checkpointing
+    raw["training"]["on_host"] = setting.on_host
+    raw["system"]["channels_last"] = setting.channels_last
     raw["system"]["mixed_precision"] = PRECISION_VALUES[setting.precision]
     if setting.patch_size is not None and tuple(setting.patch_size) != config.training_patch_hw:
         raw["data"]["patch_size"], raw["data"]["use_patches"] = setting.patch_size, True
@@ -149,20 +158,31 @@ def config_with_plan(
         raise PlanError(f"{file} was made for {plan.budget.name}, and the card here has less memory: {again}")
     return planned, (
         f"plan from {file}: {setting.micro_batch} x {setting.accumulate} accumulated, {setting.precision}, "
-        f"checkpointing {described(setting)}"
+        f"{', '.join(described(setting))}"
     )
 
 
-def described(setting: PlannedSetting) -> str:
+def recomputed(setting: PlannedSetting) -> str:
     """ "none", or "of 12 modules"."""
     return f"of {len(setting.modules)} modules" if setting.modules else setting.checkpointing
+
+
+def described(setting: PlannedSetting) -> list[str]:
+    """What a run takes beside micro-batch, accumulation and precision, in words."""
+    found = [f"checkpointing {recomputed(setting)}"]
+    if setting.channels_last:
+        found.append("channels-last")
+    if setting.on_host:
+        found.append(f"on the host: {' and '.join(name.replace('_', ' ') for name in setting.on_host)}")
+    return found
 
 
 def apply_plan(module: nn.Module, plan: TrainingPlan | PlannedSetting | str | Path) -> list[str]:
     """Makes a network compute again what the plan says; the names of the modules, in the network's order.
 
-    plan: of `scripts/plan_training.py`, or its file. Micro-batch, accumulation and precision are the caller's to take:
-    `plan.setting.micro_batch` and its like. The network's names must be those of the config's.
+    plan: of `scripts/plan_training.py`, or its file. Micro-batch, accumulation, precision, layout and what waits on the
+    host are the caller's to take: `plan.setting.micro_batch` and its like. The network's names must be those of the
+    config's.
 
     Raises PlanError for a file that is no plan, and for "light" and "full", which networks of this project take when
     they are built; ModelError for a network without such modules.

@@ -24,7 +24,7 @@ from swinmr_profiling.profiler.prediction.settings import (
 )
 from swinmr_profiling.profiler.prediction.trace.affine_trace import NotAlignedError, align
 from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
-from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace, Trace
 from swinmr_profiling.profiler.prediction.trace.traced_step import TRACED_STEPS, trace_training
 
 # Modules inside one another that are tried, from the outermost in. Each takes a trace.
@@ -120,8 +120,12 @@ class StepPlanner:
 
     def quick_peak(self, way: Way, batch_size: int) -> int:
         """`peak`, of a batch that is synthesised where allocations are affine in it."""
-        trace = self._at(way, batch_size, TRACED_STEPS).trace
+        trace = self.quick_trace(way, batch_size)
         return live_peak(trace, trace.step_starts[0])[0]
+
+    def quick_trace(self, way: Way, batch_size: int) -> Trace:
+        """The trace of a step, synthesised where allocations are affine in the batch."""
+        return self._at(way, batch_size, TRACED_STEPS).trace
 
     def named_ways(self) -> list[str]:
         """none, and light and full where the network's own code knows them."""

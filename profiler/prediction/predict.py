@@ -48,11 +48,13 @@ from swinmr_profiling.profiler.record.blocks.memory_model import (
 from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import basis_as_block
+from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.training.step.own_step import OwnStepError
 
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
 TABLE_END_BYTES = 288 * 10**9
 UNTESTED_8_BIT = "states of bitsandbytes' optimizer (from its source as of 0.44)"
+UNTESTED_ON_HOST = "what waits on the host (training.on_host) is let go and brought as on a CPU"
 TABLE_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 
 
@@ -277,10 +279,24 @@ def predict_setting(
         fingerprint=memory_fingerprint(config),
         trained_bytes=trained,
         validated_shape=None if step is not None else validation_shape(built, config),
-        untested=[UNTESTED_8_BIT] if config.training.optimizer.type.endswith("_8bit") else [],
+        untested=[
+            *([UNTESTED_8_BIT] if config.training.optimizer.type.endswith("_8bit") else []),
+            *([UNTESTED_ON_HOST] if config.training.on_host else []),
+        ],
         remarks=remarks,
         on_progress=on_progress,
     )
+
+
+def _moved(trace: Trace) -> list[str]:
+    """What `training.on_host` moves, in words; [] where that is nothing."""
+    there, back = (size / MIB for size in trace.moved_bytes)
+    if not there and not back:
+        return []
+    return [
+        f"training.on_host: in a step of batch {trace.batch_size} {there:,.1f} MiB go to the host and {back:,.1f} MiB "
+        "come from there"
+    ]
 
 
 def memory_setting(
@@ -342,7 +358,11 @@ def memory_setting(
         ),
         ddp_bucket_bytes=trained_bytes,
         rests_on=basis_as_block(basis),
-        assumptions=[*remarks, *(text for text in family.assumptions() if text != FINITE_ASSUMPTION)],
+        assumptions=[
+            *remarks,
+            *_moved(trace),
+            *(text for text in family.assumptions() if text != FINITE_ASSUMPTION),
+        ],
     )
 
 

@@ -104,6 +104,7 @@ def replay(
     fused = is_fused[trace.operators].tolist() if len(trace.operators) else []
     is_convolution = np.array([name.startswith(CONVOLUTIONS) for name in trace.operator_names], dtype=bool)
     convolution = is_convolution[trace.operators].tolist() if len(trace.operators) else []
+    streams = trace.streams().tolist()
     backward = PHASES.index("backward")
     setup_end = trace.step_starts[0] if trace.step_starts else 0
     validation_start = _validation_start(trace)
@@ -120,7 +121,7 @@ def replay(
             allocator.free(blocks.pop(-event - 1))
             continue
         number = event - 1
-        blocks[number] = allocator.allocate(sizes[number])
+        blocks[number] = allocator.allocate(sizes[number], streams[number])
         if product[number]:
             taken += _take_workspaces(
                 allocator, workspaces, kept, phases[position] == backward, fused=fused[number]

@@ -35,7 +35,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
             "num_classes": 10,
             "kwargs": {"depth": 4},
         },
-        4,
+        6,
     ),
 }
 # Name -> keys of `training`.

@@ -7,6 +7,7 @@ is seen. Collectives do nothing here: they would change values, and there are no
 from __future__ import annotations
 
 import importlib
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 META = torch.device("meta")
+FSDP = "torch.distributed.fsdp._fully_shard"
+# Its modules that ask for a device's streams.
+WITH_HANDLES = ("_fsdp_param_group", "_fsdp_collectives", "_fsdp_state")
 
 
 class RanksError(RuntimeError):
@@ -76,16 +80,11 @@ def _bucket_as_it_is(_: object, bucket: Any) -> torch.futures.Future[torch.Tenso
 
 def _of_fsdp() -> list[Any]:
     """FSDP2 on a mesh of CPUs, which has no streams, makes its tensors on the meta device."""
-    package = "torch.distributed.fsdp._fully_shard"
-    handle = f"{package}.%s._get_device_handle"
-    parts = [
-        mock.patch(handle % part, return_value=torch.cpu)
-        for part in ("_fsdp_param_group", "_fsdp_collectives", "_fsdp_state")
-    ]
-    group = importlib.import_module(f"{package}._fsdp_param_group").FSDPParamGroup
+    parts = [mock.patch(f"{FSDP}.{part}._get_device_handle", return_value=torch.cpu) for part in WITH_HANDLES]
+    group = importlib.import_module(f"{FSDP}._fsdp_param_group").FSDPParamGroup
     return [
         *parts,
-        mock.patch(f"{package}._fully_shard._get_device_from_mesh", return_value=META),
+        mock.patch(f"{FSDP}._fully_shard._get_device_from_mesh", return_value=META),
         mock.patch.object(group, "_validate_no_meta_params", return_value=None),
     ]
 
@@ -93,9 +92,8 @@ def _of_fsdp() -> list[Any]:
 @contextmanager
 def told_of_buffers(enter: Callable[[str | None], Any]) -> Iterator[None]:
     """Calls `enter("communication")` where an engine is about to make a buffer, and gives the category before back."""
-    package = "torch.distributed.fsdp._fully_shard"
-    groups = importlib.import_module(f"{package}._fsdp_param_group")
-    collectives = importlib.import_module(f"{package}._fsdp_collectives")
+    groups = importlib.import_module(f"{FSDP}._fsdp_param_group")
+    collectives = importlib.import_module(f"{FSDP}._fsdp_collectives")
 
     def during(owner: Any, name: str) -> Any:
         function = getattr(owner, name)
@@ -125,4 +123,51 @@ def told_of_buffers(enter: Callable[[str | None], Any]) -> Iterator[None]:
         ):
             stack.enter_context(during(owner, name))
         stack.enter_context(mock.patch.object(collectives, "foreach_reduce_scatter_copy_in", copied_in))
+        yield
+
+
+# The streams that FSDP2 makes for each network, in its order.
+STREAMS = ("all_gather_copy_in", "all_gather", "reduce_scatter", "all_reduce")
+
+
+class _Handle:
+    """What FSDP2 takes for torch.cuda: streams have names, and entering one is told of."""
+
+    def __init__(self, enter: Callable[[str | None], Any], networks: Iterator[int]) -> None:
+        self._enter, self._networks = enter, networks
+        self._names: list[str] | None = None
+
+    def Stream(self, priority: int = 0) -> Any:  # noqa: N802 - torch's name
+        if self._names is None:
+            network = next(self._networks)
+            self._names = [name if network == 1 else f"{name} {network}" for name in STREAMS]
+        made: Any = torch.cpu.Stream()
+        made.name = self._names.pop(0)
+        return made
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        before = self._enter(getattr(stream, "name", None))
+        try:
+            yield
+        finally:
+            self._enter(before)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.cpu, name)
+
+
+@contextmanager
+def streams_of_fsdp(enter: Callable[[str | None], Any]) -> Iterator[None]:
+    """Calls `enter` with the stream that FSDP2 computes on next, None for that of the network itself.
+
+    CUDA's allocator hands out memory again on the stream that it was made on alone.
+    """
+    networks = itertools.count(1)
+    with ExitStack() as stack:
+        for module in WITH_HANDLES:
+            replaced = mock.patch(
+                f"{FSDP}.{module}._get_device_handle", side_effect=lambda _: _Handle(enter, networks)
+            )
+            stack.enter_context(replaced)
         yield

@@ -31,6 +31,7 @@ from swinmr_profiling.training.strategies.engine import build_engine
 BuildRank = Callable[[ExperimentConfig], BuiltModel]
 MARK = "measured steps"
 DROPPED_AFTER_S = 0.02
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,9 @@ def peak_after_mark(profiler: torch.profiler.profile) -> int:
     """The most bytes alive at once after the mark: of all allocations that the profiler saw since it began.
 
     Without what a collective of CPUs takes for itself (gloo copies what it reduces; NCCL takes none of it from torch's
-    allocator, and gloo's threads, which give it back, are not seen), and without what a convolution of CPUs takes and
-    gives back before it is done (oneDNN's copies of weights, which on a GPU are cuDNN's workspaces).
+    allocator, and gloo's threads, which give it back, are not seen), and without what a convolution or a product of
+    CPUs takes and gives back before it is done (oneDNN's copies and scratchpads, on a GPU cuDNN's and cuBLAS's
+    workspaces).
     """
     results: Any = None if profiler.profiler is None else profiler.profiler.kineto_results
     events = sorted(_events(results.experimental_event_tree()), key=lambda event: event.time_ns)
@@ -159,7 +161,7 @@ def _changes(events: Sequence[_Event]) -> Iterator[tuple[int, int]]:
             made[event.pointer] = event
             continue
         maker = made.pop(event.pointer, None)
-        if maker is None or maker.in_collective or event.time_ns <= maker.convolution_ends_ns:
+        if maker is None or maker.in_collective or event.time_ns <= maker.library_ends_ns:
             continue
         yield maker.time_ns, maker.bytes
         yield event.time_ns, -maker.bytes
@@ -170,13 +172,16 @@ def _changes(events: Sequence[_Event]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Event:
-    """bytes: negative where they are given back; 0 for the mark. convolution_ends_ns: of the one around it, or 0."""
+    """bytes: negative where they are given back; 0 for the mark.
+
+    library_ends_ns: when the convolution or product around it ends, or 0.
+    """
 
     time_ns: int
     bytes: int
     pointer: int = 0
     in_collective: bool = False
-    convolution_ends_ns: int = 0
+    library_ends_ns: int = 0
     is_mark: bool = False
 
 
@@ -186,7 +191,8 @@ def _events(tree: Iterable[Any]) -> Iterator[_Event]:
     while waiting:
         event, in_collective, ends_ns = waiting.pop()
         in_collective = in_collective or event.name.startswith(("c10d::", "gloo:"))
-        if not ends_ns and "conv" in event.name and event.name.startswith("aten::"):
+        is_convolution = event.name.startswith("aten::") and "conv" in event.name
+        if not ends_ns and (is_convolution or event.name in PRODUCTS):
             ends_ns = event.end_time_ns
         waiting += [(child, in_collective, ends_ns) for child in event.children]
         if event.name == MARK:

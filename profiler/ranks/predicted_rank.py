@@ -35,7 +35,9 @@ UNTESTED_RULES = (
     "buffers that a stream still holds when the next is made: one more of the largest is in the interval",
     f"NCCL's own memory, outside the allocator: up to {NCCL_BYTES // MIB} MiB are in the interval of a process",
     "gathers that are made ahead on CUDA's streams: as on a CPU, one unit ahead in the backward pass",
+    "memory of FSDP2's streams: no other stream takes it again, and each has as much as its own buffers reach",
 )
+UNTESTED_OFFLOAD = "shards on the host: their copies on the card are there until the gather has taken them"
 
 
 class RankPrediction(Block):
@@ -43,7 +45,8 @@ class RankPrediction(Block):
 
     Attributes:
         setting: as an entry of `memory_model.settings`, buckets and shards in it.
-        sent: of a step, bytes of the tensors in each kind of collective. ring_bytes: that the rank sends in rings.
+        sent: of a step, bytes of the tensors in each kind of collective, and over the bus to a host that has the
+            shards. ring_bytes: that the rank sends in rings.
         held_bytes: the largest buffer of communication, which a stream may hold once more.
         kept_bytes: parameters, states, average and buckets between two steps. export_bytes: what is alive on rank 0
             at most while a whole checkpoint is put together.
@@ -113,6 +116,7 @@ def predict_rank(
     for one in first.sent:
         sent[one.kind] += one.whole_bytes
     kept = kept_bytes(first.trace)
+    offloads = build_engine(config, devices, META).offloads
     return RankPrediction(
         strategy=config.training.strategy,
         devices=devices,
@@ -124,7 +128,7 @@ def predict_rank(
         held_bytes=largest_buffer(first.trace),
         kept_bytes=kept,
         export_bytes=kept + gathered_bytes(built, config, devices),
-        untested=[*UNTESTED_RULES, *untested_torch()],
+        untested=[*UNTESTED_RULES, *([UNTESTED_OFFLOAD] if offloads else []), *untested_torch()],
     )
 
 
@@ -167,16 +171,14 @@ def largest_buffer(trace: Trace) -> int:
 def gathered_bytes(built: BuiltModel, config: ExperimentConfig, devices: int) -> int:
     """What putting a whole checkpoint together takes beside the shards: one tensor at a time, on each rank.
 
-    Nothing where tensors are whole already. The largest tensor is gathered in padded chunks and put together.
+    Nothing where tensors are whole already, or on the host. The largest tensor is gathered in padded chunks, of which
+    it is then a view.
     """
-    if config.training.strategy != "fsdp" or devices == 1:
+    if config.training.strategy != "fsdp" or devices == 1 or config.training.fsdp.offload_to_cpu:
         return 0
     most = 0
     for parameter in built.module.parameters():
-        shape = parameter.shape
-        rows = shape[0] if shape else 1
+        rows = parameter.shape[0] if parameter.dim() else 1
         padded = -(-rows // devices) * devices
-        gathered = parameter.nbytes // max(rows, 1) * padded
-        # Of uneven shards the ends are cut off, in a copy.
-        most = max(most, gathered + (parameter.nbytes if padded != rows else 0))
+        most = max(most, parameter.nbytes // max(rows, 1) * padded)
     return most

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
 import torch
+from torch import Tensor
 from torch._guards import active_fake_mode
 from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_leaves
 
-from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace
-from swinmr_profiling.profiler.ranks.fake_ranks import told_of_buffers
+from swinmr_profiling.profiler.prediction.trace.storage_trace import ON_STREAM, StorageTrace
+from swinmr_profiling.profiler.ranks.fake_ranks import streams_of_fsdp, told_of_buffers
+from swinmr_profiling.profiler.ranks.offloaded_shards import HostStorages, goes_to_host, watching_offload
 from swinmr_profiling.profiler.ranks.traffic import Sent, collective_of
 
 aten = torch.ops.aten
@@ -36,6 +39,9 @@ class RankTrace(StorageTrace):
         super().__init__(device_type, as_on_cuda=as_on_cuda, assumed=assumed)
         # Of each step: what this rank sends in it.
         self.sent: list[list[Sent]] = [[]]
+        self._host = HostStorages()
+        # Of CUDA, where an engine's buffers have memory of their own; None: the one that computes.
+        self.stream: str | None = None
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
@@ -44,10 +50,17 @@ class RankTrace(StorageTrace):
             return function(*args, **(kwargs or {}))
         if function is aten.copy_.default and args[1].is_meta and not args[0].is_meta:
             return args[0]  # DDP brings its order of buckets back from a collective, with the values it had
+        if self._host and goes_to_host(function, args, kwargs) and not self._host.has_any_of(args):
+            self.sent[-1].append(Sent("device_to_host", args[0].nbytes, 1))
+            return self._computed_on_host(lambda: torch.empty_like(args[0]))
         collective = collective_of(function, args)
         if collective is not None:
             self.sent[-1].append(collective)
-        return super().__torch_dispatch__(function, types, args, kwargs)
+        if not self._host or not self._host.has_any_of((args, kwargs)):
+            return super().__torch_dispatch__(function, types, args, kwargs)
+        return self._computed_on_host(
+            lambda: super(RankTrace, self).__torch_dispatch__(function, types, args, kwargs)
+        )
 
     def start_step(self) -> None:
         super().start_step()
@@ -57,6 +70,38 @@ class RankTrace(StorageTrace):
         """Sets the category of what is made next; gives back the one before."""
         before, self.category = self.category, category
         return before
+
+    def enter_stream(self, stream: str | None) -> str | None:
+        """Sets the stream of what is made next; gives back the one before."""
+        before, self.stream = self.stream, stream
+        return before
+
+    def to_host(self, tensor: Tensor) -> None:
+        """The tensor's memory is the host's from now on."""
+        known = self._live.get(id(tensor.untyped_storage()))
+        if known is not None:
+            self._release(id(tensor.untyped_storage()), known[0])
+        self._host.add(tensor)
+
+    def on_device(self, tensor: Tensor) -> Tensor:
+        """A copy of a tensor of the host."""
+        self.sent[-1].append(Sent("host_to_device", tensor.nbytes, 1))
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=self.device_type)
+
+    def _computed_on_host(self, compute: Callable[[], Any]) -> Any:
+        looking, self.is_looking = self.is_looking, False
+        try:
+            result = compute()
+        finally:
+            self.is_looking = looking
+        for made in tree_leaves(result):
+            if isinstance(made, Tensor) and made.is_meta:
+                self._host.add(made)
+        return result
+
+    def _allocate(self, storage: torch.UntypedStorage, operator: str) -> None:
+        on_stream = "" if self.stream is None else f"{ON_STREAM}{self.stream}"
+        super()._allocate(storage, operator + on_stream)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """After a storage has another size: its old memory is gone, and the new one is here."""
@@ -92,5 +137,7 @@ def _watching(trace: RankTrace) -> Iterator[None]:
     with (
         mock.patch.object(torch.UntypedStorage, "resize_", resized, create=True),
         told_of_buffers(trace.enter_category),
+        watching_offload(trace.to_host, trace.on_device),
+        streams_of_fsdp(trace.enter_stream),
     ):
         yield

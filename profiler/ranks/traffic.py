@@ -11,7 +11,9 @@ from torch import Tensor
 
 from swinmr_profiling.training.errors import StrategyError
 
-Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
+# The last two go over the bus between a card and its host, not between ranks.
+Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "host_to_device", "device_to_host"]
+SENT_IN_RING: dict[Kind, int] = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
 # The operators of a process group, and where among their arguments the whole tensor is.
 OPERATORS: dict[str, tuple[Kind, int]] = {
     "c10d::allreduce_": ("all_reduce", 0),
@@ -21,13 +23,13 @@ OPERATORS: dict[str, tuple[Kind, int]] = {
     # Of sharded tensors: the norm of all gradients.
     "_c10d_functional::all_reduce": ("all_reduce", 0),
 }
-# What engines do beside, of a few bytes: to agree, to wait.
-BESIDE = ("c10d::barrier", "_c10d_functional::wait_tensor")
+# What engines do beside, of a few bytes: to agree, to wait, to hand on what may still be under way.
+BESIDE = ("c10d::barrier", "_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd")
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One collective: the bytes of the whole tensor, and between how many."""
+    """One collective, or copy over the bus: the bytes of the whole tensor, and between how many."""
 
     kind: Kind
     whole_bytes: int
@@ -36,10 +38,10 @@ class Sent:
     @property
     def ring_bytes(self) -> int:
         """Bytes that each rank sends in a ring, which is the least there is (Patarasuk and Yuan 2009): an all-reduce
-        2 (n - 1) / n of the tensor, a gather or a scatter half of that, a broadcast all of it at most once.
+        2 (n - 1) / n of the tensor, a gather or a scatter half of that, a broadcast all of it at most once. Of a copy
+        over the bus none.
         """
-        share = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}[self.kind]
-        return share * self.whole_bytes * (self.size - 1) // self.size
+        return SENT_IN_RING.get(self.kind, 0) * self.whole_bytes * (self.size - 1) // self.size
 
 
 def collective_of(function: Any, args: Any) -> Sent | None:

@@ -67,6 +67,8 @@ def memory_settings(config: ExperimentConfig) -> dict[str, JsonValue]:
         settings["zero_grad"] = [training.zero_grad, training.set_to_none]
     if config.system.attention != "auto":
         settings["attention"] = config.system.attention
+    if training.on_host:
+        settings["on_host"] = sorted(training.on_host)
     if training.step is not None:
         settings["step"] = {
             "name": training.step.rpartition(":")[2],

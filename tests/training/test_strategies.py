@@ -6,6 +6,7 @@ from torch import nn
 
 from swinmr_profiling.configs import ConfigError, config_from_dict
 from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.training import distributed
 from swinmr_profiling.training.errors import StrategyError
 from swinmr_profiling.training.strategies.engine import build_engine
 from swinmr_profiling.training.strategies.units import sharding_units
@@ -59,6 +60,38 @@ def test_what_does_not_go_together(changes, told):
     with pytest.raises(StrategyError, match=told):
         build_engine(of(**changes), 2, torch.device("cpu"))
     build_engine(of(**changes), 1, torch.device("cpu"))  # one process spreads nothing
+
+
+def test_fp16_that_a_card_without_bf16_would_take(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+    config = of(**{"training.strategy": "fsdp", "system.mixed_precision": True})
+    with pytest.raises(StrategyError, match="no fp16"):
+        build_engine(config, 2, torch.device("cuda"))
+    build_engine(config, 2, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("from_host", "backend"), [(False, "nccl"), (True, "cpu:gloo,cuda:nccl")])
+def test_shards_on_the_host_are_sent_by_gloo(monkeypatch, from_host, backend):
+    """Without a GPU: what the group is asked for."""
+    opened = []
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(distributed.dist, "init_process_group", opened.append)
+    monkeypatch.setattr(distributed.dist, "destroy_process_group", lambda: None)
+    with distributed.open_world("cuda", from_host=from_host) as world:
+        assert world.size == 2
+    assert opened == [backend]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "size", "offloads"), [("fsdp", 2, True), ("fsdp", 1, False), ("ddp", 2, False)]
+)
+def test_shards_alone_are_offloaded(strategy, size, offloads):
+    config = of(**{"training.strategy": strategy, "training.fsdp.offload_to_cpu": True})
+    assert build_engine(config, size, torch.device("cpu")).offloads == offloads
 
 
 def test_other_parallelism_is_no_strategy():

@@ -241,15 +241,15 @@ class TrainingRun(RunState):
         return self.progress.is_exhausted(self.early_stopping)
 
     def _validate(self, log: RunLog | None) -> tuple[ValidationResult, bool]:
-        network = self.state.module if self.state.ema is None else self.state.ema.module
         assert self.val_loader is not None
-        result = validate(
-            network,
-            self.result_of,
-            self.val_loader,
-            self.validating,
-            self.config.evaluation.convention,
-        )
+        with self.state.validated_network() as network:
+            result = validate(
+                network,
+                self.result_of,
+                self.val_loader,
+                self.validating,
+                self.config.evaluation.convention,
+            )
         section = self.early_stopping
         values = result.values()
         better = self.progress.update(values[section.metric], self.state.step, section)

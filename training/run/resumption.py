@@ -27,7 +27,7 @@ RECIPE = ("data", "training", "system.seed", "system.mixed_precision", *DROPPED_
 NOT_THE_RECIPE = (
     "data.batch_size", "data.val_batch_size", "data.source", "data.train_dir", "data.val_dir", "data.test_dir",
     "data.num_workers", "data.prefetch_factor", "data.pin_memory", "data.on_error", "data.max_skipped_samples",
-    "training.accumulate",
+    "training.accumulate", "training.on_host",
     "training.gradient_checkpointing", "training.profile", "training.plan", "training.checkpoint_every_steps",
     "training.keep_checkpoints", "training.validate_every_epochs", "training.validate_every_steps",
     "training.initial_weights", "training.step_folder", "training.assume",

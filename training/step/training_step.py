@@ -6,8 +6,8 @@ micro-batch, clipping, the optimizer, the moving average.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.sections.training import OptimizerSection
 from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.training.step.averages import build_average, exchanged, update_average
+from swinmr_profiling.training.step.host_memory import saved_on_host
+from swinmr_profiling.training.step.host_states import StatesOnHost
 from swinmr_profiling.training.step.losses import WeightedTarget
 from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler
 from swinmr_profiling.training.step.own_step import OwnStepError, TrainingStep, steps_counted, take_step
@@ -60,7 +63,10 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class StepSettings:
-    """How a step is made. autocast_dtype None: no autocast. zero_grad, set_to_none: as in the config's `training`."""
+    """How a step is made. autocast_dtype None: no autocast. zero_grad, set_to_none: as in the config's `training`.
+
+    saves_on_host: whether what is saved for the backward pass waits on the host.
+    """
 
     device_type: str
     autocast_dtype: torch.dtype | None = None
@@ -68,6 +74,7 @@ class StepSettings:
     clip_norm: float | None = None
     zero_grad: str = "after_step"
     set_to_none: bool = True
+    saves_on_host: bool = False
 
 
 @dataclass
@@ -75,7 +82,8 @@ class TrainingState:
     """All that a step changes.
 
     network: what is called (compiled, or wrapped for several devices). module: the network itself. own_step: of the
-    user, in place of all that is below; its micro-batches are the loader's batches on the device.
+    user, in place of all that is below; its micro-batches are the loader's batches on the device. ema_on_host: whether
+    the moving average lies there.
     """
 
     network: nn.Module
@@ -87,6 +95,21 @@ class TrainingState:
     ema: AveragedModel | None
     step: int = 0
     own_step: TrainingStep | None = None
+    ema_on_host: bool = False
+
+    @contextmanager
+    def validated_network(self) -> Iterator[nn.Module]:
+        """What is validated: the averaged weights where there are any.
+
+        An average on the host changes places with the trained weights meanwhile, so that no third copy is needed.
+        """
+        if self.ema is None:
+            yield self.module
+        elif self.ema_on_host:
+            with exchanged(self.module, self.ema.module):
+                yield self.module
+        else:
+            yield self.ema.module
 
 
 @dataclass(frozen=True)
@@ -119,6 +142,7 @@ def build_settings(config: ExperimentConfig, device_type: str) -> StepSettings:
         config.training.gradient.clip_norm,
         config.training.zero_grad,
         config.training.set_to_none,
+        "activations" in config.training.on_host,
     )
 
 
@@ -142,17 +166,16 @@ def build_state(
             "training.gradient_checkpointing: modules are still to be chosen for the budget, which train.py and "
             "scripts/profile_model.py do; name them here"
         )
-    ema = None
+    ema, ema_on_host = None, "ema" in config.training.on_host
     if config.training.ema_decay > 0:
-        ema = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(config.training.ema_decay))
-        ema.requires_grad_(False)
-        # It begins as the initial weights, as in SwinMR; of 0 updates torch would make the first step's weights.
-        ema.n_averaged.fill_(1)
+        ema = build_average(module, config.training.ema_decay, on_host=ema_on_host)
         # Copied whole: a network that is sharded cannot be copied.
         shard(ema.module)
     module = shard(module)
     device_type = next(module.parameters()).device.type
     optimizer = make_optimizer(module.parameters(), config.training.optimizer)
+    if "optimizer_states" in config.training.on_host:
+        optimizer = StatesOnHost(optimizer)
     scaled = autocast_dtype(config, device_type) is torch.float16
     return TrainingState(
         network=wrap(module),
@@ -162,6 +185,7 @@ def build_state(
         scheduler=build_scheduler(optimizer, config.training.scheduler, total_steps),
         scaler=torch.amp.GradScaler(device_type, enabled=scaled),
         ema=ema,
+        ema_on_host=ema_on_host,
     )
 
 
@@ -219,7 +243,7 @@ def training_step(
         state.optimizer.zero_grad(settings.set_to_none)
     state.scheduler.step()
     if state.ema is not None:
-        state.ema.update_parameters(state.module)
+        update_average(state.ema, state.module, on_host=state.ema_on_host)
     state.step += 1
     means = {name: value / count for name, value in sums.items()}
     return StepOutcome(total / count, means, grad_norm, learning_rate)
@@ -273,9 +297,10 @@ def _forward_and_backward(
         else nullcontext()
     ):
         enabled = settings.autocast_dtype is not None
-        with torch.autocast(settings.device_type, settings.autocast_dtype, enabled=enabled):
-            output = state.network(*micro_batch.inputs)
-        loss, parts = state.loss(output, micro_batch.target)
+        with saved_on_host(state.module, micro_batch.inputs) if settings.saves_on_host else nullcontext():
+            with torch.autocast(settings.device_type, settings.autocast_dtype, enabled=enabled):
+                output = state.network(*micro_batch.inputs)
+            loss, parts = state.loss(output, micro_batch.target)
         if not check(loss.detach()):
             values = {name: float(value) for name, value in parts.items()}
             raise NonFiniteLossError(state.step + 1, micro_batch.names, values)

@@ -15,10 +15,11 @@ from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, 
 from swinmr_profiling.configs.sections.training import OptimizerSection
 from swinmr_profiling.training.errors import StrategyError
 from swinmr_profiling.training.step.optimisation import build_optimizer
+from swinmr_profiling.training.step.training_step import autocast_dtype
 from swinmr_profiling.training.strategies.units import sharding_units
 
 # What torch was seen to build its buckets and shards with: other versions are told to be untested.
-TESTED_TORCH = ("2.14",)
+TESTED_TORCH = ("2.9", "2.14")
 # Optimizers whose update of a parameter needs that parameter alone, which is what a shard of it has.
 ELEMENTWISE = ("adam", "adamw", "sgd")
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, None: None}
@@ -44,6 +45,11 @@ class Engine:
         return self.strategy == "fsdp" and self.size > 1
 
     @property
+    def offloads(self) -> bool:
+        """Whether that part is on the host, with its gradient and states."""
+        return self.shards_parameters and self.fsdp.offload_to_cpu
+
+    @property
     def shards_states(self) -> bool:
         """Whether a process holds a part of the optimizer's states alone."""
         return self.strategy in ("zero1", "fsdp") and self.size > 1
@@ -53,7 +59,12 @@ class Engine:
         if not self.shards_parameters:
             return network
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        from torch.distributed.fsdp import (
+            CPUOffloadPolicy,
+            MixedPrecisionPolicy,
+            OffloadPolicy,
+            fully_shard,
+        )
 
         mesh_kind = "cpu" if self.device.type == "meta" else self.device.type
         options: dict[str, Any] = {
@@ -62,6 +73,10 @@ class Engine:
             "mp_policy": MixedPrecisionPolicy(
                 param_dtype=DTYPES[self.fsdp.param_dtype], reduce_dtype=DTYPES[self.fsdp.reduce_dtype]
             ),
+            # Memory is pinned for a GPU's sake.
+            "offload_policy": CPUOffloadPolicy(pin_memory=self.device.type == "cuda")
+            if self.offloads
+            else OffloadPolicy(),
         }
         for unit in sharding_units(network):
             self.on_unit(unit)
@@ -117,11 +132,11 @@ def build_engine(
 ) -> Engine:
     """The engine of a config between `size` processes. Raises StrategyError for what does not go together."""
     training = config.training
-    _refuse(config, size)
+    _refuse(config, size, device)
     return Engine(training.strategy, size, device, training.ddp, training.fsdp, on_unit)
 
 
-def _refuse(config: ExperimentConfig, size: int) -> None:
+def _refuse(config: ExperimentConfig, size: int, device: torch.device) -> None:
     strategy = config.training.strategy
     if size > 1 and config.training.step is not None:
         raise StrategyError(f"training.step {config.training.step}: is trained on one device, not on {size}")
@@ -132,7 +147,7 @@ def _refuse(config: ExperimentConfig, size: int) -> None:
         raise StrategyError(
             f'training.strategy "{strategy}" takes the optimizers {", ".join(ELEMENTWISE)}, not "{kind}"'
         )
-    if strategy == "fsdp" and config.system.mixed_precision == "fp16":
+    if strategy == "fsdp" and autocast_dtype(config, device.type) is torch.float16:
         raise StrategyError(
             'training.strategy "fsdp" takes no fp16, whose scale is found from whole gradients: set '
             'system.mixed_precision to "bf16"'

@@ -205,6 +205,6 @@ def _train(
 
 
 def _validate(state: TrainingState, validate: Callable[[nn.Module], object]) -> None:
-    network: nn.Module = state.module if state.ema is None else state.ema.module
-    network.eval()
-    without_gradients(network, lambda: validate(network))
+    with state.validated_network() as network:
+        network.eval()
+        without_gradients(network, lambda: validate(network))

@@ -21,12 +21,14 @@ class NotAlignedError(ValueError):
 class AffineTrace:
     """Sizes `intercepts + slopes x batch size`, in the events of `base`.
 
-    slopes, intercepts: int64 (allocations,), bytes per sample and bytes.
+    slopes, intercepts: int64 (allocations,), bytes per sample and bytes. moved_slopes: of what `base` moves to the host
+    and from there, bytes per sample.
     """
 
     base: Trace
     slopes: np.ndarray
     intercepts: np.ndarray
+    moved_slopes: tuple[int, ...] = (0, 0)
 
     def at(self, batch_size: int) -> Trace:
         """The trace of a batch size that was not run. Raises NotAlignedError where a size would be negative."""
@@ -37,12 +39,20 @@ class AffineTrace:
         sizes = self.intercepts + self.slopes * batch_size
         if (sizes <= 0).any():
             raise NotAlignedError(f"batch {batch_size} is outside the range in which allocations are affine")
-        return replace(self.base, batch_size=batch_size, sizes=sizes)
+        further = batch_size - self.base.batch_size
+        moved = [
+            size + slope * further
+            for size, slope in zip(self.base.moved_bytes, self.moved_slopes, strict=True)
+        ]
+        return replace(self.base, batch_size=batch_size, sizes=sizes, moved_bytes=moved)
 
     def order(self) -> AllocationOrder:
         """What a recommendation replays: the sizes of every batch and the events."""
         optional = self.base.categories == CATEGORIES.index("workspaces")
-        return AllocationOrder(self.base.events, self.intercepts, self.slopes, optional)
+        streams = self.base.streams()
+        return AllocationOrder(
+            self.base.events, self.intercepts, self.slopes, optional, streams if streams.any() else None
+        )
 
     def explains(self, other: Trace) -> bool:
         """Whether a directly traced batch size has these very allocations, to the byte."""
@@ -75,4 +85,7 @@ def align(first: Trace, second: Trace) -> AffineTrace:
         raise NotAlignedError(
             f"an allocation of batch {second.batch_size} is smaller than of batch {first.batch_size}"
         )
-    return AffineTrace(first, slopes, first.sizes - slopes * first.batch_size)
+    moved = tuple(
+        (other - one) // difference for one, other in zip(first.moved_bytes, second.moved_bytes, strict=True)
+    )
+    return AffineTrace(first, slopes, first.sizes - slopes * first.batch_size, moved)

@@ -41,6 +41,8 @@ CATEGORIES: tuple[MemoryCategory, ...] = (
     "parameters", "loss_networks", "ema", "inputs", "gradients", "optimizer_state", "saved_activations", "temporaries",
     "communication", "workspaces",
 )  # fmt: skip
+# Stands between the operator and the stream, where that is not the one that computes.
+ON_STREAM = " on "
 aten = torch.ops.aten
 FOREACH = "aten::_foreach_"
 POINTWISE_FOREACH = {
@@ -61,12 +63,13 @@ class Trace:
         sizes: int64 (allocations,), bytes of the storage as asked for, not rounded.
         phases: int8 (allocations,), index into PHASES.
         categories: int8 (allocations,), index into CATEGORIES.
-        operators: int32 (allocations,), index into operator_names.
+        operators: int32 (allocations,), index into operator_names, which say the stream, too (`streams`).
         events: int32 (events,), i + 1 where allocation i is made, -(i + 1) where it is released.
         event_phases: int8 (events,), the phase in which it happens.
         step_starts: positions in `events` where each step starts, and where the validation starts.
         assumptions: what a trace without values had to assume.
         autocast: dtypes of the autocast contexts that a step of the user's own opened.
+        moved_bytes: to the host and from there, in the last step.
     """
 
     batch_size: int
@@ -80,10 +83,18 @@ class Trace:
     step_starts: list[int]
     assumptions: list[str] = field(default_factory=list)
     autocast: list[str] = field(default_factory=list)
+    moved_bytes: list[int] = field(default_factory=lambda: [0, 0])
 
     def live_bytes(self, granularity: int = 1) -> np.ndarray:
         """int64 (events,): bytes alive after each event, each storage rounded up to `granularity`."""
         return live_bytes(self.events, self.sizes, granularity)
+
+    def streams(self) -> np.ndarray:
+        """int8 (allocations,): on which stream each is made, 0 for the one that computes."""
+        names = [name.partition(ON_STREAM)[2] for name in self.operator_names]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}
+        of_operator = np.array([numbers[name] for name in names], dtype=np.int8)
+        return of_operator[self.operators] if len(self.operators) else np.zeros(0, dtype=np.int8)
 
 
 def live_bytes(events: np.ndarray, sizes: np.ndarray, granularity: int = 1) -> np.ndarray:

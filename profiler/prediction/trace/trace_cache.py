@@ -114,10 +114,11 @@ def check_trace(trace: Trace) -> None:
             raise ValueError(f"its {name} are {array.dtype} of the shape {array.shape}")
     numbers = np.abs(trace.events.astype(np.int64))
     allocations = len(trace.sizes)
-    places = [*trace.step_starts, trace.batch_size]
+    places = [*trace.step_starts, trace.batch_size, *trace.moved_bytes]
     if not (
         all(isinstance(place, int) for place in places)
         and all(0 <= start <= len(trace.events) for start in trace.step_starts)
+        and [size >= 0 for size in trace.moved_bytes] == [True, True]
         and all(isinstance(name, str) for name in trace.operator_names)
         and _within(numbers, 1, allocations)
         and _within(trace.sizes, 0, None)

@@ -28,6 +28,7 @@ from swinmr_profiling.profiler.prediction.trace.storage_trace import (
 )
 from swinmr_profiling.training.own_gradients import wants_gradients
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
+from swinmr_profiling.training.step.host_memory import MOVED
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.optimisation import build_optimizer
 from swinmr_profiling.training.step.training_step import (
@@ -236,9 +237,11 @@ def _trace_training(
             outcome = None
             for _ in range(steps):
                 trace.start_step()
+                moved = MOVED.read()
                 outcome = training_step(state, settings, stream, _finite)
                 # What only Python's cycles hold would be freed at some time; here it is at the end of a step.
                 gc.collect()
+            now = MOVED.read()
             if validate is not None:
                 trace.phase = "validation"
                 trace.start_step()
@@ -246,6 +249,7 @@ def _trace_training(
             idle = never_called(module)
             notes = [f"chosen for checkpointing and never called: {', '.join(idle)}"] if idle else []
             traced = trace.finish(batch_size, [FINITE_ASSUMPTION, *notes])
+            traced.moved_bytes = [after - before for before, after in zip(moved, now, strict=True)]
             del outcome
     clear_cache()
     return traced
@@ -375,8 +379,7 @@ def _validate(
     no_gradients: AbstractContextManager[Any],
 ) -> None:
     """One batch of training/validation/validation.py: the averaged weights on whole images."""
-    network = state.module if state.ema is None else state.ema.module
-    network.eval()
     # Not in inference mode, in which operators made of others reach the trace as one, without what they make inside.
-    with no_gradients:
+    with state.validated_network() as network, no_gradients:
+        network.eval()
         validate(network)

@@ -1,13 +1,16 @@
 """The fast replay of reserved memory against the whole replay, and against an allocator without its tricks."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from swinmr_profiling.configs import load_config
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder
+from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder, packed, unpacked
+from swinmr_profiling.profiler.allocator.caching_allocator import CachingAllocator
+from swinmr_profiling.profiler.allocator.fit_at_limit import fit_at_limit
 from swinmr_profiling.profiler.allocator.reserved_memory import ReservedMemory
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay
 from swinmr_profiling.profiler.prediction.trace.affine_trace import align
@@ -103,3 +106,47 @@ def test_the_last_batch_that_is_possible_by_its_live_bytes():
     assert memory.last_possible(400 * MIB, 65535) == 10
     assert memory.last_possible(400 * MIB, 7) == 7
     assert memory.last_possible(10**15, 65535) == 65535
+
+
+def test_streams_share_nothing():
+    """Two blocks of 30 MiB, one after the other: on one stream the second takes the first one's segment, on two not."""
+    events, size = np.array([1, -1, 2, -2], dtype=np.int32), np.array([30 * MIB] * 2)
+    for streams, segments in (([0, 0], 1), ([1, 1], 1), ([0, 1], 2)):
+        order = AllocationOrder(events, size, 0 * size, None, np.array(streams, dtype=np.int8))
+        assert ReservedMemory(order).reserved_bytes(1) == segments * 30 * MIB
+        assert ReservedMemory(order).fits(1, segments * 30 * MIB)
+        assert not ReservedMemory(order).fits(1, segments * 30 * MIB - 1)
+        # At a limit the idle segment of the other stream is given back.
+        assert fit_at_limit(order, 1, 30 * MIB).flushes == segments - 1
+        allocator = CachingAllocator()
+        for stream in streams:
+            allocator.free(allocator.allocate(30 * MIB, stream))
+        assert allocator.peak_reserved_bytes == segments * 30 * MIB
+
+
+def test_an_order_keeps_its_streams():
+    size = np.array([512, 512, 1024])
+    optional, streams = np.array([False, True, False]), np.array([0, 2, 1], dtype=np.int8)
+    order = AllocationOrder(np.array([1, 2, 3], dtype=np.int32), size, 0 * size, optional, streams)
+    back = unpacked(packed(order))
+    assert back.optional.tolist() == optional.tolist()
+    assert back.streams.tolist() == streams.tolist()
+    assert unpacked(packed(replace(order, streams=None))).streams is None
+
+
+@pytest.mark.parametrize("expandable", [False, True])
+def test_streams_are_allocators_of_their_own(expandable):
+    """What two allocators take whose requests never meet."""
+    source = random.Random(1)
+    together, apart = CachingAllocator(expandable=expandable), {}
+    living = []
+    for _ in range(600):
+        if living and source.random() < 0.48:
+            stream, block, other = living.pop(source.randrange(len(living)))
+            together.free(block)
+            apart[stream].free(other)
+            continue
+        size, stream = int(2 ** source.uniform(4, 25)), source.randrange(3)
+        alone = apart.setdefault(stream, CachingAllocator(expandable=expandable))
+        living.append((stream, together.allocate(size, stream), alone.allocate(size)))
+        assert together.reserved_bytes == sum(one.reserved_bytes for one in apart.values())

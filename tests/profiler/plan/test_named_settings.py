@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from swinmr_profiling.profiler.batch_size.budget import budget_on
+from swinmr_profiling.profiler.plan.candidates import bases
 from swinmr_profiling.profiler.plan.training_plan import TrainingPlanner
 from swinmr_profiling.profiler.prediction.trace import trace_cache
 from swinmr_profiling.scripts.benchmark_recomputation import NETWORKS
@@ -26,13 +27,13 @@ def test_no_dearer_than_light_and_full(name):
     model, batch = NETWORKS[name]
     card = budget_on("a card", 2**40, None, torch_version=torch.__version__, headroom_share=Fraction(0))
     planner = TrainingPlanner(config_of(model), card, batch)
-    base = next(planner._bases())
+    base = next(iter(bases(planner.config, card, allow_patch=False)))
     own = planner._step_planner(base)
     assert own.named_ways() == ["none", "light", "full"]
     for way in ("light", "full"):
-        predicted = planner._predict(own, way, batch, 1, base.val_batch_size)
+        predicted = planner._predict(base, own, way, batch)
         planner.budget = replace(card, total_bytes=predicted.replayed.peak_reserved_bytes + planner._outside)
-        found = planner._cheapest(base, own, batch, 1, base.val_batch_size)
+        found = planner._cheapest(base, own, batch)
         assert found is not None
         assert found.fits
         assert found.needed_bytes <= planner.budget.usable_bytes == planner.budget.total_bytes

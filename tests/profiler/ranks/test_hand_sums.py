@@ -74,14 +74,24 @@ def test_fsdp_with_even_shards(size):
     assert [one.whole_bytes for one in step.sent if one.kind == "all_gather"] == [W] * 6
 
 
-@pytest.mark.parametrize(("rank", "shards_of_states"), [(0, 6), (63, 0)])
-def test_fsdp_pads_uneven_shards(rank, shards_of_states):
-    """1000 rows between 64: sixteen each, padded to 1024; the last rank has none, but room for sixteen. States are of
-    the rows that there are, gradients and weights of the padded ones, and the whole gradient is not padded."""
-    padded, whole, activation = 1024 * 1000 * 4, 1000 * 1000 * 4, 8 * 1000 * 4
-    shard = padded // 64
-    expected = (3 + 1 + shards_of_states) * shard + 3 * padded + whole + 6 * activation
-    assert peak_without_scalars(traced("fsdp", 64, width=1000, rank=rank).trace) == expected
+@pytest.mark.parametrize(
+    ("size", "width", "padded_rows", "rank", "rows"),
+    [
+        # Sixteen each; the last rank has none, but room for sixteen.
+        (64, 1000, 1024, 0, 16),
+        (64, 1000, 1024, 63, 0),
+        # 126 each, of the last rank seven less.
+        (8, 1001, 1008, 0, 126),
+        (8, 1001, 1008, 7, 119),
+    ],
+)
+def test_fsdp_pads_uneven_shards(size, width, padded_rows, rank, rows):
+    """States are of the rows that there are, gradients and weights of the padded ones, and the whole gradient is not
+    padded."""
+    row = width * 4
+    padded, whole, activation = padded_rows * row, width * row, 8 * row
+    expected = (3 + 1) * padded // size + 6 * rows * row + 3 * padded + whole + 6 * activation
+    assert peak_without_scalars(traced("fsdp", size, width=width, rank=rank).trace) == expected
 
 
 def test_fsdp_that_keeps_gathered_weights_gathers_them_once():

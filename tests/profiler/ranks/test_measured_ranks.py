@@ -1,10 +1,18 @@
 """A real step between processes of this machine, by the allocator's events, beside the trace without data."""
 
 import pytest
+import torch
 
 from swinmr_profiling.profiler.ranks.measured_rank import Cell, measure_ranks, peak_of_steps
 from swinmr_profiling.profiler.ranks.traced_rank import trace_rank
-from tests.profiler.ranks.three_layers import config_of, of_2048, three_layers, traced
+from tests.profiler.ranks.three_layers import (
+    config_of,
+    of_2048,
+    recomputed_pairs_of_1024,
+    three_layers,
+    three_pairs,
+    traced,
+)
 
 # Losses, counts of steps and the like, which the trace counts on the device alone.
 SCALARS_BYTES = 512
@@ -34,3 +42,23 @@ def test_two_processes_take_what_is_predicted():
             step = traced(strategy, 2, rank=rank, **training)
             assert peak == pytest.approx(predicted(step), abs=SCALARS_BYTES), (strategy, training, rank)
     assert max(measured[2]) < max(measured[3])
+
+
+@pytest.mark.slow
+def test_two_processes_with_policies():
+    """In bf16; computed again inside units; with shards on the host, which on a CPU is where they are anyway."""
+    bf16 = {"fsdp": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}
+    offloaded = {"fsdp": {"offload_to_cpu": True}, "gradient": {"clip_norm": 1.0}}
+    config = config_of("fsdp", 1024)
+    cells = [
+        Cell(of_2048, config_of("fsdp", **bf16), 8),
+        Cell(recomputed_pairs_of_1024, config, 64),
+        Cell(of_2048, config_of("fsdp", **offloaded), 8),
+    ]
+    found = list(measure_ranks(cells, 2))
+    pairs = trace_rank(three_pairs(True, 1024), config, 64, 2, as_on_cuda=False, validation=False)
+    steps = [traced("fsdp", 2, **bf16), pairs, traced("fsdp", 2, gradient={"clip_norm": 1.0})]
+    # The first two checkpoints, whose backward passes are to come, keep the state of the host's generator.
+    besides = [0, 2 * torch.get_rng_state().nbytes, 0]
+    for step, beside, peaks in zip(steps, besides, found, strict=True):
+        assert peaks == pytest.approx([predicted(step) + beside] * 2, abs=SCALARS_BYTES)

@@ -2,6 +2,7 @@
 
 import numpy as np
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
@@ -11,10 +12,37 @@ from swinmr_profiling.profiler.ranks.traced_rank import trace_rank
 SCALAR_BYTES = 64
 
 
-def three_layers(width):
-    network = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(3)))
+def built_of(network, width):
     inputs = (InputSpec((width,)),)
     return BuiltModel("custom", network, dict.fromkeys(("inference", "training", "cross_check"), inputs))
+
+
+def three_layers(width):
+    return built_of(nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(3))), width)
+
+
+class Pair(nn.Module):
+    """Two layers, whose middle activation is kept or computed again."""
+
+    def __init__(self, recomputed, width):
+        super().__init__()
+        self.recomputed = recomputed
+        self.first, self.second = (nn.Linear(width, width, bias=False) for _ in range(2))
+
+    def forward(self, x):
+        return checkpoint(self.computed, x, use_reentrant=False) if self.recomputed else self.computed(x)
+
+    def computed(self, x):
+        return self.second(self.first(x))
+
+
+def three_pairs(recomputed, width):
+    return built_of(nn.Sequential(*(Pair(recomputed, width) for _ in range(3))), width)
+
+
+def recomputed_pairs_of_1024(config):
+    """For a process of its own."""
+    return three_pairs(True, 1024)
 
 
 def of_2048(config):

@@ -35,6 +35,7 @@ from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 from swinmr_profiling.scripts.counter_cases.agreement_networks import Build, Call, networks
+from swinmr_profiling.scripts.counter_cases.flop_counter import differences, macs_by_operator
 
 # Products that FlopCounterMode has no formula for, and the case of counter_cases/ whose MACs were derived by hand.
 MISSING_THERE = {
@@ -66,8 +67,7 @@ def by_operator_of_flop_counter(module: nn.Module, args: tuple, kwargs: dict) ->
     """MACs by operator as FlopCounterMode has them."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         module(*args, **kwargs)
-    counts = counter.get_flop_counts().get("Global", {})
-    return {str(operator).replace(".", "::", 1): flops // 2 for operator, flops in counts.items()}
+    return macs_by_operator(counter)
 
 
 def by_operator_of_ours(module: nn.Module, args: tuple, kwargs: dict) -> dict[str, int]:
@@ -148,11 +148,7 @@ def compare(name: str, build: Build) -> dict[str, Any]:
         "macs": report.macs,
         "flop_counter": sum(theirs.values()),
         "counted_on": where,
-        "gaps": {
-            operator: difference
-            for operator in sorted(ours.keys() | theirs.keys())
-            if (difference := ours.get(operator, 0) - theirs.get(operator, 0))
-        },
+        "gaps": differences(ours, theirs),
         "also_there": sorted(set(theirs) & set(ours)),
         "uncounted": dict(report.uncounted_operators),
     }

@@ -20,7 +20,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
@@ -158,6 +158,20 @@ def ask(counter: str, case: Case) -> tuple[str, float | None, float, str]:
         process.join()
 
 
+def ask_all(counter: str, cases: Sequence[Case]) -> tuple[Counter[str], float, list[list[str]]]:
+    """How many cases of each group, the seconds they took in all, and a row of each that is not exact."""
+    groups: Counter[str] = Counter()
+    seconds, wrong = 0.0, []
+    for case in cases:
+        group, figure, took, message = ask(counter, case)
+        groups[group] += 1
+        seconds += took
+        if group != "exact":
+            shown = message if figure is None else f"{figure:,.0f}"
+            wrong.append([counter, case.name, group, f"{case.macs:,}", shown])
+    return groups, seconds, wrong
+
+
 def _ask_here(counter: str, case: Case) -> tuple[str, float | None, float, str]:
     torch.manual_seed(0)
     module, inputs = case.build()
@@ -183,15 +197,8 @@ def run_cases(counters: list[str], listing: bool) -> None:
     columns = []
     wrong: list[list[str]] = []
     for counter in counters:
-        groups: Counter[str] = Counter()
-        seconds = 0.0
-        for case in CASES:
-            group, figure, took, message = ask(counter, case)
-            groups[group] += 1
-            seconds += took
-            if group != "exact":
-                shown = message if figure is None else f"{figure:,.0f}"
-                wrong.append([counter, case.name, group, f"{case.macs:,}", shown])
+        groups, seconds, missed = ask_all(counter, CASES)
+        wrong += missed
         columns.append([*(str(groups[group]) for group in GROUPS), f"{seconds:.1f}"])
     print(table(["", *counters], [[n, *v] for n, *v in zip((*GROUPS, "seconds"), *columns, strict=True)]))
     if listing:
@@ -201,23 +208,17 @@ def run_cases(counters: list[str], listing: bool) -> None:
 def run_foreign(counters: list[str], listing: bool) -> None:
     print("\nComplex, integer, threaded and scripted work: exact of all, and zero without a word\n")
     wrong: list[list[str]] = []
-    rows = [[name, *(_foreign(counter, name, wrong) for counter in counters)] for name in FOREIGN]
+    rows = []
+    for name, cases in FOREIGN.items():
+        rows.append([name])
+        for counter in counters:
+            groups, _, missed = ask_all(counter, cases)
+            wrong += missed
+            zero = f", {groups['silently zero']} zero" if groups["silently zero"] else ""
+            rows[-1].append(f"{groups['exact']} of {len(cases)}{zero}")
     print(table(["", *counters], rows))
     if listing:
         print("\n" + table(WRONG_HEADER, wrong))
-
-
-def _foreign(counter: str, name: str, wrong: list[list[str]]) -> str:
-    """A counter's row of one kind of foreign work; adds what it gets wrong to the list."""
-    groups: Counter[str] = Counter()
-    for case in FOREIGN[name]:
-        group, figure, _, message = ask(counter, case)
-        groups[group] += 1
-        if group != "exact":
-            shown = message if figure is None else f"{figure:,.0f}"
-            wrong.append([counter, case.name, group, f"{case.macs:,}", shown])
-    zero = f", {groups['silently zero']} zero" if groups["silently zero"] else ""
-    return f"{groups['exact']} of {len(FOREIGN[name])}{zero}"
 
 
 def run_networks(counters: list[str]) -> None:

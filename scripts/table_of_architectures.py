@@ -28,11 +28,11 @@ from swinmr_profiling.configs import config_from_dict  # noqa: E402
 from swinmr_profiling.configs.error_words import one_line  # noqa: E402
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.checkpoints.checkpoint_network import found_network  # noqa: E402
-from swinmr_profiling.models.inputs import BuiltModel  # noqa: E402
 from swinmr_profiling.models.libraries.spandrel_network import architecture_names, architecture_of, made  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.profiler.counting import count_forward  # noqa: E402
 from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training  # noqa: E402
+from swinmr_profiling.scripts.counter_cases.flop_counter import differences, macs_by_operator  # noqa: E402
 
 TABLE = REPOSITORY / "docs" / "architectures.md"
 BATCH = 2
@@ -62,16 +62,12 @@ def row_of(name: str, file: Path) -> dict:
     torch.save(module.state_dict(), file)
     del module
     found = found_network(file)
-    section = {**found.section}
-    config = _at_small_size(section)
+    config = _at_small_size(found.section)
     built = build_model(config)
     ours = count_forward(built.module.eval(), built.example_inputs(1))
-    theirs, by_operator = _flop_counter(built)
-    gap = {
-        key: count
-        for key in sorted({*ours.by_operator, *by_operator})
-        if (count := ours.by_operator.get(key, 0) - by_operator.get(key, 0))
-    }
+    # torch's own count is made on data, as its formulas want.
+    with torch.no_grad(), FlopCounterMode(display=False) as theirs:
+        built.module(*built.example_inputs(1))
     try:
         trace_training(built, config, BATCH, validation=False)
         prediction = "made"
@@ -86,8 +82,8 @@ def row_of(name: str, file: Path) -> dict:
         "parameters": sum(p.numel() for p in built.module.parameters()),
         "saved_parameters": parameters,
         "macs": ours.macs,
-        "flop_counter": theirs,
-        "gap": gap,
+        "flop_counter": theirs.get_total_flops() // 2,
+        "gap": differences(ours.by_operator, macs_by_operator(theirs)),
         "prediction": prediction,
     }
 
@@ -108,16 +104,6 @@ def _at_small_size(section: dict):
                 raise
             side = [int(number) for number in size.split(" x ")]
     return config
-
-
-def _flop_counter(built: BuiltModel) -> tuple[int | None, dict[str, int]]:
-    """torch's own count / 2, in all and by operator; on data, as its formulas want."""
-    with torch.no_grad(), FlopCounterMode(display=False) as mode:
-        built.module(*built.example_inputs(1))
-    counts = mode.get_flop_counts()["Global"]
-    return mode.get_total_flops() // 2, {
-        str(key).replace("aten.", "aten::"): n // 2 for key, n in counts.items()
-    }
 
 
 def _versions() -> str:

@@ -32,6 +32,11 @@ import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.
 from swinmr_profiling.configs.error_words import one_line  # noqa: E402
 from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.profiler.compute import create_profiler  # noqa: E402
+from swinmr_profiling.scripts.counter_cases.flop_counter import (  # noqa: E402
+    differences,
+    macs_by_operator,
+    operator_name,
+)
 from swinmr_profiling.scripts.tiny_pipelines.pipeline_calls import BEFORE, call_of, components_of  # noqa: E402
 from swinmr_profiling.scripts.tiny_pipelines.pipeline_components import NotConstructibleError  # noqa: E402
 
@@ -130,17 +135,13 @@ def _without_the_other(kind: type, profiler, error: Exception) -> dict:
 
 def compared(run, flops: FlopCounterMode) -> dict:
     """The count beside torch's, operator by operator; a gap is what torch's counter has no formula for."""
-    theirs = {_name(key): count // 2 for key, count in flops.get_flop_counts().get("Global", {}).items()}
-    known = {_name(key) for key in flop_registry} | {_name(CPU_ATTENTION)}
-    different = {
-        key: count
-        for key in sorted({*run.by_operator, *theirs})
-        if (count := run.by_operator.get(key, 0) - theirs.get(key, 0))
-    }
+    theirs, lent = macs_by_operator(flops), operator_name(CPU_ATTENTION)
+    known = {*map(operator_name, flop_registry), lent}
+    different = differences(run.by_operator, theirs)
     wrong = {key: count for key, count in different.items() if key in known}
     gap = {key: count for key, count in different.items() if key not in known}
-    if lent := theirs.get(_name(CPU_ATTENTION)):
-        gap[_name(CPU_ATTENTION)] = lent
+    if theirs.get(lent):
+        gap[lent] = theirs[lent]
     reason = ", ".join(f"{k} {v:+,}" for k, v in wrong.items())
     return {
         "status": EQUAL if not wrong and not run.incomplete else DIFFERS,
@@ -151,10 +152,6 @@ def compared(run, flops: FlopCounterMode) -> dict:
         "reason": "; ".join(filter(None, (reason, *run.incomplete.values()))),
         "operators": run.operators,
     }
-
-
-def _name(operator: object) -> str:
-    return str(operator).replace("aten.", "aten::")
 
 
 def _where(error: Exception) -> str:

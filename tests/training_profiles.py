@@ -43,13 +43,7 @@ MEASURED = TrainingMeasurement(
 )
 
 
-def size_entry(live_mib, reserved_mib):
-    return {
-        "live_bytes": live_mib * MIB,
-        "allocated_bytes": (live_mib + 1) * MIB,
-        "reserved_bytes": reserved_mib * MIB,
-        "reserved_expandable_bytes": reserved_mib * MIB,
-    }
+size_entry = made_profiles.size_row
 
 
 def setting(

@@ -52,7 +52,7 @@ def verdict_text(cell: Cell) -> str:
     return f"{cell.difference.verdict.value}{shown}"
 
 
-def profile_name(comparison: Comparison, number: int) -> str:
+def profile_name(number: int) -> str:
     """ "#2"."""
     return f"#{number + 1}"
 
@@ -76,7 +76,7 @@ def not_compared(comparison: Comparison) -> list[str]:
             if cell.against:
                 found.setdefault((number, cell.against), []).append(row.label)
     return [
-        f"{profile_name(comparison, number)} with #1: {'; '.join(reasons)}. Not compared: {', '.join(labels)}."
+        f"{profile_name(number)} with #1: {'; '.join(reasons)}. Not compared: {', '.join(labels)}."
         for (number, reasons), labels in sorted(found.items())
     ]
 
@@ -84,7 +84,7 @@ def not_compared(comparison: Comparison) -> list[str]:
 def other_differences(comparison: Comparison) -> list[str]:
     """What else is different and was compared all the same."""
     return [
-        f"{profile_name(comparison, number)}: {'; '.join(notes)}."
+        f"{profile_name(number)}: {'; '.join(notes)}."
         for number, notes in enumerate(comparison.notes)
         if notes
     ]

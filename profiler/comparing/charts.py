@@ -84,7 +84,7 @@ def _chart(
 
 def _label(comparison: Comparison, number: int) -> str:
     view = comparison.views[number]
-    return f"{cell_words.profile_name(comparison, number)} {view.title}, {view.device}"
+    return f"{cell_words.profile_name(number)} {view.title}, {view.device}"
 
 
 def _interval_of(comparison: Comparison, row: Row, number: int) -> tuple[float, float] | None:

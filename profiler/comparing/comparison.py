@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from swinmr_profiling.profiler.comparing.comparability import (
     Reasons,
@@ -91,12 +91,10 @@ def _ratios(cells: Sequence[Cell], reasons: Sequence[Reasons]) -> tuple[Cell, ..
     base = cells[0].value
     found = [cells[0]]
     for cell, against in zip(cells[1:], reasons[1:], strict=True):
-        ratio, why = None, against
-        if base is None or cell.value is None:
-            why = ()
-        elif base and not against:
-            ratio = cell.value / base
-        found.append(Cell(cell.value, cell.text, cell.source, ratio, why, cell.difference))
+        if base is not None and cell.value is not None:
+            ratio = cell.value / base if base and not against else None
+            cell = replace(cell, ratio=ratio, against=against)
+        found.append(cell)
     return tuple(found)
 
 
@@ -167,7 +165,7 @@ def _latency_row(views: Sequence[ProfileView], batch: int) -> Row:
                 on_cpu=on_cpu(view),
                 disturbed=(disturbed(views[0]), disturbed(view)),
             )
-            compared[number] = Cell(cell.value, cell.text, cell.source, cell.ratio, cell.against, difference)
+            compared[number] = replace(cell, difference=difference)
     return Row(LATENCY, f"Latency (median), batch {batch}", "ms", tuple(compared), batch)
 
 

@@ -35,7 +35,7 @@ VALUE_COLUMNS = 28
 def console_lines(comparison: Comparison, width: int = WIDTH) -> Iterator[str]:
     """All lines, of at most `width` columns but for a figure that is longer by itself."""
     for number in range(len(comparison.views)):
-        line = f"{profile_name(comparison, number)} {profile_line(comparison, number)}"
+        line = f"{profile_name(number)} {profile_line(comparison, number)}"
         yield from _wrapped(line, "   ", width)
     yield ""
     columns = _cell_columns(comparison, width)
@@ -61,9 +61,7 @@ def _cell_columns(comparison: Comparison, width: int) -> int | None:
 
 
 def _columns(comparison: Comparison, columns: int) -> Iterator[str]:
-    names = "".join(
-        f"{profile_name(comparison, number):>{columns}}" for number in range(len(comparison.views))
-    )
+    names = "".join(f"{profile_name(number):>{columns}}" for number in range(len(comparison.views)))
     yield f"{'':{LABEL_COLUMNS}}{names}"
     for row in comparison.rows:
         values, ratios = _value_lines(row, columns), [[ratio_text(cell) for cell in row.cells]]
@@ -93,7 +91,7 @@ def _figure_by_figure(comparison: Comparison, width: int) -> Iterator[str]:
     for row in comparison.rows:
         yield from _wrapped(row.label, "  ", width)
         for number, cell in enumerate(row.cells):
-            name = f"  {profile_name(comparison, number):<{NAME_COLUMNS - 2}}"
+            name = f"  {profile_name(number):<{NAME_COLUMNS - 2}}"
             ratio = ratio_text(cell)
             value = f"{name}{value_text(row, cell):>{columns}}"
             beside = f"{value} {ratio:>{RATIO_COLUMNS}}"
@@ -116,7 +114,7 @@ def _verdicts(comparison: Comparison, width: int) -> Iterator[str]:
 def _row_verdicts(comparison: Comparison, row: Row) -> Iterator[str]:
     for number, cell in enumerate(row.cells):
         if cell.difference is not None:
-            name = profile_name(comparison, number)
+            name = profile_name(number)
             yield f"batch {row.batch_size}, {name}: {ratio_text(cell)}, {verdict_text(cell)}"
 
 

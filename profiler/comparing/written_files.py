@@ -42,7 +42,7 @@ def csv_text(comparison: Comparison) -> str:
 
 def markdown_text(comparison: Comparison) -> str:
     """A column per profile; ratios and verdicts are those to the first."""
-    names = [cell_words.profile_name(comparison, number) for number in range(len(comparison.views))]
+    names = [cell_words.profile_name(number) for number in range(len(comparison.views))]
     lines = ["# Profiles compared", ""]
     lines += [
         f"- {escaped(name)} {escaped(cell_words.profile_line(comparison, i))}" for i, name in enumerate(names)
@@ -90,7 +90,7 @@ def html_text(comparison: Comparison) -> str:
 def _doubts(comparison: Comparison, what: str) -> tuple[str, ...]:
     """Warnings of each profile that touch a chart."""
     return tuple(
-        f"{cell_words.profile_name(comparison, number)}: {text}"
+        f"{cell_words.profile_name(number)}: {text}"
         for number, view in enumerate(comparison.views)
         for text in doubts_about(view.doubts, what)
     )

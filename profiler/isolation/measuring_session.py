@@ -97,8 +97,7 @@ class MeasuringSession:
     ) -> BatchMeasurement:
         """Measures one batch size, in a new process if the last one is gone. Raises WorkerError."""
         try:
-            self._place()
-            return self._require().ask(
+            return self._place().ask(
                 "measure",
                 BatchMeasurement,
                 timeout_s=self.timeout_s(expected_ms),
@@ -114,15 +113,13 @@ class MeasuringSession:
 
     def measure_modules(self, macs_by_path: dict[str, int]) -> ModuleCosts:
         """Measures each module of the network. Raises WorkerError."""
-        self._place()
-        return self._require().ask(
+        return self._place().ask(
             "measure_modules", ModuleCosts, timeout_s=self.timeout_s(None), macs_by_path=macs_by_path
         )
 
     def trace_forward(self, batch_size: int, file: Path, *, compress: bool) -> int:
         """Writes one measured pass for Perfetto; the number of its events. Raises WorkerError."""
-        self._place()
-        return self._require().ask(
+        return self._place().ask(
             "trace_forward",
             int,
             timeout_s=self.timeout_s(None),
@@ -133,8 +130,7 @@ class MeasuringSession:
 
     def energy(self, batch_size: int, training_batch: int | None) -> Energy:
         """Energy of the forward pass, and of training. Raises WorkerError; RequestRefusedError without a counter."""
-        self._place()
-        return self._require().ask(
+        return self._place().ask(
             "energy",
             Energy,
             timeout_s=self.timeout_s(None),
@@ -144,8 +140,7 @@ class MeasuringSession:
 
     def loading(self, batch_size: int, step_ms: float | None) -> DataLoading:
         """Times the config's own data loader. Raises WorkerError; RequestRefusedError for data that is not there."""
-        self._revive()
-        return self._require().ask(
+        return self._revive().ask(
             "loading",
             DataLoading,
             timeout_s=self.timeout_s(None),
@@ -154,20 +149,17 @@ class MeasuringSession:
             step_ms=step_ms,
         )
 
-    def _place(self) -> None:
-        """The network on the device, in a process that is there."""
-        self._revive()
+    def _place(self) -> WorkerProcess:
+        """A process that is there, with the network on the device."""
+        process, options = self._revive(), self.options
         if not self._placed:
-            options = self.options
-            self._require().ask(
-                "place", NoneType, channels_last=options.channels_last, compile=options.compile
-            )
+            process.ask("place", NoneType, channels_last=options.channels_last, compile=options.compile)
             self._placed = True
+        return process
 
     def lpips(self, image_hw: list[int], policy: LatencyPolicy) -> MetricMeasurement:
         """Measures one LPIPS comparison of two images."""
-        self._revive()
-        return self._require().ask(
+        return self._revive().ask(
             "lpips",
             MetricMeasurement,
             timeout_s=self.timeout_s(None),
@@ -175,10 +167,12 @@ class MeasuringSession:
             **asdict(policy),
         )
 
-    def _revive(self) -> None:
+    def _revive(self) -> WorkerProcess:
+        """A process that is there, with the network built."""
         if self.process is None or not self.process.alive:
             self.open()
             self.build()
+        return self._require()
 
     def timeout_s(self, expected_ms: float | None) -> float:
         """Seconds after which a size counts as hung."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -235,7 +235,7 @@ def bracket_limit_bytes() -> int:
     return find_gpu("RTX 3090").total_bytes - CONTEXT_BYTES
 
 
-def table(rows: Iterable[dict[str, Any]]) -> str:
+def table(rows: Iterable[Mapping[str, Any]]) -> str:
     """Markdown: one line per kind."""
     rows = list(rows)
     lines = [
@@ -252,7 +252,7 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _deviations(rows: list[dict[str, Any]]) -> str:
+def _deviations(rows: list[Mapping[str, Any]]) -> str:
     if not rows:
         return "-"
     sizes = sorted(abs(row["deviation"]) for row in rows)
@@ -264,7 +264,7 @@ def _deviations(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _verdicts(rows: list[dict[str, Any]]) -> str:
+def _verdicts(rows: list[Mapping[str, Any]]) -> str:
     brackets = [row for row in rows if row["published"] < LADDER[0]]
     count = {
         name: sum(row["verdict"] == name for row in brackets) for name in ("exact", "too careful", "too bold")

@@ -1,6 +1,5 @@
 """train.py as a user runs it: to the end, interrupted, on two processes, and with every mistake."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,19 +12,8 @@ import torch
 
 from swinmr_profiling.training.run.checkpoints import read_checkpoint
 from tests.conftest import REPOSITORY, run_command
-from tests.training.conftest import TINY_RUN, merged
 
 PATIENCE_S = 240
-
-
-@pytest.fixture
-def write_config(tmp_path):
-    def write(changes=None, name="tiny.json"):
-        file = tmp_path / name
-        file.write_text(json.dumps(merged({**TINY_RUN, "paths": {"root": "runs"}}, changes or {})))
-        return file
-
-    return write
 
 
 def train(*arguments, cwd):

@@ -32,16 +32,6 @@ Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.fixture
-def write_config(tmp_path):
-    def write(changes=None, name="tiny.json"):
-        file = tmp_path / name
-        file.write_text(json.dumps(merged({**TINY_RUN, "paths": {"root": "runs"}}, changes or {})))
-        return file
-
-    return write
-
-
-@pytest.fixture
 def validate(tmp_path, monkeypatch, capsys):
     """Runs the command in this process with --json; returns (exit status, findings by check)."""
     monkeypatch.chdir(tmp_path)

@@ -6,16 +6,7 @@ from spandrel.architectures.SwinIR.__arch.SwinIR import SwinIR as ReferenceSwinI
 
 from swinmr_profiling.models.swin.swinir import SwinIR
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small operators on many threads wait for each other where other processes run beside the tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
+pytestmark = pytest.mark.usefixtures("one_thread")
 TINY = dict(
     img_size=32,
     in_chans=1,

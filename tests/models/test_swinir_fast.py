@@ -39,15 +39,7 @@ OPTIONS = dict(
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small operators on many threads wait for each other where other processes run beside the tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
+pytestmark = pytest.mark.usefixtures("one_thread")
 WAYS = ("auto", *FORCED_WAYS)
 SHAPES = {"square": (1, 1, 32, 32), "3, non-square": (3, 1, 24, 40), "3, no multiple": (3, 1, 21, 35)}
 

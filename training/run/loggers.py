@@ -92,16 +92,17 @@ class MlflowLogger:
 
         place = os.environ.get("MLFLOW_TRACKING_URI") or (folder.resolve() / "mlruns").as_uri()
         self._client = MlflowClient(tracking_uri=place)
-        self._run_id = _read_id(folder, "mlflow")
-        if self._run_id is None:
+        run_id = _read_id(folder, "mlflow")
+        if run_id is None:
             wanted = os.environ.get("MLFLOW_EXPERIMENT_NAME", "swinmr-profiling")
             experiment = self._client.get_experiment_by_name(wanted)
             known = None if experiment is None else experiment.experiment_id
             number = known or self._client.create_experiment(wanted)
             run = self._client.create_run(number, run_name=name)
-            self._run_id = str(run.info.run_id)
-            _write_id(folder, "mlflow", self._run_id)
-            self._client.log_dict(self._run_id, config, "config.json")
+            run_id = str(run.info.run_id)
+            _write_id(folder, "mlflow", run_id)
+            self._client.log_dict(run_id, config, "config.json")
+        self._run_id = run_id
 
     def scalar(self, name: str, value: float, step: int) -> None:
         self._client.log_metric(self._run_id, name, value, step=step)

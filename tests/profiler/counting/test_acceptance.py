@@ -14,6 +14,7 @@ from transformers import CLIPTextConfig, CLIPTextModel
 from swinmr_profiling.configs import load_config
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.scripts.counter_cases.derived_networks import FLUX_TRANSFORMER
 
 # Stable Diffusion 2.1-base and FLUX.1-dev, from their released configs.
 SD21_UNET = {
@@ -49,19 +50,6 @@ SD21_VAE = {
     "norm_num_groups": 32,
     "sample_size": 512,
 }
-FLUX_TRANSFORMER = {
-    "patch_size": 1,
-    "in_channels": 64,
-    "num_layers": 19,
-    "num_single_layers": 38,
-    "attention_head_dim": 128,
-    "num_attention_heads": 24,
-    "joint_attention_dim": 4096,
-    "pooled_projection_dim": 768,
-    "guidance_embeds": True,
-    "axes_dims_rope": [16, 56, 56],
-}
-
 SWINMR_MACS = 799_872_122_880
 SWINMR_ATTENTION_MACS = SWINMR_MACS - 745_513_943_040
 

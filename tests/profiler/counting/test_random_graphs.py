@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from swinmr_profiling.profiler.counting import count_forward
-from tests.second_counter import KINDS, Operator, Runs, draw_graph, draw_operator
+from tests.random_graphs import Runs, draw_graph, draw_operator
+from tests.second_counter import KINDS, Operator
 
 COMPLEX = torch.complex64
 CONV = {"batch": 1, "groups": 1, "stride": 1, "padding": 0, "dilation": 1}

@@ -1,0 +1,134 @@
+"""Gradients of work that a forward hands to threads, and whose they are."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from swinmr_profiling.profiler.counting import count_training_step, forward_backward
+from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
+from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from tests.profiler.counting.test_threads import ONE, WAYS, Network, X, executor_submit, state_of_threading
+
+
+def test_gradients_of_work_in_threads():
+    report = count_training_step(forward_backward, Network(executor_submit), (X.clone().requires_grad_(),))
+    assert report.training_macs == 3 * 2 * ONE
+    assert [child["macs"] for child in report.by_module["children"]] == [3 * ONE, 3 * ONE]
+    assert report.note is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_gradients_stand_at_the_modules_whose_forward_ran_in_a_thread(way):
+    """Before and behind the threads the thread that is counted has numbers of its own, which theirs repeat."""
+
+    def forward(net, x):
+        return net.last(WAYS[way](net, net.first(x)))
+
+    net = Network(forward)
+    net.first, net.last = nn.Linear(8, 8), nn.Linear(8, 8)
+    report = count_training_step(forward_backward, net, (X,))
+    children = {child["name"]: child["macs"] for child in report.by_module["children"]}
+    assert report.macs == 11 * ONE
+    if way == "functions instead of modules":
+        # By weights of the layers, but in no module: the network's own.
+        assert children == {"a": 0, "b": 0, "first": 2 * ONE, "last": 3 * ONE}
+    else:
+        assert children == {"a": 3 * ONE, "b": 3 * ONE, "first": 2 * ONE, "last": 3 * ONE}
+
+
+def test_a_function_of_ones_own_in_a_thread():
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return x @ weight
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, weight = ctx.saved_tensors
+            return grad @ weight.T, x.T @ grad
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(8, 8))
+
+        def forward(self, x):
+            return Product.apply(x, self.weight).relu()
+
+    def forward(net, x):
+        with ThreadPoolExecutor(1) as pool:
+            return net.b(pool.submit(net.own, net.a(x)).result())
+
+    net = Network(forward)
+    net.own = Own()
+    children = count_training_step(forward_backward, net, (X,)).by_module["children"]
+    assert {child["name"]: child["macs"] for child in children} == {
+        "a": 2 * ONE,
+        "b": 3 * ONE,
+        "own": 3 * ONE,
+    }
+
+
+def test_gradients_of_complex_convolutions_in_threads():
+    """Four real ones for each, in forward and backward, though the thread that runs the backward saw none of them."""
+    conv = nn.Conv1d(2, 4, 3, padding=1, dtype=torch.complex64)
+
+    def forward(net, x):
+        with ThreadPoolExecutor(2) as pool:
+            return sum(task.result() for task in [pool.submit(net.conv, x) for _ in range(3)])
+
+    net = Network(forward)
+    net.conv = conv
+    x = torch.zeros(1, 2, 10, dtype=torch.complex64, requires_grad=True)
+    report = count_training_step(forward_backward, net, (x,))
+    assert report.macs == 3 * 3 * 4 * (10 * 4 * 2 * 3)
+    assert report.macs_complex_as_one == 3 * 3 * (10 * 4 * 2 * 3)
+
+
+def test_threads_do_not_disturb_whose_gradients_are_whose():
+    """Every thread has autograd's numbers anew; here the thread's own gradients are not asked for."""
+
+    def forward(net, x):
+        y = net.a(x)
+        with ThreadPoolExecutor(1) as pool:
+            aside = pool.submit(net.b, x).result().detach()
+        return net.c(y) + aside
+
+    net = Network(forward)
+    net.c = nn.Linear(8, 8)
+    children = count_training_step(forward_backward, net, (X,)).by_module["children"]
+    # Forward and weight; forward; forward, weight and input.
+    assert [(child["name"], child["macs"]) for child in children] == [
+        ("a", 2 * ONE),
+        ("b", ONE),
+        ("c", 3 * ONE),
+    ]
+
+
+def test_two_counts_at_once():
+    """The wrapped methods are restored with the last of them, and each counts its own."""
+    before, inside = state_of_threading(), threading.Barrier(2)
+
+    def forward(net, x):
+        inside.wait(30)
+        return executor_submit(net, x)
+
+    # Not by count_forward, which also keeps the process's random numbers.
+    def count(results):
+        net = Network(forward)
+        with torch.no_grad(), CountingMode(ModuleTracker(net)) as mode:
+            net(X)
+        results.append(sum(mode.tallies.by_kind.values()))
+
+    results = []
+    counts = [threading.Thread(target=count, args=(results,)) for _ in range(2)]
+    for one in counts:
+        one.start()
+    for one in counts:
+        one.join()
+    assert results == [2 * ONE, 2 * ONE]
+    assert state_of_threading() == before

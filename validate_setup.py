@@ -74,6 +74,21 @@ def predict_step_bytes(context: SetupContext) -> int:
     )
 
 
+def as_trained(context: SetupContext):
+    """The config with its plan and its budget carried out, as `train.py` carries them out. Raises ValueError."""
+    import torch
+
+    from swinmr_profiling.profiler.plan.budgeted_modules import as_trained
+
+    on_cuda = context.device is not None and context.device.type == "cuda"
+    return as_trained(
+        context.config,
+        trust_config=context.trust_config,
+        config_file=context.config_file,
+        total_bytes=torch.cuda.mem_get_info(context.device)[1] if on_cuda else None,
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     replace_unknown_characters()
@@ -89,6 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
         config_file=parsed.config,
         available_bytes=available_bytes,
         predict_step_bytes=predict_step_bytes,
+        as_trained=as_trained,
         device_name=parsed.device,
         allow_unknown=parsed.allow_unknown,
         trust_config=parsed.trust_config,

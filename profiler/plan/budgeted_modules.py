@@ -55,17 +55,18 @@ def with_budget_resolved(
 
 
 def as_trained(
-    config: ExperimentConfig, *, trust_config: bool, config_file: str
+    config: ExperimentConfig, *, trust_config: bool, config_file: str, total_bytes: int | None = None
 ) -> tuple[ExperimentConfig, list[str]]:
     """The config as `train.py` would train it, its plan and its budget carried out, and lines that say so.
 
+    total_bytes: of the card that a plan is to run on; None: none is asked.
     Raises PlanError, and ModelError for a network that cannot be built.
     """
     messages = []
     if config.training.plan is not None:
         loss = str(build_loss(config).label)
         config, message = config_with_plan(
-            config, Path(config.training.plan), loss=loss, config_file=config_file, total_bytes=None
+            config, Path(config.training.plan), loss=loss, config_file=config_file, total_bytes=total_bytes
         )
         messages.append(message)
     config, told = with_budget_resolved(config, trust_config=trust_config, folder=None)

@@ -22,6 +22,7 @@ class PlanArguments(argparse.Namespace):
     gpu_memory: tuple[str, int] | None
     batch: int | None
     micro_batch: int | None
+    devices: int
     reserved: int
     headroom: Fraction
     allow: list[str]
@@ -48,7 +49,14 @@ class PlanArguments(argparse.Namespace):
         )
 
     def global_batch(self, config: ExperimentConfig) -> int:
-        """--batch, or the config's own. Raises ValueError for "auto", and where --micro-batch divides it not."""
+        """--batch, or the config's own.
+
+        Raises ValueError for "auto", where --micro-batch divides it not, and for more than one GPU.
+        """
+        if self.devices > 1:
+            raise ValueError(
+                f"--devices {self.devices}: a plan is for one GPU (recommend_batch_size.py --devices predicts several)"
+            )
         size = self.batch
         if size is None:
             if not isinstance(config.data.batch_size, int):
@@ -76,6 +84,13 @@ def parse_plan_arguments(arguments: Sequence[str]) -> PlanArguments:
         "global batch of an optimizer step (default: the config's)"
     ))  # fmt: skip
     add("--micro-batch", type=positive_int, metavar="N", help="only this micro-batch (default: all divisors)")
+    add(
+        "--devices",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="GPUs: a plan is for one, more are refused",
+    )
     add("--reserved", type=memory_size, default=0, metavar="SIZE", help="memory of it that others take")
     add("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
         f"share of the rest that stays free (default {float(DEFAULT_HEADROOM):.0%}%)"

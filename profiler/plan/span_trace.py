@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,7 +26,8 @@ NO_ORDER = 2**63
 class Span:
     """One call of a module in the forward pass.
 
-    begin, end: positions in the trace's events. sequence: autograd's number of the first node it can have made.
+    begin, end: positions in the trace's events. sequence: autograd's number of the first node it can have made, from
+    the first call's on.
     first, after: numbers of the calls that begin with it, and after it has ended, among all calls in order.
     inputs: numbers of the allocations that its tensors are in.
     """
@@ -81,8 +84,15 @@ def observable(module: nn.Module) -> list[str]:
 class SpanTrace(StorageTrace):
     """Observes modules of a network that nobody else uses. The last micro-batch with gradients is what is kept."""
 
-    def __init__(self, module: nn.Module, device_type: str = "meta", *, as_on_cuda: bool = True) -> None:
-        super().__init__(device_type, as_on_cuda=as_on_cuda)
+    def __init__(
+        self,
+        module: nn.Module,
+        device_type: str = "meta",
+        *,
+        as_on_cuda: bool = True,
+        assumed: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(device_type, as_on_cuda=as_on_cuda, assumed=assumed)
         self._begun: list[tuple[str, int, int, tuple[int, ...]]] = []
         self._ended: dict[int, tuple[int, int]] = {}
         self._backward: list[tuple[int, int]] = []
@@ -139,10 +149,13 @@ class SpanTrace(StorageTrace):
     def spans(self) -> TracedSpans:
         """Of the last micro-batch."""
         spans = []
+        # A thread's numbers go on from trace to trace.
+        zero = self._begun[0][2] if self._begun else 0
         for call, (name, begin, sequence, held) in enumerate(self._begun):
             end, after = self._ended.get(call, (begin, call + 1))
-            spans.append(Span(name, begin, end, sequence, call, after, held))
-        return TracedSpans(spans, list(self._backward), list(self._work))
+            spans.append(Span(name, begin, end, sequence - zero, call, after, held))
+        backward = [(position, number - zero) for position, number in self._backward]
+        return TracedSpans(spans, backward, list(self._work))
 
 
 @dataclass(frozen=True)

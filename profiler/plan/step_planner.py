@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +23,7 @@ from swinmr_profiling.profiler.prediction.settings import (
     LEVER_CHECKPOINTING,
 )
 from swinmr_profiling.profiler.prediction.trace.affine_trace import NotAlignedError, align
+from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
 from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace, Trace
 from swinmr_profiling.profiler.prediction.trace.traced_step import TRACED_STEPS, trace_training
 
@@ -31,6 +33,8 @@ MOST_LEVELS = 4
 MOST_CORRECTIONS = 6
 # Beyond this share above the budget no trace is made to see whether the least set fits all the same.
 CHAIN_MAY_SAY_MORE = 1.02
+# From this batch size on allocations are affine in it, where they are at all.
+LEAST_ALIGNED = ALIGNED_BATCHES[0]
 Way = str | tuple[str, ...]
 
 
@@ -44,10 +48,15 @@ class StepPlanner:
         trust_config: bool = False,
         as_on_cuda: bool = True,
         build: Callable[[ExperimentConfig], BuiltModel] | None = None,
+        results: RememberedResults | None = None,
     ) -> None:
-        """as_on_cuda: as `trace_training` takes it. build: makes the network of a config; None: `build_model`."""
+        """as_on_cuda, results: as `trace_training` takes them.
+
+        build: makes the network of a config; None: `build_model`.
+        """
         self.config, self.as_on_cuda = config, as_on_cuda
         self.build = build or partial(build_model, trust_config=trust_config)
+        self.results = results or RememberedResults()
         self._steps: dict[tuple[Way, int, int], TracedStep] = {}
         self._chains: dict[int, Chain] = {}
         self._why_no_chain: str | None = None
@@ -80,7 +89,8 @@ class StepPlanner:
             kept: list[SpanTrace] = []
 
             def make(module: nn.Module, device: str, as_on_cuda: bool) -> StorageTrace:
-                kept.append(SpanTrace(module, device, as_on_cuda=as_on_cuda))
+                assumed = self.config.training.assume
+                kept.append(SpanTrace(module, device, as_on_cuda=as_on_cuda, assumed=assumed))
                 return kept[-1]
 
             config = self.in_way(way)
@@ -92,6 +102,7 @@ class StepPlanner:
                 validation=False,
                 steps=steps,
                 make_trace=make,
+                results=self.results,
             )
             self._steps[key] = TracedStep(trace, kept[-1].spans())
             self.uncounted |= kept[-1].uncounted
@@ -121,12 +132,17 @@ class StepPlanner:
         return list(LEVER_CHECKPOINTING if self.config.model.net_type in KNOWS_CHECKPOINTING else ("none",))
 
     def choose(
-        self, batch_size: int, budget_bytes: int, excess: Callable[[tuple[str, ...]], int] | None = None
+        self,
+        batch_size: int,
+        budget_bytes: int,
+        excess: Callable[[tuple[str, ...]], int] | None = None,
+        below: tuple[int, int] | None = None,
     ) -> Selection | None:
         """The modules of the least cost whose step stays within the budget; None where none do.
 
         budget_bytes: of live bytes, to begin with. excess: by how many bytes a set is too large, 0 where it fits; None:
-        by a trace of this very set, whose peak is that of what is returned.
+        by a trace of this very set, whose peak is that of what is returned. below: a cost that is known to do; a chain
+        is not searched for sets that cost as much.
         """
         measure = excess or (lambda modules: max(0, self.peak(modules, batch_size) - budget_bytes))
         try:
@@ -139,12 +155,16 @@ class StepPlanner:
             found = select(chain, target)
             if found is None:
                 break
+            if below is not None and found.cost >= below:
+                return None  # with less memory they cost no less
             over = measure(found.modules)
             if over <= 0:
                 return found if excess else replace(found, peak_bytes=self.peak(found.modules, batch_size))
             target = min(target - over, found.peak_bytes - 1)
         # The chain may say a little more than a trace of the set.
         least = _least_of(chain)
+        if below is not None and least.cost >= below:
+            return None
         if least.peak_bytes > CHAIN_MAY_SAY_MORE * budget_bytes or measure(least.modules) > 0:
             return None
         return least if excess else replace(least, peak_bytes=self.peak(least.modules, batch_size))
@@ -183,13 +203,18 @@ class StepPlanner:
 
     def _at(self, way: Way, batch_size: int, steps: int) -> TracedStep:
         """The step of a batch size, synthesised where allocations are affine in it."""
-        if batch_size < ALIGNED_BATCHES[0] or (way or "none", batch_size, steps) in self._steps:
-            return self.step(way, batch_size, steps=steps)
-        first, second = (self.step(way, batch, steps=steps) for batch in ALIGNED_BATCHES)
-        try:
-            return synthesised(first, second, batch_size)
-        except NotAlignedError:
-            return self.step(way, batch_size, steps=steps)
+        way = way or "none"
+        if batch_size >= LEAST_ALIGNED and (way, batch_size, steps) not in self._steps:
+            # The first two sizes that were asked for are traced, whichever they are.
+            traced = [
+                step
+                for (of, batch, count), step in self._steps.items()
+                if (of, count) == (way, steps) and batch >= LEAST_ALIGNED
+            ]
+            if len(traced) > 1:
+                with suppress(NotAlignedError):
+                    return synthesised(traced[0], traced[1], batch_size)
+        return self.step(way, batch_size, steps=steps)
 
 
 def _least_of(chain: Chain) -> Selection:
@@ -207,7 +232,9 @@ def synthesised(first: TracedStep, second: TracedStep, batch_size: int) -> Trace
     """The step of another batch size. Raises NotAlignedError."""
     affine = align(first.trace, second.trace)
     spans, others = first.spans, second.spans
-    if spans.spans != others.spans or len(spans.work) != len(others.work):
+    if (spans.spans, spans.backward) != (others.spans, others.backward) or len(spans.work) != len(
+        others.work
+    ):
         raise NotAlignedError("modules are not called at the same places")
     between = second.trace.batch_size - first.trace.batch_size
     further = batch_size - first.trace.batch_size

@@ -27,7 +27,9 @@ from swinmr_profiling.profiler.plan.step_planner import StepPlanner, Way
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.predict import training_trace
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
+from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
 from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
+from swinmr_profiling.profiler.prediction.trace.traced_step import young_garbage_only
 from swinmr_profiling.profiler.record.blocks.figures import Checkpointing
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import interval
@@ -78,6 +80,7 @@ class TrainingPlanner:
         self._loss_parts = label if own else f"{label}; run {uuid.uuid4().hex}"
         self._has_batch_norm = self._has_convolutions = False
         self._uncounted: set[str] = set()
+        self._results = RememberedResults()
         self._hosted: dict[tuple[object, ...], StepPlanner] = {}
 
     def plan(self, config_file: str | None) -> TrainingPlan:
@@ -86,14 +89,15 @@ class TrainingPlanner:
         tried = list(bases(self.config, self.budget, allow_patch=self.allow_patch))
         module = build_model(tried[0].config, trust_config=self.trust_config).module
         self._has_batch_norm, self._has_convolutions = has_batch_norm(module), has_convolutions(module)
-        for base in tried:
-            settings += self._settings_of(base)
-        if not settings:
-            # What waits on the host and what is computed again go together only where neither is enough.
+        with young_garbage_only():
             for base in tried:
-                settings += self._settings_with_everything(base)
-        if not settings:
-            settings = [min((self._nearest(base) for base in tried), key=lambda one: one.needed_bytes)]
+                settings += self._settings_of(base)
+            if not settings:
+                # What waits on the host and what is computed again go together only where neither is enough.
+                for base in tried:
+                    settings += self._settings_with_everything(base)
+            if not settings:
+                settings = [min((self._nearest(base) for base in tried), key=lambda one: one.needed_bytes)]
         return TrainingPlan(
             kind="training plan",
             version=1,
@@ -109,7 +113,8 @@ class TrainingPlanner:
         )
 
     def _step_planner(self, base: Base) -> StepPlanner:
-        planner = StepPlanner(_accumulating(base.config, 1), trust_config=self.trust_config)
+        config = _accumulating(base.config, 1)
+        planner = StepPlanner(config, trust_config=self.trust_config, results=self._results)
         planner.uncounted = self._uncounted
         return planner
 
@@ -231,13 +236,18 @@ class TrainingPlanner:
         candidates: list[tuple[tuple[int, int], Way]] = []
         way: Way
         for way in planner.named_ways():
-            # Live bytes are at most the reserved ones.
+            # Live bytes are at most the reserved ones. Each of the three computes no less again than the one before.
             if planner.quick_peak(way, micro_batch) <= self._room and excess(way) <= 0:
                 candidates.append((planner.cost(way, micro_batch), way))
             if way == "none" and candidates:
                 break
         if not candidates or candidates[0][1] != "none":
-            chosen = planner.choose(micro_batch, self._room, excess=lambda modules: excess(modules or "none"))
+            chosen = planner.choose(
+                micro_batch,
+                self._room,
+                excess=lambda modules: excess(modules or "none"),
+                below=candidates[0][0] if candidates else None,
+            )
             if chosen is not None:
                 candidates.append((chosen.cost, chosen.modules or "none"))
         if not candidates:
@@ -261,7 +271,7 @@ class TrainingPlanner:
             update = {"val_batch_size": val_batch_size, "batch_size": micro_batch}
             config = in_way.model_copy(update={"data": in_way.data.model_copy(update=update)})
             built = build_model(config, trust_config=self.trust_config)
-            trace = training_trace(built, config, self._loss_parts, micro_batch)
+            trace = training_trace(built, config, self._loss_parts, micro_batch, results=self._results)
             replayed = replay(trace)
             over = max(0, replayed.peak_reserved_bytes - self._room)
             if not over or val_batch_size == 1 or replayed.training.reserved_bytes > self._room:

@@ -26,6 +26,7 @@ from swinmr_profiling.profiler.prediction.server import WrittenSnapshot
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, TrainingSetting
 from swinmr_profiling.profiler.prediction.trace.affine_trace import AffineTrace, NotAlignedError, align
 from swinmr_profiling.profiler.prediction.trace.allocation_frames import without_folder
+from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
 from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace.trace_cache import cached, trace_key
 from swinmr_profiling.profiler.prediction.trace.traced_step import (
@@ -124,15 +125,16 @@ def training_trace(
     loss_parts: str,
     batch_size: int,
     step: OtherStep | None = None,
+    results: RememberedResults | None = None,
 ) -> Trace:
     """The trace of a batch size of a config's training step, from the disk where it is there.
 
-    step: the one that the config names in place of ours.
+    step: the one that the config names in place of ours. results: as `trace_training` takes them.
     """
     key = trace_key(memory_fingerprint(config), batch_size, "training", loss_parts)
     if step is not None:
         return cached(key, lambda: trace_configured(step, built, config, batch_size))
-    return cached(key, lambda: trace_training(built, config, batch_size))
+    return cached(key, lambda: trace_training(built, config, batch_size, results=results))
 
 
 def training_family(

@@ -196,6 +196,13 @@ PLANTED = {
         "LPIPS",
         "alex.pth",
     ),
+    "plan that is not there": (nothing, {"training.plan": "none.json"}, "plan", "no such file"),
+    "budget that nothing meets": (
+        nothing,
+        {"training.gradient_checkpointing": {"budget": "1KiB"}},
+        "plan",
+        "no set of modules brings a step",
+    ),
     "run folder of another network": (other_run, {}, "run folder", "another architecture"),
     "automatic batch size without a profile": (
         nothing,
@@ -210,6 +217,26 @@ PLANTED = {
         "--trust-config",
     ),
 }
+
+
+def test_what_follows_is_checked_as_the_budget_has_it(write_config, validate, monkeypatch):
+    """The network that is built is the one whose modules are recomputed."""
+    from swinmr_profiling.profiler.plan import budgeted_modules
+
+    monkeypatch.setattr(budgeted_modules, "_chosen", lambda *arguments: ["layers.0"])
+    seen = []
+
+    def build(config, **keywords):
+        seen.append(config.training.gradient_checkpointing)
+        return build_model(config, **keywords)
+
+    monkeypatch.setattr("swinmr_profiling.models.registry.build_model", build)
+    config = write_config({"training.gradient_checkpointing": {"budget": "1GiB"}})
+    status, found = validate("--config", config, *SLOW)
+    assert status == 0
+    assert found["plan"][0]["status"] == "ok"
+    assert "recomputed for a budget of 1GiB (chosen now): layers.0" in found["plan"][0]["detail"]
+    assert seen == [["layers.0"]]
 
 
 @pytest.mark.parametrize("fault", PLANTED)

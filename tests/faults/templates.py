@@ -48,6 +48,7 @@ def write_inputs(template: str, inputs: Path, out: Path) -> None:
         "train": _training,
         "test": _training,
         "export": _checkpoint,
+        "plan": _plan,
     }[template]
     inputs.mkdir(parents=True)
     out.mkdir(parents=True)
@@ -91,6 +92,11 @@ def _pipelines(inputs: Path, out: Path) -> None:
         making.rename(made)
     for kind in ("unet", "transformer"):
         shutil.copytree(made / kind, inputs / kind)
+
+
+def _plan(inputs: Path, out: Path) -> None:
+    content = {"model": TINY_SWINIR, "data": {"use_patches": False, "batch_size": 2}}
+    (inputs / "plan.json").write_text(json.dumps(content))
 
 
 def _training(inputs: Path, out: Path) -> None:

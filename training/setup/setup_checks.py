@@ -46,6 +46,8 @@ class SetupContext:
         config_file, allow_unknown, trust_config, device_name: as on the command line.
         available_bytes: host memory that can still be taken.
         predict_step_bytes: of the context, what one training step of one sample takes on its CUDA device.
+        as_trained: of the context, the config with its plan and its budget for checkpointing carried out, and lines
+            that say so; raises ValueError.
         timeout_s: for each check that starts a process.
         loaded, device, built, volumes: None (empty) until the check that finds them has run.
     """
@@ -53,6 +55,7 @@ class SetupContext:
     config_file: str
     available_bytes: Callable[[], int]
     predict_step_bytes: Callable[[SetupContext], int]
+    as_trained: Callable[[SetupContext], tuple[ExperimentConfig, list[str]]] | None = None
     device_name: str = "auto"
     allow_unknown: bool = False
     trust_config: bool = False

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, failed, ok, readable, warning
+
+
+def check_plan(context: SetupContext) -> list[Finding]:
+    """The plan and the budget for checkpointing that the config names: what follows is checked as they have it."""
+    training = context.config.training
+    if (training.plan is None and training.checkpoint_budget is None) or context.as_trained is None:
+        return []
+    try:
+        config, told = context.as_trained(context)
+    except ValueError as error:  # a plan, a network or a loss
+        return [failed("plan", str(error), "plan again, or take training.plan or the budget out")]
+    assert context.loaded is not None
+    context.loaded = replace(context.loaded, config=config)
+    return [ok("plan", message) for message in told]
 
 
 def check_model(context: SetupContext) -> list[Finding]:

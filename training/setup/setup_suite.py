@@ -8,6 +8,7 @@ from swinmr_profiling.training.setup.setup_network import (
     check_loss,
     check_lpips,
     check_model,
+    check_plan,
     check_training_step,
 )
 from swinmr_profiling.training.setup.setup_run import (
@@ -33,7 +34,8 @@ CHECKS = (
     Check("data", check_data, needs=("config",)),
     Check("overlap", check_overlap, needs=("data",)),
     Check("masks", check_masks, needs=("config",)),
-    Check("model", check_model, needs=("config",)),
+    Check("plan", check_plan, needs=("config",)),
+    Check("model", check_model, needs=("config", "plan")),
     Check("loss", check_loss, needs=("config",)),
     Check("training step", check_training_step, needs=("device", "model", "loss", "masks")),
     Check("LPIPS", check_lpips, needs=("config",)),

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 PLAIN = (
@@ -56,6 +57,17 @@ class RememberedResults:
         if all(_is_new_memory(item, given) for item in results):
             self._known[key] = several, [(item.shape, item.stride(), item.dtype) for item in results]
         return result
+
+
+class Remembering(TorchDispatchMode):
+    """Answers for what runs under it: for a forward pass without data of which only shapes are wanted."""
+
+    def __init__(self, results: RememberedResults) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.results = results
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.results.call(function, args, kwargs or {})
 
 
 @cache

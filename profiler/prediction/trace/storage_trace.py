@@ -137,7 +137,7 @@ class StorageTrace(TorchDispatchMode):
         # By the identity of the storage's Python object, which lives as long as the storage does.
         self._live: dict[int, tuple[int, Any]] = {}
         self._recording = True
-        self._results = RememberedResults()
+        self.results = RememberedResults()
         _sole_holders()  # found out before, not inside a traced backward pass
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -168,7 +168,7 @@ class StorageTrace(TorchDispatchMode):
         if name.startswith(FOREACH) and args[0] and args[0][0].device.type == "meta":
             result = _foreach_without_data(name, function, args, kwargs or {})
         elif self.device_type == "meta":
-            result = self._results.call(function, args, kwargs or {})
+            result = self.results.call(function, args, kwargs or {})
         else:
             result = function(*args, **(kwargs or {}))
         if isinstance(result, Tensor):

@@ -21,6 +21,7 @@ from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.prediction.cuda.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.trace.allocation_frames import FramesTrace
 from swinmr_profiling.profiler.prediction.trace.assumed_values import AssumedValues
+from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults, Remembering
 from swinmr_profiling.profiler.prediction.trace.storage_trace import (
     StorageTrace,
     Trace,
@@ -147,6 +148,7 @@ def trace_training(
     device: str = "meta",
     spread: Spread = ALONE,
     make_trace: MakeTrace | None = None,
+    results: RememberedResults | None = None,
 ) -> Trace:
     """Traces `steps` training steps of micro-batches of `batch_size`, then one validation batch.
 
@@ -155,6 +157,7 @@ def trace_training(
     as_on_cuda: decide as CUDA would (attention, autocast, foreach); else the plain operators of the device.
     device: "meta", or "cpu" for a real run, which is what a trace without data is held against.
     make_trace: a trace that knows more, from the copied network, the device and as_on_cuda.
+    results: of operators, for several traces of much the same network; None: of this one alone.
     Raises whatever the network raises that needs values: it cannot be traced.
     """
 
@@ -171,6 +174,7 @@ def trace_training(
             no_gradients,
             None,
             make_trace,
+            RememberedResults() if results is None else results,
         )
 
     return _with_gradients_where_wanted(trace)
@@ -181,8 +185,9 @@ def trace_lines(built: BuiltModel, config: ExperimentConfig, batch_size: int) ->
     recorder = FramesTrace()
     recorder.assumed = AssumedValues(config.training.assume)
     _trace_training(
-        built, config, batch_size, True, False, TRACED_STEPS, "meta", ALONE, torch.no_grad(), recorder, None
-    )
+        built, config, batch_size, True, False, TRACED_STEPS, "meta", ALONE, torch.no_grad(), recorder, None,
+        recorder.results,
+    )  # fmt: skip
     return recorder
 
 
@@ -208,6 +213,7 @@ def _trace_training(
     no_gradients: AbstractContextManager[Any],
     recorder: FramesTrace | None,
     make_trace: MakeTrace | None,
+    results: RememberedResults,
 ) -> Trace:
     clear_cache()
     with attention_kernels(config.system.attention), cuda_on_meta() if as_on_cuda else nullcontext():
@@ -216,8 +222,9 @@ def _trace_training(
         loss = copied(build_loss(config, for_prediction=True))
         settings = build_settings(config, "cuda")
         data = ExampleData(built, config, loss, torch.device(device))
-        batches = data.micro_batches(batch_size)
-        validate = data.validation(settings) if validation else None
+        with Remembering(results):  # a forward pass each, for the shape of the output
+            batches = data.micro_batches(batch_size)
+            validate = data.validation(settings) if validation else None
         clear_cache()
         trace: StorageTrace
         if recorder is not None:
@@ -227,8 +234,9 @@ def _trace_training(
         else:
             assumed = config.training.assume
             trace = spread.new_trace(device, as_on_cuda=as_on_cuda, assumed=assumed)
+        trace.results = results
         named = nullcontext() if recorder is None else recorder.modules_named(module, loss)
-        with _young_garbage_only(), named, trace:
+        with young_garbage_only(), named, trace:
             state = _set_up(trace, config, module, loss, settings, spread)
             stream = _micro_batches(trace, batches)
             outcome = None
@@ -258,9 +266,15 @@ def _trace_training(
 
 
 @contextmanager
-def _young_garbage_only() -> Iterator[None]:
-    """Keeps what is there already out of garbage collection: it cannot be garbage of the traced steps."""
+def young_garbage_only() -> Iterator[None]:
+    """Keeps what is there already out of garbage collection: it cannot be garbage of the traced steps.
+
+    Around several traces it is done once for all: to look through all of Python's objects takes a third of a second.
+    """
     gc.collect()
+    if gc.get_freeze_count():
+        yield
+        return
     gc.freeze()
     try:
         yield

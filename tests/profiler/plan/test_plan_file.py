@@ -126,6 +126,13 @@ def test_a_micro_batch_divides_the_batch(tmp_path, capsys):
     assert "does not divide" in capsys.readouterr().err
 
 
+def test_a_plan_for_several_gpus_is_refused(tmp_path, capsys):
+    assert plan(tmp_path, "--gpu-memory", "24GiB", "--batch", 4, "--devices", 2)[0] == 2
+    assert capsys.readouterr().err == (
+        "error: --devices 2: a plan is for one GPU (recommend_batch_size.py --devices predicts several)\n"
+    )
+
+
 @pytest.mark.slow
 def test_a_budget_is_resolved_once_and_written_down(tmp_path):
     raw = {**NETWORK, "data": {"use_patches": False, "batch_size": 8}}

@@ -1,0 +1,91 @@
+"""The largest size that fits, where only looking at a size tells whether it does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+# Sizes beyond the first that does not fit, at which is looked all the same: what the allocator reserves may fall as an
+# image grows. In steps, and as a share of that size.
+LOOKED_BEYOND = (1, 2)
+SHARE_BEYOND = (5, 4)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a size needs. needed_bytes: None where the network does not take it."""
+
+    fits: bool
+    needed_bytes: int | None
+
+
+@dataclass
+class SizeSearch:
+    """Whole numbers of steps (a side is steps x period), each looked at once.
+
+    look: of a number of steps. room_bytes: what may be needed, a guide to where to look next. last: no step beyond.
+    """
+
+    look: Callable[[int], Look]
+    room_bytes: int
+    last: int
+    seen: dict[int, Look] = field(default_factory=dict)
+
+    def largest(self, start: int) -> int | None:
+        """The step that fits while the next one does not, nor those looked at beyond; None where none fits.
+
+        Both were looked at. start: where to begin.
+        """
+        low = self._between(0, self.last + 1, start)
+        while True:
+            beyond = low + 1
+            others = [beyond + more for more in LOOKED_BEYOND]
+            others.append(-(-beyond * SHARE_BEYOND[0] // SHARE_BEYOND[1]))
+            further = [step for step in sorted(set(others)) if step <= self.last and self._fits(step)]
+            if not further:
+                return low or None
+            low = self._between(further[-1], self.last + 1, further[-1] + 1)
+
+    @property
+    def is_monotone(self) -> bool:
+        """Whether no size that was looked at needs less than a smaller one."""
+        needed = [look.needed_bytes for _, look in sorted(self.seen.items()) if look.needed_bytes is not None]
+        return needed == sorted(needed)
+
+    def _fits(self, step: int) -> bool:
+        if step not in self.seen:
+            self.seen[step] = self.look(step)
+        return self.seen[step].fits
+
+    def _between(self, low: int, high: int, step: int) -> int:
+        """A step that fits and whose next does not, with low fitting (or 0) and high not (or beyond the last)."""
+        halve = False
+        while high - low > 1:
+            step = min(max(step, low + 1), high - 1)
+            before = high - low
+            if self._fits(step):
+                low = step
+            else:
+                high = step
+            # Where a guess did not halve what is left, the middle does.
+            halve = not halve and 2 * (high - low) > before and high <= self.last
+            step = (low + high) // 2 if halve else self._guess(low)
+        return low
+
+    def _guess(self, low: int) -> int:
+        """Where the room ends, if bytes grow with the area: by the two sizes nearest to it."""
+        known = [(step, look.needed_bytes) for step, look in self.seen.items() if look.needed_bytes is not None]
+        known.sort(key=lambda one: abs(one[1] - self.room_bytes))
+        if not known:
+            return 2 * low + 1
+        (first, first_bytes), *more = known
+        fixed, slope = 0.0, first_bytes / first**2
+        if more:
+            second, second_bytes = more[0]
+            area = first**2 - second**2
+            slope = (first_bytes - second_bytes) / area
+            fixed = first_bytes - slope * first**2
+        if slope <= 0:
+            return 2 * low + 1
+        return math.floor(math.sqrt(max(self.room_bytes - fixed, 0) / slope))

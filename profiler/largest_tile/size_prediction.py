@@ -27,7 +27,7 @@ RUN = uuid.uuid4().hex
 class SizePredictor:
     """One network in one precision and memory format, on one card.
 
-    fit_bytes: what the sizes are held against is `fits`'s rule. compute_capability: of the card, None: not known.
+    compute_capability: of the card, None: not known.
     """
 
     config: ExperimentConfig
@@ -44,6 +44,19 @@ class SizePredictor:
         if image_hw not in self.seen:
             self.seen[image_hw] = self._predict(image_hw)
         return self.seen[image_hw]
+
+    def excess_bytes(self, figures: SizeFigures) -> int:
+        """By how much a size is too large, at most 0 where it fits: of the prediction or of its interval's upper end."""
+        high = figures.needed_interval_bytes[1]
+        return max(
+            figures.needed_bytes - self.budget.usable_bytes,
+            high - self.budget.available_bytes,
+        )
+
+    def input_bytes(self, image_hw: tuple[int, int]) -> int:
+        """Of a batch of such images alone."""
+        inputs = self.built.at_size(image_hw).example_inputs(self.batch_size, "meta")
+        return sum(tensor.nbytes for tensor in inputs)
 
     def _predict(self, image_hw: tuple[int, int]) -> SizeFigures:
         built = self.built.at_size(image_hw)

@@ -14,21 +14,23 @@ SHARE_BEYOND = (5, 4)
 
 @dataclass(frozen=True)
 class Look:
-    """What a size needs. needed_bytes: None where the network does not take it."""
+    """excess_bytes: what a size needs beyond what there is, at most 0 where it fits; None: the network refuses it."""
 
-    fits: bool
-    needed_bytes: int | None
+    excess_bytes: int | None
+
+    @property
+    def fits(self) -> bool:
+        return self.excess_bytes is not None and self.excess_bytes <= 0
 
 
 @dataclass
 class SizeSearch:
     """Whole numbers of steps (a side is steps x period), each looked at once.
 
-    look: of a number of steps. room_bytes: what may be needed, a guide to where to look next. last: no step beyond.
+    look: of a number of steps. last: no step beyond.
     """
 
     look: Callable[[int], Look]
-    room_bytes: int
     last: int
     seen: dict[int, Look] = field(default_factory=dict)
 
@@ -50,7 +52,8 @@ class SizeSearch:
     @property
     def is_monotone(self) -> bool:
         """Whether no size that was looked at needs less than a smaller one."""
-        needed = [look.needed_bytes for _, look in sorted(self.seen.items()) if look.needed_bytes is not None]
+        ordered = [look.excess_bytes for _, look in sorted(self.seen.items())]
+        needed = [excess for excess in ordered if excess is not None]
         return needed == sorted(needed)
 
     def _fits(self, step: int) -> bool:
@@ -74,18 +77,13 @@ class SizeSearch:
         return low
 
     def _guess(self, low: int) -> int:
-        """Where the room ends, if bytes grow with the area: by the two sizes nearest to it."""
-        known = [(step, look.needed_bytes) for step, look in self.seen.items() if look.needed_bytes is not None]
-        known.sort(key=lambda one: abs(one[1] - self.room_bytes))
-        if not known:
-            return 2 * low + 1
-        (first, first_bytes), *more = known
-        fixed, slope = 0.0, first_bytes / first**2
-        if more:
-            second, second_bytes = more[0]
-            area = first**2 - second**2
-            slope = (first_bytes - second_bytes) / area
-            fixed = first_bytes - slope * first**2
+        """Where what is needed is what there is, if bytes grow with the area: by the two sizes nearest to it."""
+        known = [(step, one.excess_bytes) for step, one in self.seen.items() if one.excess_bytes is not None]
+        known.sort(key=lambda one: abs(one[1]))
+        if len(known) < 2:
+            return 2 * low if low else max(self.seen, default=2) // 2
+        (first, first_excess), (second, second_excess) = known[:2]
+        slope = (first_excess - second_excess) / (first**2 - second**2)
         if slope <= 0:
             return 2 * low + 1
-        return math.floor(math.sqrt(max(self.room_bytes - fixed, 0) / slope))
+        return math.floor(math.sqrt(max(first**2 - first_excess / slope, 0)))

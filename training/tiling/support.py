@@ -15,7 +15,7 @@ from swinmr_profiling.training.tiling.tile_grid import Reach, rounded_up
 # Beyond so many pixels nobody overlaps tiles; a strip of twice as many is what the search costs at most.
 DEFAULT_LIMIT = 256
 # Times the period that the parts of a network tell, where it is a longer one.
-FACTORS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
+FACTORS = (1, 2, 3, 4, 8)
 LONGEST_PERIOD = 128
 # Sides of a strip, in multiples of the shortest.
 SIDES = (1, 2, 4, 8)

@@ -14,6 +14,7 @@ from swinmr_profiling.training.tiling.tile_grid import Span, TileError, TilePlan
 class TiledNetwork(nn.Module):
     """Image (B, C, H, W) to image (B, C', scale H, scale W); images that are no larger than a tile go in whole.
 
+    What is made of tiles is joined on the host: enlarged, it may be more than the card holds.
     whole_sizes: (H, W) of images that are not cut though a tile is smaller.
     """
 
@@ -58,8 +59,8 @@ class _Joined:
         self.scale = scale
         shape = (*made.shape[:2], scale * image_hw[0], scale * image_hw[1])
         dtype = torch.promote_types(made.dtype, torch.float32)
-        self.sum = torch.zeros(shape, dtype=dtype, device=made.device)
-        self.weights = torch.zeros(shape[-2:], dtype=dtype, device=made.device)
+        self.sum = torch.zeros(shape, dtype=dtype)
+        self.weights = torch.zeros(shape[-2:], dtype=dtype)
 
     def add(
         self,
@@ -73,6 +74,7 @@ class _Joined:
         expected = (scale * tile.shape[-2], scale * tile.shape[-1])
         if tuple(made.shape[-2:]) != expected:
             raise TileError(f"the network makes {tuple(made.shape)} of a tile {tuple(tile.shape)}: no image")
+        made = made.to("cpu", self.sum.dtype)
         (down, all_down), (across, all_across) = row, column
         if plan.blend == "crop":
             ys, xs = (slice(span.kept_start * scale, span.kept_end * scale) for span in (down, across))
@@ -80,7 +82,7 @@ class _Joined:
                 slice((span.kept_start - span.start) * scale, (span.kept_end - span.start) * scale)
                 for span in (down, across)
             )
-            self.sum[..., ys, xs] = made[..., own_ys, own_xs].to(self.sum.dtype)
+            self.sum[..., ys, xs] = made[..., own_ys, own_xs]
             self.weights[ys, xs] = 1
             return
         ys, xs = (slice(span.start * scale, span.end * scale) for span in (down, across))
@@ -88,11 +90,11 @@ class _Joined:
         weight = edge_weights(down, all_down, scale).to(like)[:, None] * edge_weights(
             across, all_across, scale
         ).to(like)
-        self.sum[..., ys, xs] += made.to(self.sum.dtype) * weight
+        self.sum[..., ys, xs] += made * weight
         self.weights[ys, xs] += weight
 
     def result(self) -> Tensor:
-        return self.sum / self.weights
+        return self.sum.div_(self.weights)
 
 
 def edge_weights(span: Span, spans: list[Span], scale: int) -> Tensor:

@@ -145,4 +145,6 @@ class BuiltModel:
             is_image = len(spec.shape) >= 3 and tuple(spec.shape[-2:]) == own
             return replace(spec, shape=(*spec.shape[:-2], *image_hw)) if is_image else spec
 
-        return replace(self, inputs={**self.inputs, "inference": tuple(map(resized, self.inputs["inference"]))})
+        return replace(
+            self, inputs={**self.inputs, "inference": tuple(map(resized, self.inputs["inference"]))}
+        )

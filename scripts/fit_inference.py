@@ -2,7 +2,7 @@
 """Finds the largest image or tile that infers on a GPU, in each precision and memory format, and the tiles of an image.
 
     python scripts/fit_inference.py --config configs/train_config_large.json --gpu "RTX 3060 12GB"
-    python scripts/fit_inference.py --config configs/train_config.json --gpu-memory 8GiB --image 2048x1536 --output fit.json
+    python scripts/fit_inference.py --config configs/train_config.json --gpu-memory 8GiB --image 2048x1536
 
 Exit status: 0 done, 2 bad file or arguments, 3 nothing fits, 4 the network cannot be traced or the answer could not be
 printed, 1 unexpected.

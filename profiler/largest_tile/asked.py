@@ -45,7 +45,7 @@ def budget_asked(parsed: FitArguments) -> tuple[Budget, str | None]:
 def settings_asked(
     parsed: FitArguments, config: ExperimentConfig, budget: Budget
 ) -> Sequence[tuple[Precision, Layout]]:
-    """Each precision in each memory format. Without a list: the config's own, and bf16 beside fp32 where a card has it."""
+    """Each precision in each memory format. Without a list the config's own, and bf16 beside fp32."""
     own = PRECISIONS[config.system.mixed_precision]
     precisions = parsed.precision
     if precisions is None:

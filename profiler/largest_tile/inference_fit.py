@@ -37,7 +37,7 @@ DENOISER = "a denoiser is sampled with whole images: nothing is cut"
 
 
 def size_at(steps: int, period: int, aspect: tuple[int, int]) -> tuple[int, int]:
-    """(height, width): the shorter side is steps x period, the longer in the aspect's proportion, rounded to periods."""
+    """(height, width): the shorter side is steps x period, the longer in proportion, rounded to periods."""
     shorter = steps * period
     height, width = aspect
     longer = max(1, round(steps * max(aspect) / min(aspect))) * period
@@ -98,7 +98,9 @@ def fit_inference(
     torch.manual_seed(config.system.seed)
     built = build_model(config, trust_config=trust_config)
     if built.image_hw is None:
-        raise ValueError("the network's input is no image of (channels, height, width): no size of it can be searched")
+        raise ValueError(
+            "the network's input is no image of (channels, height, width): no size of it can be searched"
+        )
     period = structural_period(built)
     support = None
     if image_hw is not None and not config.is_denoiser:

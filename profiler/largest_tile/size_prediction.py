@@ -46,7 +46,7 @@ class SizePredictor:
         return self.seen[image_hw]
 
     def excess_bytes(self, figures: SizeFigures) -> int:
-        """By how much a size is too large, at most 0 where it fits: of the prediction or of its interval's upper end."""
+        """By how much a size is too large, at most 0 where it fits: the prediction, or its interval's upper end."""
         high = figures.needed_interval_bytes[1]
         return max(
             figures.needed_bytes - self.budget.usable_bytes,

@@ -22,7 +22,9 @@ def checked_side(side: int, period: int) -> int:
     if side % period:
         below, above = side // period * period, -(-side // period) * period
         choices = f"{below} or {above}" if below else f"{above}"
-        raise TileError(f"a tile of {side} pixels is no multiple of the network's {period}: {choices} would be")
+        raise TileError(
+            f"a tile of {side} pixels is no multiple of the network's {period}: {choices} would be"
+        )
     return side
 
 
@@ -38,11 +40,15 @@ def choose_tiles(support: Support, tile_hw: tuple[int, int], overlap: int | None
     for side in tile_hw:
         checked_side(side, support.period)
     if support.rows is None or support.columns is None:
-        return _smooth(support, tile_hw, overlap, f"{support.reason}; tiles differ from the whole image everywhere")
+        return _smooth(
+            support, tile_hw, overlap, f"{support.reason}; tiles differ from the whole image everywhere"
+        )
     needed = max(support.rows.both, support.columns.both)
     # Tiles begin at multiples of the period.
     if overlap is not None and overlap < needed:
-        reason = f"an overlap of {overlap} pixels is less than the {needed} that tiles need to be the whole image"
+        reason = (
+            f"an overlap of {overlap} pixels is less than the {needed} that tiles need to be the whole image"
+        )
         return _smooth(support, tile_hw, overlap, f"{reason}; they differ near their edges")
     rows, columns = support.rows, support.columns
     if overlap is not None:

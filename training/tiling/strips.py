@@ -150,7 +150,7 @@ def _plain_kernels(dtype: torch.dtype) -> AbstractContextManager[Any]:
     return stack
 
 
-class _AllUnknown(Exception):
+class _AllUnknownError(Exception):
     """Nothing that comes after tells more."""
 
 
@@ -176,7 +176,7 @@ def _culprit_of(module: nn.Module) -> Iterator[list[str]]:
                 running[-1] = min(running[-1], made, within)
             if made == 0 and given is not None and min(given, within) >= KNOWN_SHARE:
                 found.append(f"{name or 'the network itself'} ({type(part).__name__})")
-                raise _AllUnknown
+                raise _AllUnknownError
 
         return look
 

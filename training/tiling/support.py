@@ -20,9 +20,9 @@ LONGEST_PERIOD = 128
 # Sides of a strip, in multiples of the shortest.
 SIDES = (1, 2, 4, 8)
 
-# finite: tiles that overlap enough are the whole image. wide: so would they be, if the network did not look farther than
-# `limit`. whole: a module takes something from all of the image. position: what is made of a pixel depends on where it
-# lies. unknown: the network does not run on images of another size.
+# finite: tiles that overlap enough are the whole image. wide: so would they be, if the network did not look farther
+# than `limit`. whole: a module takes something from all of the image. position: what is made of a pixel depends on
+# where it lies. unknown: the network does not run on images of another size.
 Kind = Literal["finite", "wide", "whole", "position", "unknown"]
 
 
@@ -120,9 +120,8 @@ def _on_strips(probe: StripProbe, period: int, factor: int, limit: int) -> Suppo
     for axis, reach in enumerate(reaches):
         gap = probe.difference(axis, period, reach, factor)
         if not gap <= SAME[probe.dtype]:  # nor where it is NaN
-            reason = (
-                f"what it makes of a pixel depends on where in the image that lies (by {gap:.1e} of the largest value)"
-            )
+            share = f"by {gap:.1e} of the largest value"
+            reason = f"what it makes of a pixel depends on where in the image that lies ({share})"
             return Support("position", period, probe.scale, None, None, reason, limit)
     return Support("finite", period, probe.scale, reaches[0], reaches[1], "", limit)
 

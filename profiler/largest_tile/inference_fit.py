@@ -78,7 +78,9 @@ class SizesOnCard:
         except Exception as error:  # whatever a network raises at a size that it does not take
             self.refusals[steps] = first_lines(str(error)) or type(error).__name__
             return Look(None)
-        return Look(self.held_bytes + self.predicted.excess_bytes(found))
+        excess = self.held_bytes + self.predicted.excess_bytes(found)
+        # Of what is reserved beyond what is alive the allocator may need less for a larger image.
+        return Look(excess, excess - (found.reserved_bytes - found.live_bytes))
 
 
 def fit_inference(

@@ -6,17 +6,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-# Sizes beyond the first that does not fit, at which is looked all the same: what the allocator reserves may fall as an
-# image grows. In steps, and as a share of that size.
-LOOKED_BEYOND = (1, 2)
+# Sizes beyond one that fits, at which is looked though the next does not: what the allocator reserves may fall as an
+# image grows. In steps, as for batches (batch_size/rule.py), and one more as a share.
+STRETCH = 16
 SHARE_BEYOND = (5, 4)
 
 
 @dataclass(frozen=True)
 class Look:
-    """excess_bytes: what a size needs beyond what there is, at most 0 where it fits; None: the network refuses it."""
+    """What a size needs beyond what there is.
+
+    excess_bytes: at most 0 where it fits; None: the network refuses it. live_excess_bytes: the same of what is alive at
+    once, which grows with the image: where it is above 0, nothing larger fits.
+    """
 
     excess_bytes: int | None
+    live_excess_bytes: int = 0
 
     @property
     def fits(self) -> bool:
@@ -35,19 +40,27 @@ class SizeSearch:
     seen: dict[int, Look] = field(default_factory=dict)
 
     def largest(self, start: int) -> int | None:
-        """The step that fits while the next one does not, nor those looked at beyond; None where none fits.
+        """The step that fits while none of the next 16 does, nor one a quarter larger; None where none fits.
 
-        Both were looked at. start: where to begin.
+        The next one was looked at; the others as long as what is alive leaves it open. start: where to begin.
         """
         low = self._between(0, self.last + 1, start)
-        while True:
-            beyond = low + 1
-            others = [beyond + more for more in LOOKED_BEYOND]
-            others.append(-(-beyond * SHARE_BEYOND[0] // SHARE_BEYOND[1]))
-            further = [step for step in sorted(set(others)) if step <= self.last and self._fits(step)]
-            if not further:
-                return low or None
-            low = self._between(further[-1], self.last + 1, further[-1] + 1)
+        while (further := self._fits_beyond(low)) is not None:
+            low = self._between(further, self.last + 1, further + 1)
+        return low or None
+
+    def _fits_beyond(self, low: int) -> int | None:
+        """The farthest step beyond low + 1 that fits, of those looked at."""
+        beyond, found = low + 1, None
+        share = -(-beyond * SHARE_BEYOND[0] // SHARE_BEYOND[1])
+        for step in sorted({*range(beyond, beyond + STRETCH), share}):
+            if step > self.last:
+                break
+            if self._fits(step):
+                found = step
+            elif self.seen[step].live_excess_bytes > 0:
+                break
+        return found
 
     @property
     def is_monotone(self) -> bool:

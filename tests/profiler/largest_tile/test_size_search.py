@@ -29,7 +29,7 @@ def test_memory_that_grows_with_the_area(start, room, fixed, slope):
     wanted = max((step for step in range(1, 1001) if fixed + slope * step**2 <= room), default=None)
     assert found == wanted
     assert search.is_monotone
-    assert len(seen) == len(set(seen)) <= 30
+    assert len(seen) == len(set(seen)) <= 45
     if wanted and wanted < 1000:
         assert {wanted, wanted + 1} <= set(seen)
 
@@ -65,6 +65,19 @@ def test_all_fits():
     found, seen, _ = searched(lambda step: -1, last=77)
     assert found == 77
     assert len(seen) < 15
+
+
+def test_where_too_much_is_alive_nothing_larger_is_looked_at():
+    seen = []
+
+    def look(step):
+        seen.append(step)
+        return Look(step - 50, step - 53)
+
+    assert SizeSearch(look, 1000).largest(50) == 50
+    # 54 is the first of which more is alive than there is; larger ones were only looked at to find 50.
+    assert {51, 52, 53, 54} <= set(seen)
+    assert len([step for step in seen if step > 54]) <= 2
 
 
 def test_a_network_of_one_size():

@@ -26,6 +26,8 @@ def print_fit(console: Console, fit: InferenceFit) -> None:
         name = f"{setting.precision}, {setting.layout}"
         if setting.refused is not None:
             console.line(f"{name}: the network refuses the next size: {setting.refused}")
+        elif setting.largest is not None and setting.next_larger is None:
+            console.line(f"{name}: nothing larger was looked at")
         if not setting.monotone:
             console.line(f"{name}: memory falls where the image grows; sizes beyond were looked at, too")
     if fit.image_size is not None:

@@ -26,8 +26,8 @@ from swinmr_profiling.training.tiling.period import structural_period
 from swinmr_profiling.training.tiling.support import Support, find_support
 from swinmr_profiling.training.tiling.tile_grid import Span, TileError, rounded_up
 
-# Nothing is searched beyond.
-LONGEST_SIDE = 32_768
+# Nothing is searched beyond: orders of pixels that networks of windows keep are made on the host, and so large.
+LONGEST_SIDE = 16_384
 NOTES = (
     "memory is predicted: the network was traced at each size that is named, nothing ran on a GPU",
     "a size fits where the prediction is within what the headroom leaves, and the upper end of its interval within "

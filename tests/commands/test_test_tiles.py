@@ -40,7 +40,9 @@ def test_tiles_give_the_metrics_of_whole_images(write_config, run_test, tmp_path
     assert "tiles of 24 x 24, joined exactly" in out
     for convention in ("volume", "slice"):
         for metric in ("psnr_db", "ssim", "nmse"):
-            value, wanted = (one["metrics"][convention][metric]["reconstruction"]["mean"] for one in (summary, whole))
+            value, wanted = (
+                one["metrics"][convention][metric]["reconstruction"]["mean"] for one in (summary, whole)
+            )
             assert value == pytest.approx(wanted, rel=1e-5)
 
 

@@ -12,7 +12,14 @@ NETWORK = {
     "net_type": "restoration",
     "architecture": "EDSR",
     "img_size": 64,
-    "kwargs": {"num_in_ch": 1, "num_out_ch": 1, "num_feat": 8, "num_block": 1, "upscale": 2, "rgb_mean": [0.0]},
+    "kwargs": {
+        "num_in_ch": 1,
+        "num_out_ch": 1,
+        "num_feat": 8,
+        "num_block": 1,
+        "upscale": 2,
+        "rgb_mean": [0.0],
+    },
 }
 DENOISER = {
     "net_type": "unet_denoiser", "img_size": 32, "base_channels": 8, "channel_multipliers": [1, 2],
@@ -36,7 +43,16 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_table_tiles_and_file(run, tmp_path):
-    arguments = ("--gpu-memory", "1GiB", "--image", "3000x500", "--output", "fit.json", "--layout", "contiguous")
+    arguments = (
+        "--gpu-memory",
+        "1GiB",
+        "--image",
+        "3000x500",
+        "--output",
+        "fit.json",
+        "--layout",
+        "contiguous",
+    )
     status, out, err = run(*arguments)
     assert status == 0, err
     found = InferenceFit.model_validate_json((tmp_path / "fit.json").read_text())
@@ -62,7 +78,16 @@ def test_table_tiles_and_file(run, tmp_path):
 
 
 def test_the_images_own_proportions(run, tmp_path):
-    arguments = ("--gpu-memory", "1GiB", "--precision", "fp32", "--layout", "contiguous", "--output", "fit.json")
+    arguments = (
+        "--gpu-memory",
+        "1GiB",
+        "--precision",
+        "fp32",
+        "--layout",
+        "contiguous",
+        "--output",
+        "fit.json",
+    )
     status, _, err = run(*arguments, "--image", "100x200", "--aspect", "image")
     assert status == 0, err
     (setting,) = InferenceFit.model_validate_json((tmp_path / "fit.json").read_text()).settings
@@ -79,7 +104,16 @@ def test_nothing_fits(run):
 
 
 def test_a_denoiser_has_a_largest_image_and_no_tiles(run, tmp_path):
-    arguments = ("--gpu-memory", "900MiB", "--layout", "contiguous", "--precision", "fp32", "--output", "fit.json")
+    arguments = (
+        "--gpu-memory",
+        "900MiB",
+        "--layout",
+        "contiguous",
+        "--precision",
+        "fp32",
+        "--output",
+        "fit.json",
+    )
     status, out, err = run(*arguments, "--image", "4096", model=DENOISER)
     assert status == 0, err
     found = InferenceFit.model_validate_json((tmp_path / "fit.json").read_text())
@@ -132,7 +166,14 @@ def test_a_config_that_is_wrong(run):
 
 
 def test_a_network_of_one_size(run):
-    model = {"net_type": "swinmr", "img_size": 32, "depths": [2], "num_heads": [2], "embed_dim": 8, "ape": True}
+    model = {
+        "net_type": "swinmr",
+        "img_size": 32,
+        "depths": [2],
+        "num_heads": [2],
+        "embed_dim": 8,
+        "ape": True,
+    }
     status, out, _ = run("--gpu-memory", "1GiB", "--precision", "fp32", "--layout", "contiguous", model=model)
     assert status == 0
     assert "refuses the next size" in out

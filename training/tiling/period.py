@@ -26,7 +26,7 @@ def structural_period(built: BuiltModel) -> int:
 
 
 def _windows(module: nn.Module) -> set[int]:
-    found = set()
+    found: set[int] = set()
     for part in module.modules():
         for name in WINDOW_NAMES:
             found.update(_whole_numbers(getattr(part, name, None)))

@@ -74,7 +74,14 @@ def test_sizes_of_an_aspect():
 
 
 def config(**model):
-    section = {"net_type": "swinmr", "img_size": 32, "window_size": 4, "depths": [2], "num_heads": [2], "embed_dim": 8}
+    section = {
+        "net_type": "swinmr",
+        "img_size": 32,
+        "window_size": 4,
+        "depths": [2],
+        "num_heads": [2],
+        "embed_dim": 8,
+    }
     return config_from_dict({"model": {**section, **model}, "data": {"use_patches": False}})
 
 

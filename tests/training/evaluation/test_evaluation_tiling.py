@@ -71,7 +71,9 @@ def test_auto_fits_tiles_to_the_card_and_leaves_whole_what_fits():
 
 
 def test_auto_refuses_tiles_that_make_another_image():
-    with pytest.raises(ReconstructionError, match=r"1\.pool \(AdaptiveAvgPool2d\).*--tile N cuts all the same"):
+    with pytest.raises(
+        ReconstructionError, match=r"1\.pool \(AdaptiveAvgPool2d\).*--tile N cuts all the same"
+    ):
         tiled(around(SqueezeExcite()), [(60, 60)], TileRequest(None, card=Card(2000)))
     with pytest.raises(ReconstructionError, match="where in the image"):
         tiled(around(PositionTable()), [(60, 60)], TileRequest(None, card=Card(2000)))

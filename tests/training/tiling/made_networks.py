@@ -26,9 +26,8 @@ def edsr(blocks=2, upscale=2):
 
 def swinmr(window=4, depths=(2,), size=48, **options):
     heads = [2] * len(depths)
-    return configured(
-        net_type="swinmr", img_size=size, window_size=window, depths=list(depths), num_heads=heads, embed_dim=8, **options
-    )
+    sizes = {"img_size": size, "window_size": window, "embed_dim": 8}
+    return configured(net_type="swinmr", depths=list(depths), num_heads=heads, **sizes, **options)
 
 
 def of_module(module, channels=1, side=32):

@@ -38,7 +38,13 @@ def test_an_image_that_is_no_larger_is_one_tile():
 
 @pytest.mark.parametrize(
     ("tile", "multiple", "reach"),
-    [(16, 4, Reach(3, 2)), (24, 8, Reach(4, 4)), (21, 7, Reach(0, 9)), (8, 1, Reach(3, 4)), (9, 1, Reach(4, 4))],
+    [
+        (16, 4, Reach(3, 2)),
+        (24, 8, Reach(4, 4)),
+        (21, 7, Reach(0, 9)),
+        (8, 1, Reach(3, 4)),
+        (9, 1, Reach(4, 4)),
+    ],
 )
 def test_every_pixel_is_taken_once_from_where_no_edge_touches(tile, multiple, reach):
     for length in range(1, 130):

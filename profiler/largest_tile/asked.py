@@ -11,7 +11,7 @@ from swinmr_profiling.profiler.batch_size.budget import Budget, budget_on
 from swinmr_profiling.profiler.largest_tile.card_sizes import budget_here
 from swinmr_profiling.profiler.largest_tile.command_line import FitArguments
 from swinmr_profiling.profiler.largest_tile.record import Layout
-from swinmr_profiling.profiler.measure.devices import DeviceError, resolve_device
+from swinmr_profiling.profiler.measure.machine.devices import DeviceError, resolve_device
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS
 

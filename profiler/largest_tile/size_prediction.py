@@ -14,8 +14,8 @@ from swinmr_profiling.profiler.largest_tile.record import Layout, SizeFigures
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
-from swinmr_profiling.profiler.prediction.trace_cache import cached, trace_key
-from swinmr_profiling.profiler.prediction.traced_step import trace_inference
+from swinmr_profiling.profiler.prediction.trace.trace_cache import cached, trace_key
+from swinmr_profiling.profiler.prediction.trace.traced_step import trace_inference
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import interval

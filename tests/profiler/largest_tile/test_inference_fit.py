@@ -11,7 +11,7 @@ from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.largest_tile.card_sizes import CardSizes
 from swinmr_profiling.profiler.largest_tile.inference_fit import SizesOnCard, fit_inference, size_at
 from swinmr_profiling.profiler.largest_tile.size_prediction import SizePredictor
-from swinmr_profiling.profiler.prediction import trace_cache
+from swinmr_profiling.profiler.prediction.trace import trace_cache
 from swinmr_profiling.training.errors import DataError
 
 MIB, GIB = 2**20, 2**30

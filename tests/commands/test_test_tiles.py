@@ -1,8 +1,11 @@
 """test.py --tile as a user runs it."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from swinmr_profiling.configs import load_config
 from tests.commands.test_test import command_of, read_summary, run_test, write_config  # noqa: F401 (fixtures)
 
 # Windows of 4 in two blocks look 9 pixels around: a tile of 24 of the phantom's 32 is enough.
@@ -86,3 +89,21 @@ def test_a_denoiser_is_refused(write_config, run_test):  # noqa: F811
     status, _, err = run_test("--config", config, "--tile", "auto")
     assert status == 2
     assert "--tile: a denoiser is sampled with whole images" in err
+
+
+def test_auto_on_a_gpu_asks_what_fits_it(write_config, monkeypatch):  # noqa: F811
+    total = 12_488_540_160
+    properties = SimpleNamespace(name="NVIDIA GeForce RTX 3060", major=8, minor=6, total_memory=total)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (total, total))
+    command = command_of("test")
+    config = load_config(write_config({**SMALL_WINDOWS, "data.val_batch_size": 3})).config
+    arguments = ["--config", "any.json", "--tile"]
+    card = command.tile_request(command.parse([*arguments, "auto"]), config, torch.device("cuda", 0)).card
+    assert card.name == "NVIDIA GeForce RTX 3060"
+    assert card.whole_fits((64, 64))
+    # Three images a batch, as val_batch_size says.
+    predicted = card._predicted
+    assert (predicted.batch_size, predicted.precision, predicted.layout) == (3, "fp32", "contiguous")
+    named = command.tile_request(command.parse([*arguments, "64"]), config, torch.device("cuda", 0))
+    assert (named.side, named.card) == (64, None)

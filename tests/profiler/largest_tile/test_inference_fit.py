@@ -1,16 +1,19 @@
 """The largest size by hand, and that one period more does not fit by the same prediction."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
+import torch
 from torch import nn
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.profiler.allocator.workspaces import workspaces_for
 from swinmr_profiling.profiler.batch_size.budget import Budget
-from swinmr_profiling.profiler.largest_tile.card_sizes import CardSizes
+from swinmr_profiling.profiler.largest_tile.card_sizes import CardSizes, budget_here
 from swinmr_profiling.profiler.largest_tile.inference_fit import SizesOnCard, fit_inference, size_at
-from swinmr_profiling.profiler.largest_tile.size_prediction import SizePredictor
+from swinmr_profiling.profiler.largest_tile.size_prediction import SizePredictor, predictor
 from swinmr_profiling.profiler.prediction.trace import trace_cache
 from swinmr_profiling.training.errors import DataError
 
@@ -142,3 +145,39 @@ def test_sizes_of_the_card_for_evaluation():
     assert card.whole_fits((side, side))
     with pytest.raises(DataError, match="cannot be predicted at 2 x 64"):
         card.whole_fits((2, 64))
+
+
+@pytest.fixture
+def gpu_here(monkeypatch):
+    """CUDA answers as an RTX 3060 with 1 GiB in use, the context of this process included."""
+    total = 12_488_540_160
+    properties = SimpleNamespace(name="NVIDIA GeForce RTX 3060", major=8, minor=6, total_memory=total)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (total - GIB, total))
+    return total
+
+
+def test_the_budget_of_the_gpu_that_is_here(gpu_here):
+    budget, capability = budget_here(torch.device("cuda", 0))
+    context = workspaces_for(torch.__version__, "8.6").context_bytes
+    # Of the GiB in use the bare context is ours; kernels, 128 MiB, are loaded later.
+    assert budget.reserved_elsewhere_bytes == GIB - (context - 128 * MIB)
+    assert (capability, budget.total_bytes, budget.context_bytes) == ("8.6", gpu_here, context)
+    assert budget.usable_bytes == (gpu_here - budget.reserved_elsewhere_bytes) * 9 // 10
+    more, _ = budget_here(torch.device("cuda", 0), reserved_bytes=3 * GIB, headroom=Fraction(0))
+    assert more.usable_bytes == gpu_here - 3 * GIB
+
+
+@pytest.mark.parametrize(("precision", "layout"), [("bf16", "channels_last"), ("fp32", "contiguous")])
+def test_a_setting_is_what_is_traced(precision, layout):
+    found = predictor(config(), precision, layout, 3, Budget("card", GIB))
+    assert found.config.system.channels_last == (layout == "channels_last")
+    assert found.config.system.mixed_precision == ("bf16" if precision == "bf16" else False)
+    # Of three images.
+    assert found.input_bytes((10, 20)) == 3 * 10 * 20 * 4
+
+
+def test_a_batch_needs_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_cache, "_folder", tmp_path)
+    one, three = (predictor(config(), "fp32", "contiguous", batch, Budget("card", GIB)) for batch in (1, 3))
+    assert three.at((64, 64)).live_bytes > 2 * one.at((64, 64)).live_bytes

@@ -177,3 +177,23 @@ def test_a_network_of_one_size(run):
     status, out, _ = run("--gpu-memory", "1GiB", "--precision", "fp32", "--layout", "contiguous", model=model)
     assert status == 0
     assert "refuses the next size" in out
+
+
+ASKS = """
+from torch import nn
+
+class Asks(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+"""
+
+
+def test_a_network_that_asks_its_tensors_for_values(run, tmp_path):
+    (tmp_path / "asks.py").write_text(ASKS)
+    model = {"net_type": "custom", "target": "asks:Asks", "input_shapes": [[1, 32, 32]]}
+    status, out, err = run("--gpu-memory", "1GiB", "--trust-config", model=model)
+    assert (status, out) == (4, "")
+    assert "the network cannot be traced" in err
+    status, _, err = run("--gpu-memory", "1GiB", model=model)
+    assert status == 2
+    assert "--trust-config" in err

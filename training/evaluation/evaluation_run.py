@@ -124,16 +124,15 @@ def run_evaluation(
     folder = evaluation_folder(config, request)
     for name in (SUMMARY_NAME, SLICES_NAME, PICTURES_NAME):
         check_writable(folder / name, "--output" if request.output else "the evaluation")
+    tiling = None
+    if request.tile is not None:
+        # While the network is still on the host, where it is found how far it looks.
+        tiling = tile_evaluation(built, (volume.image_hw for volume in dataset.volumes), request.tile)
     asked = folder
     folder, held = claim_free_folder(asked, SUMMARY_NAME)
     if folder != asked:
         say_another_name(asked, folder)
-    network = module.to(request.device).eval()
-    tiling = None
-    if request.tile is not None:
-        sizes = (volume.image_hw for volume in dataset.volumes)
-        tiling = tile_evaluation(built, network, sizes, request.tile)
-        network = tiling.network.eval()
+    network = (module if tiling is None else tiling.network).to(request.device).eval()
     precision = autocast_dtype(config, request.device.type)
     options = EvaluationOptions(
         autocast_dtype=precision,

@@ -59,36 +59,32 @@ class Tiling:
         return bool(self.block["changes_result"])
 
 
-def tile_evaluation(
-    built: BuiltModel, network: nn.Module, sizes: Iterable[tuple[int, int]], request: TileRequest
-) -> Tiling:
-    """Puts tiles before the network where images are larger than they may be.
+def tile_evaluation(built: BuiltModel, sizes: Iterable[tuple[int, int]], request: TileRequest) -> Tiling:
+    """Puts tiles before the network, which has its weights, where images are larger than they may be.
 
-    network: the module of `built`, on its device, with its weights. sizes: (H, W) of the images.
+    sizes: (H, W) of the images.
     Raises ReconstructionError: for a network that takes no tiles, for tiles that cannot be, and with "auto" for a
     network whose every pixel depends on the whole image.
     """
     images = sorted(set(sizes))
     try:
         if request.side is None:
-            return _fitted(built, network, images, request)
+            return _fitted(built, images, request)
         if all(max(size) <= request.side for size in images):
             reason = f"whole images: none is larger than {request.side} pixels"
-            return Tiling(network, _whole_block(request, reason))
-        return _cut(built, network, find_support(built), request.side, request, frozenset())
+            return Tiling(built.module, _whole_block(request, reason))
+        return _cut(built, find_support(built), request.side, request, frozenset())
     except TileError as error:
         raise ReconstructionError(f"--tile {_asked(request)}: {error}") from None
 
 
-def _fitted(
-    built: BuiltModel, network: nn.Module, images: list[tuple[int, int]], request: TileRequest
-) -> Tiling:
+def _fitted(built: BuiltModel, images: list[tuple[int, int]], request: TileRequest) -> Tiling:
     card = request.card
     if card is None:
-        return Tiling(network, _whole_block(request, ON_A_CPU))
+        return Tiling(built.module, _whole_block(request, ON_A_CPU))
     fits = frozenset(size for size in images if card.whole_fits(size))
     if fits == set(images):
-        return Tiling(network, _whole_block(request, f"whole images fit {card.name}"))
+        return Tiling(built.module, _whole_block(request, f"whole images fit {card.name}"))
     support = find_support(built)
     if support.kind in WHOLE_IMAGES:
         raise TileError(
@@ -101,12 +97,11 @@ def _fitted(
         raise TileError(f"no tile fits {card.name}: use a smaller val_batch_size, or bf16")
     # No larger than the images that are cut: else there is nothing to cut.
     side = min(side, max(rounded_up(max(size), support.period) for size in set(images) - fits))
-    return _cut(built, network, support, side, request, fits)
+    return _cut(built, support, side, request, fits)
 
 
 def _cut(
     built: BuiltModel,
-    network: nn.Module,
     support: Support,
     side: int,
     request: TileRequest,
@@ -128,7 +123,7 @@ def _cut(
         "reason": chosen.reason,
         "difference": None,
     }
-    return Tiling(TiledNetwork(network, plan, whole_sizes), block)
+    return Tiling(TiledNetwork(built.module, plan, whole_sizes), block)
 
 
 def _asked(request: TileRequest) -> str | int:

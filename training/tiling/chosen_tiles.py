@@ -40,9 +40,9 @@ def choose_tiles(support: Support, tile_hw: tuple[int, int], overlap: int | None
     for side in tile_hw:
         checked_side(side, support.period)
     if support.rows is None or support.columns is None:
-        return _smooth(
-            support, tile_hw, overlap, f"{support.reason}; tiles differ from the whole image everywhere"
-        )
+        where = "most of all near their edges" if support.kind == "wide" else "everywhere"
+        reason = f"{support.reason}; tiles differ from the whole image {where}"
+        return _smooth(support, tile_hw, overlap, reason)
     needed = max(support.rows.both, support.columns.both)
     # Tiles begin at multiples of the period.
     if overlap is not None and overlap < needed:

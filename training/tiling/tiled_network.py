@@ -74,7 +74,7 @@ class _Joined:
         expected = (scale * tile.shape[-2], scale * tile.shape[-1])
         if tuple(made.shape[-2:]) != expected:
             raise TileError(f"the network makes {tuple(made.shape)} of a tile {tuple(tile.shape)}: no image")
-        made = made.to("cpu", self.sum.dtype)
+        made = made.detach().to("cpu", self.sum.dtype)
         (down, all_down), (across, all_across) = row, column
         if plan.blend == "crop":
             ys, xs = (slice(span.kept_start * scale, span.kept_end * scale) for span in (down, across))

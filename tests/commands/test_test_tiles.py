@@ -41,6 +41,8 @@ def test_tiles_give_the_metrics_of_whole_images(write_config, run_test, tmp_path
         "difference": None,
     }
     assert "tiles of 24 x 24, joined exactly" in out
+    assert summary["latency"]["what"].startswith("one image in tiles")
+    assert whole["latency"]["what"].startswith("network on one image")
     for convention in ("volume", "slice"):
         for metric in ("psnr_db", "ssim", "nmse"):
             value, wanted = (

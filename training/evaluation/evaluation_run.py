@@ -58,6 +58,7 @@ from swinmr_profiling.training.evaluation.upright import Axes, axes_by_volume
 from swinmr_profiling.training.run.run_folders import run_folders
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 from swinmr_profiling.training.step.training_step import autocast_dtype
+from swinmr_profiling.training.tiling.tiled_network import TiledNetwork
 
 SCHEMA_VERSION = 1
 CONSISTENCY = (
@@ -267,7 +268,11 @@ def _latency(network: nn.Module, dataset, request: EvaluationRequest, options: E
     one = default_collate([dataset[0]])
     image, sampler = one["input"].to(request.device), options.sampler
     if sampler is None:
-        return measure_latency(network, image, options.autocast_dtype)
+        block = measure_latency(network, image, options.autocast_dtype)
+        if isinstance(network, TiledNetwork) and network.is_cut((image.shape[-2], image.shape[-1])):
+            what = "one image in tiles, input on the device and joined on the host"
+            block["what"] = f"{what}; no loading, data consistency or metrics"
+        return block
     single = dataclasses.replace(sampler, samples=1)
     block = measure_latency(
         network, image, sampler.autocast_dtype, lambda: single.reconstruct(network, one, request.device)

@@ -172,8 +172,8 @@ def _culprit_of(module: nn.Module) -> Iterator[list[str]]:
         def look(part: nn.Module, args: Any, output: Any) -> None:
             within = running.pop()
             given, made = _known_share(args), _known_share(output)
-            if made and running:
-                running[-1] = min(running[-1], made, within)
+            if running:
+                running[-1] = min(running[-1], within, made or 1.0)
             if made == 0 and given is not None and min(given, within) >= KNOWN_SHARE:
                 found.append(f"{name or 'the network itself'} ({type(part).__name__})")
                 raise _AllUnknownError

@@ -126,8 +126,9 @@ def test_a_table_of_one_size_is_refused_in_the_networks_words():
 
 
 def test_a_network_that_looks_farther_than_is_looked_for():
-    # 2 x 40 = 80 pixels, little by little: no module is to blame.
-    many = of_module(nn.Sequential(*(nn.Conv2d(1, 1, 5, padding=2) for _ in range(40))))
+    # 2 x 40 = 80 pixels, little by little: no module is to blame, nor one that only holds them.
+    many = nn.Sequential(nn.Sequential(*(nn.Conv2d(1, 1, 5, padding=2) for _ in range(40))))
+    many = of_module(many)
     assert find_support(many, limit=64).kind == "wide"
     assert find_support(many, limit=80).rows == Reach(80, 80)
 

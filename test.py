@@ -3,6 +3,7 @@
 
     python test.py --config configs/train_packaged.json
     python test.py --config configs/train_config_large.json --checkpoint SwinMR_G1D30.pth --data-consistency
+    python test.py --config configs/train_config_large.json --tile auto
 
 Writes summary.json, slices.csv and pictures.png to `evaluation` in the run's folder. Exit status: 0 done, 2 bad
 arguments, config, data or checkpoint, 4 interrupted (what was measured is written), 1 unexpected.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
@@ -21,7 +23,18 @@ from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.writing.atomic_files import OutputError
 from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_int
+from swinmr_profiling.profiler.options.option_types import (
+    OneLineParser,
+    device,
+    non_negative_int,
+    positive_int,
+)
+
+if TYPE_CHECKING:  # torch is imported once the config is known to be right
+    import torch
+
+    from swinmr_profiling.configs import ExperimentConfig
+    from swinmr_profiling.training.evaluation.evaluation_tiling import TileRequest
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -46,9 +59,48 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--lpips-weights", type=Path, metavar="FILE", help="AlexNet backbone; never fetched by itself"
     )
     parser.add_argument("--limit", type=positive_int, metavar="N", help="only the first N slices")
+    parser.add_argument(
+        "--tile",
+        type=tile_side,
+        metavar="N",
+        help="images in tiles of N pixels; auto: as the GPU's memory allows",
+    )
+    parser.add_argument(
+        "--tile-overlap",
+        type=non_negative_int,
+        metavar="N",
+        help="pixels that tiles share (default: what the network needs)",
+    )
     parser.add_argument("--allow-unknown", action="store_true", help="unknown keys are warnings")
     parser.add_argument("--trust-config", action="store_true", help="let the config import your own class")
-    return parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
+    if parsed.tile_overlap is not None and parsed.tile is None:
+        parser.error("--tile-overlap: of which tiles? Name --tile N, or --tile auto")
+    return parsed
+
+
+def tile_side(text: str) -> str | int:
+    """ "auto", or a whole number of pixels; for `type=`."""
+    return text if text == "auto" else positive_int(text)
+
+
+def tile_request(
+    parsed: argparse.Namespace, config: ExperimentConfig, where: torch.device
+) -> TileRequest | None:
+    """What `--tile` asks for; on a GPU with what fits it now, before anything of this process lies on it."""
+    if parsed.tile is None:
+        return None
+    from swinmr_profiling.training.evaluation.evaluation_tiling import TileRequest
+
+    if parsed.tile != "auto":
+        return TileRequest(parsed.tile, parsed.tile_overlap)
+    if where.type != "cuda" or config.is_denoiser:
+        return TileRequest(None, parsed.tile_overlap)
+    from swinmr_profiling.profiler.largest_tile.card_sizes import CardSizes, budget_here
+
+    budget, capability = budget_here(where)
+    card = CardSizes(config, budget, capability, trust_config=parsed.trust_config)
+    return TileRequest(None, parsed.tile_overlap, card)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,8 +127,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     mistakes = (ModelError, DeviceError, CheckpointError, DataError, LossError, ReconstructionError)
     try:
+        where = resolve_device(parsed.device)
         request = EvaluationRequest(
-            device=resolve_device(parsed.device),
+            device=where,
             checkpoint=parsed.checkpoint,
             split=parsed.split,
             output=parsed.output,
@@ -84,6 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
             lpips_weights=parsed.lpips_weights,
             limit=parsed.limit,
             trust_config=parsed.trust_config,
+            tile=tile_request(parsed, loaded.config, where),
         )
         with stop_on_signals() as stop:
             summary, folder = run_evaluation(loaded, request, lambda: stop.signal_name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -159,3 +159,24 @@ class BuiltModel:
     def input_shape(self, batch_size: int, which: Purpose = "inference") -> list[int]:
         """Shape of the first input, the one reports name."""
         return list(self.inputs[which][0].full_shape(batch_size))
+
+    @property
+    def image_hw(self) -> tuple[int, int] | None:
+        """(height, width) of the whole image; None where the first input is no (channels, height, width)."""
+        shape = self.inputs["inference"][0].shape
+        return (shape[-2], shape[-1]) if len(shape) >= 3 else None
+
+    def at_size(self, image_hw: tuple[int, int]) -> BuiltModel:
+        """The same network with whole images of another size: each input that is as large as the image is resized.
+
+        Whether the network takes such an image, running it tells.
+        """
+        own = self.image_hw
+
+        def resized(spec: InputSpec) -> InputSpec:
+            is_image = len(spec.shape) >= 3 and tuple(spec.shape[-2:]) == own
+            return replace(spec, shape=(*spec.shape[:-2], *image_hw)) if is_image else spec
+
+        return replace(
+            self, inputs={**self.inputs, "inference": tuple(map(resized, self.inputs["inference"]))}
+        )

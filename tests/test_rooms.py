@@ -38,6 +38,18 @@ PROFILER = {
         "options",
         "reports",
     },
+    # Which images fit a card: asks the prediction, and which tiles follow, of training/tiling.
+    "largest_tile": {
+        "record",
+        "counting",
+        "prediction",
+        "batch_size",
+        "measure",
+        "isolation",
+        "allocator",
+        "options",
+        "reports",
+    },
     # Charts draw the memory of GPUs and ask batch_size what a batch needs: no second formula.
     "reports": {"record", "batch_size", "allocator"},
     # Whether two latencies differ is a question to measure's statistics of processes.
@@ -56,6 +68,7 @@ TRAINING = (
     "validation",
     "denoising",
     "run",
+    "tiling",
     "evaluation",
     "setup",
 )

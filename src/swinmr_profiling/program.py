@@ -35,6 +35,7 @@ SUBCOMMANDS = {
         "scripts/recommend_batch_size.py", "the training batch for any GPU, from a profile"
     ),
     "plan": Subcommand("scripts/plan_training.py", "how a batch trains on a GPU: what to recompute"),
+    "fit": Subcommand("scripts/fit_inference.py", "the largest image or tile that infers on a GPU"),
     "compare": Subcommand("scripts/compare_profiles.py", "profiles side by side, and what of it is noise"),
     "pipeline": Subcommand("scripts/profile_pipeline.py", "what an image of a diffusion pipeline costs"),
     "generate": Subcommand("scripts/generate_image.py", "images by local pipelines, with what each cost"),

@@ -29,7 +29,9 @@ def door(*arguments, cwd, **environment):
 
 def test_help_names_every_subcommand_and_a_slip_is_one_line(tmp_path):
     help_text = door("--help", cwd=tmp_path).stdout
-    assert [line.split()[0] for line in help_text.splitlines()[2:12]] == list(program.SUBCOMMANDS)
+    assert [line.split()[0] for line in help_text.splitlines()[2 : 2 + len(program.SUBCOMMANDS)]] == list(
+        program.SUBCOMMANDS
+    )
     slip = door("prfile", cwd=tmp_path)
     assert (slip.returncode, slip.stdout) == (2, "")
     assert slip.stderr == "error: no subcommand 'prfile': did you mean profile? (--help lists them)\n"

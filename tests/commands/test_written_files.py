@@ -55,6 +55,11 @@ RECOMMEND = (
     "swinmr_profiling.scripts.recommend_batch_size",
     "swinmr_profiling.scripts.recommend_batch_size.recommend_training",
 )
+FIT = (
+    "swinmr_profiling.scripts.fit_inference",
+    "swinmr_profiling.profiler.largest_tile.inference_fit.fit_inference",
+)
+SMALL_CARD = ("--gpu-memory", "800MiB", "--precision", "fp32", "--layout", "contiguous")
 GPU = ("swinmr_profiling.scripts.check_on_gpu", "swinmr_profiling.scripts.check_on_gpu.GpuCheck")
 SWINMR = ("swinmr_profiling.scripts.benchmark_swinmr", "swinmr_profiling.scripts.benchmark_swinmr.rows")
 EXPORT = (
@@ -66,6 +71,7 @@ TEST = ("test", "swinmr_profiling.training.evaluation.evaluation_run.evaluate")
 CASES = {
     **{f"compare {o}": (*COMPARE, ("a.json", o, "{}"), "out/c") for o in ("--html", "--markdown", "--csv")},
     **{f"pipeline {o}": (*PIPELINES, (*PIPELINE, o, "{}"), "out/p") for o in ("--csv", "--chart")},
+    "fit --output": (*FIT, ("--config", "tiny.json", *SMALL_CARD, "--output", "{}"), "out/f.json"),
     "pipeline --output": (*PIPELINES, (*PIPELINE, "--output", "{}"), "out/p.json"),
     **{
         f"model {o}": (*MODEL, (*PROFILE, o, "{}"), "out/p")

@@ -143,6 +143,28 @@ COMMANDS = {
             takes_memory=False,
         ),
         Command(
+            "fit_inference",
+            "scripts/fit_inference.py",
+            "fit",
+            (
+                *("--config", "{in}/net.json", "--gpu-memory", "900MiB", "--image", "4000x3000"),
+                *("--precision", "fp32", "--layout", "contiguous", "--output", "{out}/fit.json"),
+            ),
+            (
+                _early("/net.json"),
+                *_printed("Largest image", "An image of 4000 x 3000"),
+                *_printed("written to", phase="last"),
+                Moment("w", '"kind": "inference fit"', phase="late"),
+                *_finally_replacing("/fit.json"),
+            ),
+            complete_outputs.of_files,
+            frozenset({2, 3, 4}),
+            runs_network=False,
+            has_children=False,
+            reads_clock=False,
+            takes_memory=False,
+        ),
+        Command(
             "compare",
             "scripts/compare_profiles.py",
             "compare",

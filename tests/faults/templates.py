@@ -42,6 +42,7 @@ def write_inputs(template: str, inputs: Path, out: Path) -> None:
         "profile": _profile,
         "resume": _profile,
         "recommend": _recommend,
+        "fit": _fit,
         "compare": _compare,
         "pipeline": _pipelines,
         "generate": _pipelines,
@@ -74,6 +75,12 @@ def _recommend(inputs: Path, out: Path) -> None:
     fingerprint = memory_fingerprint(load_config(file).config)
     content = profile(model=memory_model(settings=settings, memory_fingerprint=fingerprint))
     (inputs / "profile.json").write_text(json.dumps(content))
+
+
+def _fit(inputs: Path, out: Path) -> None:
+    kwargs = {"num_in_ch": 1, "num_out_ch": 1, "num_feat": 4, "num_block": 1, "upscale": 2, "rgb_mean": [0.0]}
+    model = {"net_type": "restoration", "architecture": "EDSR", "img_size": 64, "kwargs": kwargs}
+    (inputs / "net.json").write_text(json.dumps({"model": model, "data": {"use_patches": False}}))
 
 
 def _compare(inputs: Path, out: Path) -> None:

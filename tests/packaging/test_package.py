@@ -19,6 +19,7 @@ COMMAND_FILES = (
     "scripts/profile_model.py",
     "scripts/recommend_batch_size.py",
     "scripts/plan_training.py",
+    "scripts/fit_inference.py",
     "scripts/compare_profiles.py",
     "scripts/profile_pipeline.py",
     "scripts/generate_image.py",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from swinmr_profiling.training.evaluation.evaluation_tiling import tiling_lines
+
 LABELS = {"psnr_db": ("PSNR", "dB", 2), "ssim": ("SSIM", "", 4), "nmse": ("NMSE", "", 5)}
 PERCEPTUAL_LABELS = {"lpips": ("LPIPS", "", 4), "st_lpips": ("ST-LPIPS", "", 4)}
 ASKED_AS = {"psnr": "psnr_db", "ssim": "ssim", "nmse": "nmse"}
@@ -38,6 +40,8 @@ def summary_lines(summary: dict[str, Any], shown: Sequence[str]) -> Iterator[str
             yield f"  {_figures(*label, perceptual[name])}"
     if perceptual["reason"] is not None and (perceptual["st_lpips"] is None or "lpips" in shown):
         yield f"LPIPS: null ({perceptual['reason']})"
+    if summary["tiling"] is not None:
+        yield from tiling_lines(summary["tiling"])
     if summary["sampling"] is not None:
         yield from _sampling_lines(summary["sampling"])
     yield f"intervals: {'; '.join(summary['bootstrap']['notes'])}"

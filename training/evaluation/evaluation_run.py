@@ -46,6 +46,11 @@ from swinmr_profiling.training.evaluation.evaluation_summary import (
     summarise_sampling,
     volume_table,
 )
+from swinmr_profiling.training.evaluation.evaluation_tiling import (
+    TileRequest,
+    measure_difference,
+    tile_evaluation,
+)
 from swinmr_profiling.training.evaluation.perceptual_metric import PerceptualChoice, choose_perceptual_metric
 from swinmr_profiling.training.evaluation.picture_grid import write_picture_grid
 from swinmr_profiling.training.evaluation.reconstruction_latency import measure_latency
@@ -53,6 +58,7 @@ from swinmr_profiling.training.evaluation.upright import Axes, axes_by_volume
 from swinmr_profiling.training.run.run_folders import run_folders
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 from swinmr_profiling.training.step.training_step import autocast_dtype
+from swinmr_profiling.training.tiling.tiled_network import TiledNetwork
 
 SCHEMA_VERSION = 1
 CONSISTENCY = (
@@ -66,7 +72,7 @@ class EvaluationRequest:
     """What a user asks of one evaluation.
 
     checkpoint, output, lpips_weights: None for the run's own, the run's folder, what is at hand.
-    limit: only the first so many slices.
+    limit: only the first so many slices. tile: None for whole images, whatever they need.
     """
 
     device: torch.device
@@ -77,6 +83,7 @@ class EvaluationRequest:
     lpips_weights: Path | None = None
     limit: int | None = None
     trust_config: bool = False
+    tile: TileRequest | None = None
 
 
 def evaluation_folder(config: ExperimentConfig, request: EvaluationRequest) -> Path:
@@ -100,12 +107,17 @@ def run_evaluation(
         OutputError: for files that cannot be written, before anything is measured.
     """
     config = loaded.config
+    if request.tile is not None and config.is_denoiser:
+        raise ReconstructionError(
+            "--tile: a denoiser is sampled with whole images, whose k-space is kept at every step: leave it out"
+        )
     if config.system.threads is not None:
         torch.set_num_threads(config.system.threads)
     allow_attention_kernels(config.system.attention, request.device.type)
     checkpoint = request.checkpoint or default_checkpoint(config)
     torch.manual_seed(config.system.seed)
-    module = build_model(config, trust_config=request.trust_config).module
+    built = build_model(config, trust_config=request.trust_config)
+    module = built.module
     identity = load_evaluated(module, checkpoint, config)
     choice = _perceptual(config, request)
     dataset = _whole_slices(config, request.split)
@@ -113,11 +125,15 @@ def run_evaluation(
     folder = evaluation_folder(config, request)
     for name in (SUMMARY_NAME, SLICES_NAME, PICTURES_NAME):
         check_writable(folder / name, "--output" if request.output else "the evaluation")
+    tiling = None
+    if request.tile is not None:
+        # While the network is still on the host, where it is found how far it looks.
+        tiling = tile_evaluation(built, (volume.image_hw for volume in dataset.volumes), request.tile)
     asked = folder
     folder, held = claim_free_folder(asked, SUMMARY_NAME)
     if folder != asked:
         say_another_name(asked, folder)
-    network = module.to(request.device).eval()
+    network = (module if tiling is None else tiling.network).to(request.device).eval()
     precision = autocast_dtype(config, request.device.type)
     options = EvaluationOptions(
         autocast_dtype=precision,
@@ -131,6 +147,8 @@ def run_evaluation(
     total = len(dataset) if request.limit is None else min(request.limit, len(dataset))
     with tqdm(total=total, unit="slice", disable=None, file=sys.stderr) as bar:
         result = evaluate(network, loader, request.device, options, stop=stop, on_slices=bar.update)
+    if tiling is not None and result.stopped_by is None:
+        measure_difference(tiling, module, default_collate([dataset[0]]), request.device, precision)
     summary = {
         "schema_version": SCHEMA_VERSION,
         "kind": "evaluation",
@@ -153,6 +171,7 @@ def run_evaluation(
             "sampled_fraction": sampled_fractions(result),
         },
         "data_consistency": _consistency_block(options),
+        "tiling": None if tiling is None else tiling.block,
         "sampling": summarise_sampling(options.sampler, result),
         "metrics": {**summarise_evaluation(result), "perceptual": _perceptual_block(choice, result)},
         "bootstrap": describe(len(result.volumes), *_notes_on_volumes(config)),
@@ -249,7 +268,11 @@ def _latency(network: nn.Module, dataset, request: EvaluationRequest, options: E
     one = default_collate([dataset[0]])
     image, sampler = one["input"].to(request.device), options.sampler
     if sampler is None:
-        return measure_latency(network, image, options.autocast_dtype)
+        block = measure_latency(network, image, options.autocast_dtype)
+        if isinstance(network, TiledNetwork) and network.is_cut((image.shape[-2], image.shape[-1])):
+            what = "one image in tiles, input on the device and joined on the host"
+            block["what"] = f"{what}; no loading, data consistency or metrics"
+        return block
     single = dataclasses.replace(sampler, samples=1)
     block = measure_latency(
         network, image, sampler.autocast_dtype, lambda: single.reconstruct(network, one, request.device)

@@ -1,0 +1,100 @@
+"""The options of fit_inference.py."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import get_args
+
+from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
+from swinmr_profiling.profiler.batch_size.gpus import MEMORY_HELP, Gpu
+from swinmr_profiling.profiler.largest_tile.record import Layout
+from swinmr_profiling.profiler.options.budget_options import gpu_memory, gpu_name, headroom, memory_size
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_int
+from swinmr_profiling.profiler.record.blocks.figures import Precision
+
+LONGEST = 10**6
+
+
+class FitArguments(argparse.Namespace):
+    """What was asked for."""
+
+    config: Path
+    gpu: Gpu | None
+    gpu_memory: tuple[str, int] | None
+    device: str
+    batch: int
+    precision: list[Precision] | None
+    layout: list[Layout]
+    image: tuple[int, int] | None
+    aspect: str
+    reserved: int
+    headroom: Fraction
+    output: Path | None
+    allow_unknown: bool
+    trust_config: bool
+    verbose: bool
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """(height, width) of "512x640" or "512"; for `type=`."""
+    match = re.fullmatch(r"\s*(\d{1,7})(?:\s*[x×]\s*(\d{1,7}))?\s*", text)
+    sides = None if match is None else (int(match[1]), int(match[2] or match[1]))
+    if sides is None or not all(1 <= side <= LONGEST for side in sides):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: HEIGHTxWIDTH in pixels, such as 512x640, at most {LONGEST:,}"
+        )
+    return sides
+
+
+def _names_of(known: Sequence[str]):
+    def names(text: str) -> list[str]:
+        found = [name.strip() for name in text.split(",")]
+        wrong = [name for name in found if name not in known]
+        if wrong:
+            raise argparse.ArgumentTypeError(f"{wrong[0]!r}: one or more of {','.join(known)}")
+        return list(dict.fromkeys(found))
+
+    return names
+
+
+def parse_fit_arguments(arguments: Sequence[str]) -> FitArguments:
+    """Parses the command line; ends the process with status 2 and one line when it is wrong."""
+    parser = OneLineParser(
+        prog="fit_inference.py",
+        description="The largest image or tile that infers on a GPU, and the tiles of an image.",
+    )
+    add = parser.add_argument
+    add("--config", type=Path, required=True, metavar="FILE")
+    card = parser.add_mutually_exclusive_group()
+    card.add_argument("--gpu", type=gpu_name, metavar="NAME", help='a GPU by name, as "RTX 3060 12GB"')
+    card.add_argument("--gpu-memory", type=gpu_memory, metavar="SIZE", help=(
+        f"a GPU by its memory as CUDA reports it ({MEMORY_HELP})"
+    ))  # fmt: skip
+    card.add_argument("--device", type=device, default="auto", help="the GPU that is here (default), cuda:1")
+    add("--batch", type=positive_int, default=1, metavar="N", help="images at once (default 1)")
+    add("--image", type=image_size, metavar="HxW", help="also the tiles of an image of this size")
+    add("--aspect", choices=("square", "image"), default="square", help=(
+        "proportions of the size: square (default), or those of --image"
+    ))  # fmt: skip
+    add("--precision", type=_names_of(get_args(Precision)), metavar="LIST", help=(
+        "of fp32,bf16,fp16,pure_bf16 (default: the config's, and bf16 where that is fp32)"
+    ))  # fmt: skip
+    add("--layout", type=_names_of(get_args(Layout)), default=list(get_args(Layout)), metavar="LIST", help=(
+        "memory formats (default contiguous,channels_last)"
+    ))  # fmt: skip
+    add("--reserved", type=memory_size, default=0, metavar="SIZE", help="memory of it that others take")
+    add("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
+        f"share of the rest that stays free (default {float(DEFAULT_HEADROOM):.0%}%)"
+    ))  # fmt: skip
+    add("--output", type=Path, metavar="FILE", help="write the answer as JSON")
+    add("--allow-unknown", action="store_true", help="unknown keys are warnings")
+    add("--trust-config", action="store_true", help="let the config import your own class")
+    add("--verbose", action="store_true", help="also what was found on the way")
+    parsed = parser.parse_args(arguments, namespace=FitArguments())
+    if parsed.aspect == "image" and parsed.image is None:
+        parser.error("--aspect image: which one? Name it with --image HxW")
+    return parsed

@@ -1,0 +1,1 @@
+"""How far a network looks, and images taken through it in tiles."""

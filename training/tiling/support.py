@@ -1,0 +1,146 @@
+"""From how far a network takes what it makes of a pixel, found by running it, and what that says of tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.training.tiling.period import structural_period
+from swinmr_profiling.training.tiling.strips import LEAST_LENGTH, SAME, NotProbedError, StripProbe
+from swinmr_profiling.training.tiling.tile_grid import Reach, rounded_up
+
+# Beyond so many pixels nobody overlaps tiles; a strip of twice as many is what the search costs at most.
+DEFAULT_LIMIT = 256
+# Times the period that the parts of a network tell, where it is a longer one.
+FACTORS = (1, 2, 3, 4, 8)
+LONGEST_PERIOD = 128
+# Sides of a strip, in multiples of the shortest.
+SIDES = (1, 2, 4, 8)
+
+# finite: tiles that overlap enough are the whole image. wide: so would they be, if the network did not look farther
+# than `limit`. whole: a module takes something from all of the image. position: what is made of a pixel depends on
+# where it lies. unknown: the network does not run on images of another size.
+Kind = Literal["finite", "wide", "whole", "position", "unknown"]
+
+
+@dataclass(frozen=True)
+class Support:
+    """What tiles of a network's image would be.
+
+    Attributes:
+        period: tiles begin at its multiples.
+        scale: output side over input side; None where it did not run.
+        rows, columns: how far pixels outside of a tile reach into it, along each axis; None unless `kind` is "finite".
+        reason: in words, why there is no exact tile; names the module where it is one. "" where there is.
+        limit: pixels up to which was looked.
+    """
+
+    kind: Kind
+    period: int
+    scale: int | None
+    rows: Reach | None
+    columns: Reach | None
+    reason: str
+    limit: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether tiles can be equal to the whole image."""
+        return self.kind == "finite"
+
+    @property
+    def least_tile(self) -> int | None:
+        """Side of the smallest tile that leaves a period between its overlaps; None where none does."""
+        if self.rows is None or self.columns is None:
+            return None
+        most = max(self.rows.both, self.columns.both)
+        return rounded_up(most, self.period) + self.period
+
+
+def find_support(built: BuiltModel, *, limit: int = DEFAULT_LIMIT) -> Support:
+    """Runs the network of a config on strips (`strips.py`). Its weights are read only; the global RNG is left alone.
+
+    Well below a second of a CPU for a small network, about a minute for one as large as SwinMR.
+    """
+    with torch.random.fork_rng(devices=()):
+        found = _support(built, torch.float64, limit)
+        if found.kind == "unknown" and any(word in found.reason for word in ("dtype", "Double", "Float")):
+            again = _support(built, torch.float32, limit)
+            return found if again.kind == "unknown" else again
+    return found
+
+
+def _support(built: BuiltModel, dtype: torch.dtype, limit: int) -> Support:
+    base = structural_period(built)
+    if built.image_hw is None or len(built.inputs["inference"][0].shape) != 3:
+        return Support("unknown", base, None, None, None, "its input is no image", limit)
+    try:
+        probe = StripProbe(built, dtype)
+    except NotProbedError as error:
+        return Support("unknown", base, None, None, None, str(error), limit)
+    refusal, differs = "", None
+    for period in [factor * base for factor in FACTORS if factor == 1 or factor * base <= LONGEST_PERIOD]:
+        try:
+            found = _at_period(probe, period, limit)
+        except NotProbedError as error:
+            refusal = refusal or str(error)
+            continue
+        if found.kind != "position":
+            return found
+        differs = differs or found
+    if differs is not None:
+        return differs
+    return Support("unknown", base, None, None, None, f"it takes no image of another size: {refusal}", limit)
+
+
+def _at_period(probe: StripProbe, period: int, limit: int) -> Support:
+    """On the narrowest strips that the network takes. Raises NotProbedError where it takes none of this period."""
+    refusal = NotProbedError("it runs on no strip")
+    for factor in SIDES:
+        try:
+            return _on_strips(probe, period, factor, limit)
+        except NotProbedError as error:
+            refusal = error
+    raise refusal
+
+
+def _on_strips(probe: StripProbe, period: int, factor: int, limit: int) -> Support:
+    """Raises NotProbedError."""
+    reaches: list[Reach] = []
+    length = max(LEAST_LENGTH, 4 * period)
+    for axis in (0, 1):
+        found, length = _reach(probe, axis, period, factor, limit, length)
+        if isinstance(found, tuple):
+            kind, reason = found
+            return Support(kind, period, probe.scale, None, None, reason, limit)
+        reaches.append(found)
+    for axis, reach in enumerate(reaches):
+        gap = probe.difference(axis, period, reach, factor)
+        if not gap <= SAME[probe.dtype]:  # nor where it is NaN
+            share = f"by {gap:.1e} of the largest value"
+            reason = f"what it makes of a pixel depends on where in the image that lies ({share})"
+            return Support("position", period, probe.scale, None, None, reason, limit)
+    return Support("finite", period, probe.scale, reaches[0], reaches[1], "", limit)
+
+
+def _reach(
+    probe: StripProbe, axis: int, period: int, factor: int, limit: int, length: int
+) -> tuple[Reach | tuple[Literal["wide", "whole"], str], int]:
+    """Along one axis, on strips that grow until both ends stay known, else why they do not; and the last strip."""
+    longest = rounded_up(2 * (limit + 2 * period), period)
+    length = min(rounded_up(length, period), longest)
+    while True:
+        spread = probe.spread(axis, length, period, factor)
+        reach = spread.reach
+        if reach is not None and max(reach.before, reach.after) <= limit:
+            return reach, length
+        if reach is not None or (length == longest and spread.culprit is None):
+            return ("wide", f"it looks farther than {limit} pixels"), length
+        if length == longest:
+            reason = f"{spread.culprit} takes something from all of an image of {length} pixels"
+            return ("whole", reason), length
+        # What a module makes of a short image may be a matter of its kernels' sizes.
+        length = longest if spread.culprit is not None else min(rounded_up(2 * length, period), longest)

@@ -175,7 +175,10 @@ def assumptions(config: ExperimentConfig) -> list[str]:
         "call longer than later versions do (predicted for the small SwinMR: up to 0.8 % more live bytes)",
     ]
     if config.training.adversarial.weight:
-        found.append("the generator's and the discriminator's update are in BasicSR's order, one each a step")
+        framework = config.training.adversarial.framework
+        found.append(
+            f"the generator's and the discriminator's update are in {framework}'s order, one each a step"
+        )
     if own_step:
         found.append(
             "the step has its own precision, losses, optimizers, averages and accumulation: what the config says of "

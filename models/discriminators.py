@@ -22,7 +22,7 @@ def build_discriminator(section: AdversarialSection, *, trust_config: bool) -> n
         return users_network(
             "training.adversarial.target",
             section.target,
-            section.target_folder,
+            section.target_folder or ".",
             section.kwargs,
             section.command_line,
             trust_config=trust_config,

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from swinmr_profiling.configs.errors import CrossFieldError
 from swinmr_profiling.configs.field_types import (
     Expected,
-    FilePath,
+    FilePathOrNull,
     Flag,
     Kwargs,
     NotNegative,
@@ -61,9 +61,9 @@ class AdversarialSection(Section):
         description="Class of a `custom` discriminator, imported with `--trust-config` alone: it takes images and "
         "gives one tensor.",
     )
-    target_folder: FilePath = Field(
-        ".",
-        description="Where its module is looked for, before the working directory. `.`: the config's folder.",
+    target_folder: FilePathOrNull = Field(
+        None,
+        description="Where its module is looked for, before the working directory. null: the config's folder.",
     )
     kwargs: Kwargs = Field({}, description="Arguments that class is called with.")
     command_line: Annotated[list[str], Expected("list of texts")] = Field(

@@ -71,15 +71,17 @@ def validation_shape(built: BuiltModel, config: ExperimentConfig) -> list[int]:
 
 
 def loader_batch(
-    built: BuiltModel, config: ExperimentConfig, device: torch.device
+    built: BuiltModel, config: ExperimentConfig, device: torch.device, which: Purpose = "training"
 ) -> Callable[[int], dict[str, Any]]:
     """What makes a batch of a size in the layout of `train.py`'s loader, for a step of the user's own.
+
+    which: "training", or "inference" for the whole images of validation.
 
     Its targets have the shape of the network's output, those of a denoiser the image's; `further_inputs` are those of
     a network that data has not.
     """
     loss = build_loss(config, for_prediction=True)
-    return lambda size: in_loader_s_layout(ExampleData(built, config, loss, device).batch(size))
+    return lambda size: in_loader_s_layout(ExampleData(built, config, loss, device).batch(size, which))
 
 
 class ExampleData:
@@ -102,9 +104,9 @@ class ExampleData:
         kept = None if self.device.type == "cpu" else make()
         return (self._prepare(kept or make(), self.device, 0, number) for number in count())
 
-    def batch(self, batch_size: int) -> ExampleBatch:
-        """One training batch in the loader's layout, on the host."""
-        return self._maker(batch_size, "training")()
+    def batch(self, batch_size: int, which: Purpose = "training") -> ExampleBatch:
+        """One batch in the loader's layout, on the host: of patches, or of whole images ("inference")."""
+        return self._maker(batch_size, which)()
 
     def validation(self, settings: StepSettings) -> Callable[[nn.Module], object]:
         """One batch of `training.validation.validation.validate`, to be called with the network in evaluation mode."""

@@ -86,7 +86,12 @@ def read(file):
 
 def test_kairs_published_file_is_its_own_step():
     section, config, said = read(FOLDER / "kair_bsrgan_gan.json")
-    assert (section.order, section.type, section.relativistic, section.weight) == ("kair", "vanilla", False, 0.1)
+    assert (section.order, section.type, section.relativistic, section.weight) == (
+        "kair",
+        "vanilla",
+        False,
+        0.1,
+    )
     assert (section.discriminator, section.width, section.optimizer) == ("unet_sn", 64, "adam")
     # Real-ESRGAN prints this number for the network that KAIR calls discriminator_unet.
     network = build_discriminator(section, trust_config=False)

@@ -124,12 +124,14 @@ class ConfiguredAdversarialStep:
         config: ExperimentConfig,
         generator: nn.Module,
         make_batch: Callable[[int], dict[str, Any]],
+        make_whole: Callable[[int], dict[str, Any]],
         *,
         trust_config: bool,
         for_prediction: bool,
     ) -> None:
         """Raises ModelError for a discriminator that cannot be built, or may not without the user's consent."""
-        self.config, self.generator, self.make_batch = config, generator, make_batch
+        self.config, self.generator = config, generator
+        self.make_batch, self.make_whole = make_batch, make_whole
         self.loss = build_loss(config, for_prediction=for_prediction)
         self.discriminator = build_discriminator(config.training.adversarial, trust_config=trust_config)
 
@@ -137,4 +139,4 @@ class ConfiguredAdversarialStep:
         """The step before its `setup`, over copies of the networks and the loss."""
         generator, discriminator, loss = copied((self.generator, self.discriminator, self.loss))
         kind = ORDERS[self.config.training.adversarial.order]
-        return kind(self.config, generator, discriminator, loss, self.make_batch)
+        return kind(self.config, generator, discriminator, loss, self.make_batch, self.make_whole)

@@ -48,11 +48,14 @@ class AdversarialStep:
         discriminator: nn.Module,
         loss: nn.Module,
         make_batch: Callable[[int], dict[str, Any]],
+        make_whole: Callable[[int], dict[str, Any]],
     ) -> None:
-        """loss: of the generator beside the adversarial one. make_batch: in the loader's layout."""
+        """loss: of the generator beside the adversarial one. make_batch, make_whole: patches, and whole images for
+        validation, in the loader's layout.
+        """
         self.config, self.section = config, config.training.adversarial
         self.net_g, self.net_d = generator, discriminator
-        self.loss, self.make_batch = loss, make_batch
+        self.loss, self.make_batch, self.make_whole = loss, make_batch, make_whole
         self.gt: Tensor | None = None
 
     def setup(self, device: torch.device) -> None:
@@ -72,6 +75,18 @@ class AdversarialStep:
     def batch(self, size: int) -> tuple[Tensor, Tensor]:
         made = self.make_batch(size)
         return made["input"], made["target"]
+
+    def validation_batch(self, size: int) -> Tensor:
+        return self.make_whole(size)["input"]
+
+    def validate(self, batch: Tensor) -> Any:
+        """The averaged generator on whole images."""
+        network = self.net_g if self.net_g_ema is None else self.net_g_ema
+        network.eval()
+        with self._autocast():
+            output = network(batch)
+        network.train(network is self.net_g)
+        return output
 
     def step(self, batch: tuple[Tensor, Tensor]) -> None:
         self.lq, self.gt = batch

@@ -30,8 +30,10 @@ def other_step(
     for_prediction: nothing will be computed (see `build_loss`). Raises ModelError, LossError.
     """
     if config.training.adversarial.weight:
-        example = loader_batch(built, config, torch.device("cpu"))
+        patches, whole = (
+            loader_batch(built, config, torch.device("cpu"), which) for which in ("training", "inference")
+        )
         return ConfiguredAdversarialStep(
-            config, built.module, example, trust_config=trust_config, for_prediction=for_prediction
+            config, built.module, patches, whole, trust_config=trust_config, for_prediction=for_prediction
         )
     return configured_step(config, trust_config=trust_config)

@@ -184,7 +184,7 @@ def assumptions(config: ExperimentConfig) -> list[str]:
             "the step has its own precision, losses, optimizers, averages and accumulation: what the config says of "
             "them is not in it"
         )
-    elif config.training.other_step is None and config.data.resolved_source != "phantom":
+    elif config.data.resolved_source != "phantom":
         found.append("validation is of images of the config's size, whatever the files hold")
         sampling = config.evaluation.sampling
         if config.is_denoiser and sampling.validation_steps and sampling.data_consistency:

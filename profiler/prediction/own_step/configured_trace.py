@@ -50,7 +50,9 @@ def trace_configured(
     as_on_cuda: bool = True,
 ) -> Trace:
     """The trace of the step at a batch size. Raises OwnStepError, ModelError."""
-    example = loader_batch(built, config, torch.device("meta"))
+    example, whole = (
+        loader_batch(built, config, torch.device("meta"), which) for which in ("training", "inference")
+    )
     with attention_kernels(config.system.attention):
         return trace_step(
             step_without_data(step),
@@ -58,14 +60,8 @@ def trace_configured(
             batch_size,
             config.training.assume,
             as_on_cuda=as_on_cuda,
-            validated=lambda made: _validated(made, built, config),
+            validated=lambda made: validation_batch_of(made, whole, config.data.val_batch_size),
         )
-
-
-def _validated(made: TrainingStep, built: BuiltModel, config: ExperimentConfig) -> Any:
-    """The batch that a step validates: its own, else whole images of the loader."""
-    whole = loader_batch(built, config, torch.device("meta"), "inference")
-    return validation_batch_of(made, whole, config.data.val_batch_size)
 
 
 def validated_shape(step: OtherStep, built: BuiltModel, config: ExperimentConfig) -> list[int] | None:
@@ -73,8 +69,10 @@ def validated_shape(step: OtherStep, built: BuiltModel, config: ExperimentConfig
     made = set_up(step)
     if not validates(made):
         return None
+    size = config.data.val_batch_size
+    whole = loader_batch(built, config, torch.device("meta"), "inference")
     with told_with_its_line():
-        return input_shape(_validated(made, built, config), config.data.val_batch_size)
+        return input_shape(validation_batch_of(made, whole, size), size)
 
 
 def observed_precision(trace: Trace, step: OtherStep) -> Precision:

@@ -11,8 +11,8 @@ from swinmr_profiling.profiler.comparing.written_files import html_text as compa
 from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.reports.html.html_file import html_text
 from swinmr_profiling.profiler.reports.views.view import view_of
+from swinmr_profiling.scripts.browser.headless_chromium import chromium, opened
 from tests.conftest import REPOSITORY
-from tests.headless_chromium import chromium, opened
 from tests.made_profiles import ORIGINAL, SAMPLES_1, partial, profile, ran, with_training
 
 # Where tests are run for the record (CI=true) a missing browser is a failure, on a user's machine it is none.

@@ -201,3 +201,19 @@ def test_a_comparison_opens_too(tmp_path):
         assert tab.complaints() == []
         assert tab.requests() == []
         assert "903,121" in tab.evaluate("document.querySelector('#comparison').innerText")
+
+
+def test_a_figure_keeps_its_unit_and_the_field_its_name(tmp_path):
+    heights = "[...document.querySelectorAll('.whole')].map(s => s.getClientRects().length)"
+    beside = (
+        "(() => { const field = document.getElementById('find-module').getBoundingClientRect();"
+        " const label = document.querySelector('.sorting label').getBoundingClientRect();"
+        " return label.height < 1.6 * field.height; })()"
+    )
+    with opened(page_of("training", tmp_path), tmp_path / "browser") as tab:
+        for width in (390, 768, 1280):
+            tab.resize(width)
+            pieces = tab.evaluate(heights)
+            assert len(pieces) > 10
+            assert set(pieces) <= {0, 1}, width  # 0: in a fold that is closed
+            assert tab.evaluate(beside), width

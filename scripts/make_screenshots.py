@@ -90,7 +90,7 @@ def size_of(svg: str) -> tuple[int, int]:
 
 def pages_of(profiles: list[LoadedProfile]) -> dict[str, str]:
     """Name -> HTML: the report of the first, and the comparison of several."""
-    from swinmr_profiling.profiler.comparing.html_file import html_text as comparison_text
+    from swinmr_profiling.profiler.comparing.written_files import html_text as comparison_text
     from swinmr_profiling.profiler.reports.html.html_file import html_text
 
     views = [view_of(one) for one in profiles]

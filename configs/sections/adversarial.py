@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from swinmr_profiling.configs.errors import CrossFieldError
 from swinmr_profiling.configs.field_types import (
     Expected,
     FilePathOrNull,
@@ -14,6 +13,7 @@ from swinmr_profiling.configs.field_types import (
     Kwargs,
     NotNegative,
     OptimizerName,
+    Problems,
     Section,
     Size,
     StepTargetOrNull,
@@ -71,14 +71,12 @@ class AdversarialSection(Section):
     )
     optimizer: OptimizerName = Field("adam", description="The discriminator's optimizer.")
 
-    @model_validator(mode="after")
-    def _of_one_kind(self) -> AdversarialSection:
+    def problems(self) -> Problems:
+        """A class for `custom` alone; relative judgements where the framework has them."""
         if (self.discriminator == "custom") != (self.target is not None):
-            raise CrossFieldError([("target", 'is needed for discriminator "custom", and for no other')])
+            yield "target", 'is needed for discriminator "custom", and for no other'
         if self.relativistic and self.order not in RELATIVISTIC:
-            text = f"is not what {FRAMEWORKS[self.order]} trains with"
-            raise CrossFieldError([("relativistic", text)])
-        return self
+            yield "relativistic", f"is not what {FRAMEWORKS[self.order]} trains with"
 
     @property
     def framework(self) -> str:

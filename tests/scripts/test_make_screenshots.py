@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from swinmr_profiling.profiler.record.reading import load_profile
+from swinmr_profiling.profiler.record.files.reading import load_profile
 from swinmr_profiling.scripts import make_screenshots
 from swinmr_profiling.scripts.browser.headless_chromium import chromium
 from tests.made_profiles import profile as made_profile

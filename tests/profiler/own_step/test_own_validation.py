@@ -7,7 +7,7 @@ from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.measure.own_step.other_step import other_step
 from swinmr_profiling.profiler.measure.own_step.own_step_probe import probe_own_step
-from swinmr_profiling.profiler.measure.training_memory import ResidentMemory
+from swinmr_profiling.profiler.measure.training.training_memory import ResidentMemory
 from swinmr_profiling.profiler.prediction.own_step.configured_trace import VALIDATION
 from swinmr_profiling.profiler.prediction.predict import predict_setting
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting

@@ -217,6 +217,18 @@ def test_live_bytes_are_those_of_a_real_run(case, monkeypatch):
     assert predicted == pytest.approx(most, rel=0.002)
 
 
+@pytest.mark.parametrize("order", ["trainner", "neosr"])
+def test_each_network_has_its_scaler_in_fp16(order, monkeypatch):
+    monkeypatch.setattr(adversarial_orders, "build_discriminator", judge)
+    chosen = config_from_dict(
+        config(order=order).model_dump(mode="json") | {"system": {"mixed_precision": "fp16"}}
+    )
+    built = build_model(chosen, trust_config=True)
+    trace = trace_configured(other_step(chosen, built, trust_config=True), built, chosen, SIZE)
+    assert trace.autocast == ["float16"]
+    assert "no gradient overflows its scale" in trace.assumptions
+
+
 class Watched(nn.Module):
     """Says when it runs."""
 

@@ -62,9 +62,9 @@ class Terminal(io.StringIO):
 
 
 def nameless(loaded: LoadedProfile) -> LoadedProfile:
-    """The profile without what names a user and a machine: pictures are for strangers."""
+    """The profile without what names a user, a machine or a folder: pictures are for strangers."""
     content = private_content(loaded.profile.to_json())
-    return parse_profile(json.dumps(content), loaded.file)
+    return parse_profile(json.dumps(content), Path(loaded.file).name)
 
 
 def terminal_svg(profile: Profile, columns: int) -> str:

@@ -90,6 +90,9 @@ def test_one_profile_makes_no_comparison(tmp_path):
     loaded = load_profile(tmp_path / "p.json")
     assert list(make_screenshots.pages_of([loaded])) == ["report"]
     assert list(make_screenshots.pages_of([loaded, loaded])) == ["report", "comparison"]
+    # Nor does a picture say where the file lay.
+    nameless = make_screenshots.nameless(loaded)
+    assert str(tmp_path) not in "".join(make_screenshots.pages_of([nameless, nameless]).values())
 
 
 def test_a_browser_that_ends_is_one_line(make, tmp_path, monkeypatch):

@@ -53,7 +53,10 @@ class Tab:
         message: dict[str, Any] = {"id": self.number, "method": method, "params": parameters}
         if self.session is not None:
             message["sessionId"] = self.session
-        os.write(self.write, json.dumps(message).encode() + b"\0")
+        try:
+            os.write(self.write, json.dumps(message).encode() + b"\0")
+        except BrokenPipeError as error:
+            raise BrowserError("the browser has ended") from error
         deadline = time.monotonic() + PATIENCE_S
         while True:
             answer = self._next(deadline)

@@ -91,7 +91,7 @@ def memory_settings(config: ExperimentConfig) -> dict[str, JsonValue]:
 def _adversarial(section: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """A step with a discriminator, without its weight and where code lies; later keys where they are used."""
     left_out = {"weight", "target_folder", "command_line"}
-    unused = {"order": "basicsr", "target": None, "kwargs": {}}
+    unused: dict[str, JsonValue] = {"order": "basicsr", "target": None, "kwargs": {}}
     return {k: v for k, v in section.items() if k not in left_out and not (k in unused and v == unused[k])}
 
 

@@ -83,6 +83,10 @@ FractionOrNull = Annotated[
     Annotated[float, Field(gt=0, le=1)] | None, Expected("number above 0, at most 1, or null")
 ]
 AccelerationOrNull = Annotated[Annotated[float, Field(ge=1)] | None, Expected("number, 1 or more, or null")]
+OptimizerName = Annotated[
+    Literal["adam", "adamw", "sgd", "adafactor", "muon", "adam_8bit", "adamw_8bit"],
+    Expected('"adam", "adamw", "sgd", "adafactor", "muon", "adam_8bit" or "adamw_8bit"'),
+]
 Betas = Annotated[
     Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)],
     Expected("list of two numbers, each 0 to below 1"),

@@ -131,8 +131,9 @@ def _with_absolute_paths(section: Section, folder: Path) -> dict[str, Any]:
         elif isinstance(value, str) and any(isinstance(entry, RelativeToConfig) for entry in info.metadata):
             value = os.path.normpath(folder / os.path.expanduser(value))
         result[key] = value
-    if result.get("step") is not None and result.get("step_folder") is None:
-        result["step_folder"] = str(folder)
+    for code, its_folder in (("step", "step_folder"), ("target", "target_folder")):
+        if result.get(code) is not None and result.get(its_folder) is None:
+            result[its_folder] = str(folder)
     return result
 
 

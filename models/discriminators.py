@@ -1,4 +1,4 @@
-"""The two discriminators of BasicSR's option files, from their published architectures."""
+"""Discriminators: the two of BasicSR's option files, from their published architectures, and classes of the user's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import spectral_norm
 
+from swinmr_profiling.configs.sections.adversarial import AdversarialSection
+from swinmr_profiling.models.custom.network import users_network
 from swinmr_profiling.models.errors import ModelError
 
 SLOPE = 0.2
 # Widths of the stages of the VGG-style network, in units of its first; one more stage where images are 256 pixels.
 STAGES = (1, 2, 4, 8, 8)
 LAST_SIDE, HIDDEN = 4, 100
+
+
+def build_discriminator(section: AdversarialSection, *, trust_config: bool) -> nn.Module:
+    """The discriminator of `training.adversarial`, on the CPU. Raises ModelError, also for `custom` without consent."""
+    if section.target is not None:
+        return users_network(
+            "training.adversarial.target",
+            section.target,
+            section.target_folder or ".",
+            section.kwargs,
+            section.command_line,
+            trust_config=trust_config,
+        )
+    if section.discriminator == "vgg":
+        return VGGStyleDiscriminator(section.in_chans, section.width, section.input_size)
+    return UNetDiscriminatorSN(section.in_chans, section.width, section.skip_connection)
 
 
 class VGGStyleDiscriminator(nn.Module):

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the pictures of the documents from a profile: the answer on a terminal, and the head of the HTML report.
+"""Makes the pictures of the documents from profiles: the answer on a terminal, the report, and a comparison.
 
-    python scripts/make_screenshots.py results/profile_results.json --output docs
+    python scripts/make_screenshots.py results/a.json results/b.json --output docs/pictures
 
-Writes terminal.svg (by rich's export, without the font that it would fetch), and terminal.png and report.png by a
-headless Chromium; without one the SVG alone, and exit status 4. Other statuses: 0 done, 2 bad arguments or profile.
+The answer and the report of the first profile; a comparison where there are several. Writes terminal.svg (by rich's
+export, without the font that it would fetch), and by a headless Chromium terminal.png, report_*.png, comparison_*.png:
+the head of a page on a desk, in the dark, and on a phone. Without a Chromium the SVG alone, and exit status 4. Other
+statuses: 0 done, 2 bad arguments or profile.
 """
 
 from __future__ import annotations
@@ -13,8 +15,6 @@ import argparse
 import io
 import json
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.atomic_files import OutputError, reason, write_text
 from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
+from swinmr_profiling.profiler.comparing.comparison import compare
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import OneLineParser, at_least
 from swinmr_profiling.profiler.record.files.private_record import private_content
@@ -38,18 +39,15 @@ from swinmr_profiling.profiler.reports.console.answer import print_answer
 from swinmr_profiling.profiler.reports.console.terminal import LEAST_WIDTH, WIDTH, Console
 from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
 from swinmr_profiling.profiler.reports.views.view import view_of
+from swinmr_profiling.scripts.browser.headless_chromium import NAMES, BrowserError, chromium, opened
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-BROWSER_FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--hide-scrollbars",
-)
-BROWSER_TIMEOUT_S = 120
-# Pixels, width and height: the head of the report.
-REPORT_SIZE = (1000, 900)
+# Pixels, width and height, and the colour scheme.
+Shot = tuple[int, int, str]
+PAGE_SHOTS = {
+    "desk": (1280, 1500, "light"),
+    "desk_dark": (1280, 1500, "dark"),
+    "phone": (390, 1500, "light"),
+}
 # rich's SVG names a font on a server; the terminal's own is as good.
 WEB_FONT = re.compile(r"\s*@font-face \{[^}]*\}")
 
@@ -64,9 +62,9 @@ class Terminal(io.StringIO):
 
 
 def nameless(loaded: LoadedProfile) -> LoadedProfile:
-    """The profile without what names a user and a machine: pictures are for strangers."""
+    """The profile without what names a user, a machine or a folder: pictures are for strangers."""
     content = private_content(loaded.profile.to_json())
-    return parse_profile(json.dumps(content), loaded.file)
+    return parse_profile(json.dumps(content), Path(loaded.file).name)
 
 
 def terminal_svg(profile: Profile, columns: int) -> str:
@@ -90,38 +88,46 @@ def size_of(svg: str) -> tuple[int, int]:
     return int(float(found[1])) + 1, int(float(found[2])) + 1
 
 
-def photograph(browser: str, page: Path, file: Path, size: tuple[int, int]) -> None:
-    """A PNG of a local page. Raises OutputError."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            browser,
-            *BROWSER_FLAGS,
-            f"--user-data-dir={folder}/browser",
-            f"--window-size={size[0]},{size[1]}",
-            f"--screenshot={folder}/picture.png",
-            page.resolve().as_uri(),
-        ]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=BROWSER_TIMEOUT_S)
-            picture = Path(folder, "picture.png")
-            if not picture.is_file():
-                raise OutputError(f"{file}: {browser} ended with {done.returncode} and without a picture")
-            shutil.copyfile(picture, file)
-        except subprocess.TimeoutExpired:
-            raise OutputError(f"{file}: no picture within {BROWSER_TIMEOUT_S} s") from None
-
-
-def photograph_all(browser: str, loaded: LoadedProfile, svg: Path, folder: Path) -> list[Path]:
-    """The two PNGs. Raises OutputError, MissingPackageError, OSError."""
+def pages_of(profiles: list[LoadedProfile]) -> dict[str, str]:
+    """Name -> HTML: the report of the first, and the comparison of several."""
+    from swinmr_profiling.profiler.comparing.written_files import html_text as comparison_text
     from swinmr_profiling.profiler.reports.html.html_file import html_text
 
-    terminal, report = folder / "terminal.png", folder / "report.png"
-    photograph(browser, svg, terminal, size_of(svg.read_text(encoding="utf-8")))
+    views = [view_of(one) for one in profiles]
+    pages = {"report": html_text(views[0])}
+    if len(views) > 1:
+        pages["comparison"] = comparison_text(compare(views))
+    return pages
+
+
+def photograph(page: Path, shots: dict[Path, Shot]) -> None:
+    """PNGs of the head of a local page. Raises OutputError where the browser does not do it."""
+    try:
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+            opened(page, Path(folder)) as tab,
+        ):
+            for file, (width, height, scheme) in shots.items():
+                features = [{"name": "prefers-color-scheme", "value": scheme}]
+                tab.call("Emulation.setEmulatedMedia", features=features)
+                tab.screenshot(file, width, height)
+    except BrowserError as error:
+        raise OutputError(f"{next(iter(shots))}: no picture: {error}") from error
+
+
+def photograph_all(profiles: list[LoadedProfile], svg: Path, folder: Path) -> list[Path]:
+    """All PNGs. Raises OutputError, MissingPackageError, OSError."""
+    terminal = folder / "terminal.png"
+    photograph(svg, {terminal: (*size_of(svg.read_text(encoding="utf-8")), "light")})
+    taken = [terminal]
     with tempfile.TemporaryDirectory() as made:
-        page = Path(made, "report.html")
-        page.write_text(html_text(view_of(loaded)), encoding="utf-8")
-        photograph(browser, page, report, REPORT_SIZE)
-    return [terminal, report]
+        for name, text in pages_of(profiles).items():
+            page = Path(made, f"{name}.html")
+            page.write_text(text, encoding="utf-8")
+            shots = {folder / f"{name}_{shot}.png": size for shot, size in PAGE_SHOTS.items()}
+            photograph(page, shots)
+            taken += shots
+    return taken
 
 
 def columns(text: str) -> int:
@@ -132,10 +138,12 @@ def columns(text: str) -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of the command."""
     parser = OneLineParser(
-        prog="make_screenshots.py", description="Make the documents' pictures from a profile."
+        prog="make_screenshots.py", description="Make the documents' pictures from profiles."
     )
-    parser.add_argument("profile", metavar="PROFILE.json")
-    parser.add_argument("--output", type=Path, default=Path("docs"), metavar="FOLDER", help="default docs")
+    parser.add_argument("profiles", nargs="+", metavar="PROFILE.json", help="several: a comparison too")
+    parser.add_argument(
+        "--output", type=Path, default=Path("docs/pictures"), metavar="FOLDER", help="default docs/pictures"
+    )
     parser.add_argument("--columns", type=columns, default=WIDTH, metavar="N", help=f"default {WIDTH}")
     return parser.parse_args(arguments)
 
@@ -147,14 +155,13 @@ def main(arguments: list[str] | None = None) -> int:
     svg = parsed.output / "terminal.svg"
     try:
         require(("jinja2", "matplotlib"), "the report's picture")
-        loaded = nameless(load_profile(Path(parsed.profile)))
-        write_text(svg, terminal_svg(loaded.profile, parsed.columns))
+        profiles = [nameless(load_profile(Path(file))) for file in parsed.profiles]
+        write_text(svg, terminal_svg(profiles[0].profile, parsed.columns))
         say(str(svg))
-        browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-        if browser is None:
-            complain(f"error: no PNG: none of {', '.join(BROWSERS)} is installed")
+        if chromium() is None:
+            complain(f"error: no PNG: none of {', '.join(NAMES)} is installed")
             return EXIT_PARTIAL
-        for file in photograph_all(browser, loaded, svg, parsed.output):
+        for file in photograph_all(profiles, svg, parsed.output):
             say(str(file))
     except (ProfileFileError, MissingPackageError, OutputError) as error:
         complain(f"error: {error}")

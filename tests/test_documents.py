@@ -39,7 +39,6 @@ NOT_HERE = {
     "bench.json": "written by profile_model.py --benchmark-json",
     "pass.json": "written by profile_model.py --trace",
     "A.json": "any profile",
-    "PROFILE.json": "any profile",
     "B.json": "any profile",
     "benchmark.py": "of timm",
     "models/dncnn.py": "the network that CONTRIBUTING.md adds",

@@ -115,7 +115,9 @@ def import_basicsr(
             result.put(path, value, origin)
     if isinstance(raw.get("name"), str) and raw["name"]:
         result.put("experiment_name", folder_name(options.pop("name")), "name")
-    _say_what_is_left(raw, options, result)
+    if isinstance(raw.get("network_d"), dict):
+        map_discriminator(raw, framework, file, result)
+    _say_what_is_left(options, result)
     return result
 
 
@@ -252,13 +254,7 @@ def _map_schedule(section: Any, result: ImportedOptions) -> None:
     )
 
 
-def _say_what_is_left(raw: dict[str, Any], options: dict[str, Any], result: ImportedOptions) -> None:
-    network_d = raw.get("network_d")
-    if isinstance(network_d, dict) and not map_discriminator(raw, result):
-        result.messages.append(
-            f"network_d {network_d.get('type')} is read, and not in the prediction yet: neither it, nor its optimizer, "
-            "nor the adversarial loss; training takes more than is predicted"
-        )
+def _say_what_is_left(options: dict[str, Any], result: ImportedOptions) -> None:
     costs = [
         f"{path} ({what})"
         for path, what in _COSTS.items()

@@ -54,9 +54,13 @@ def kair_class_beside(raw: dict[str, Any], file: str | None) -> GivenClass | Non
     train = (raw.get("datasets") or {}).get("train") or {}
     if file is None or raw.get("model") not in _KAIR_MODELS or "VFI" in str(train.get("dataset_type")):
         return None
-    network = raw["netG"]
+    return kair_call(raw["netG"], file)
+
+
+def kair_call(network: dict[str, Any], file: str | None) -> GivenClass | None:
+    """What `define_G`, or `define_D`, calls for the `net_type` of `netG`, or `netD`; None where it is known here."""
     name = network.get("net_type")
-    if not isinstance(name, str) or name in known_networks()["KAIR"]:
+    if file is None or not isinstance(name, str) or name in known_networks()["KAIR"]:
         return None
     for folder in _above(file, "models"):
         for node in _walked(folder / "select_network.py"):

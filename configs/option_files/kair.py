@@ -15,12 +15,8 @@ from swinmr_profiling.configs.field_types import MAX_COUNT
 from swinmr_profiling.configs.option_files.code_beside import kair_class_beside
 from swinmr_profiling.configs.option_files.given_class import SEPTUPLET, GivenClass, with_patch
 from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number
-from swinmr_profiling.configs.option_files.kair_losses import (
-    OWN_NETWORKS,
-    map_discriminator,
-    map_features,
-    map_losses,
-)
+from swinmr_profiling.configs.option_files.kair_discriminator import map_discriminator
+from swinmr_profiling.configs.option_files.kair_losses import OWN_NETWORKS, map_features, map_losses
 from swinmr_profiling.configs.option_files.networks import known_networks, network_scale, network_section
 from swinmr_profiling.configs.option_files.optimizers import STAND_IN, known_optimizer, stand_in_note
 
@@ -81,7 +77,7 @@ def import_options(
     _map_mask(options, result)
     map_losses(options, result)
     map_features(options, result)
-    map_discriminator(raw, options, result)
+    map_discriminator(raw, options, file, result)
     _map_optimizer(options, result)
     if "train" in raw:
         options.setdefault("train.E_decay", 0)  # KAIR's default: no moving average

@@ -1,4 +1,4 @@
-"""Losses and adversarial parts of SwinMR's and KAIR's option files as the parts of `multi_component`."""
+"""Losses of SwinMR's and KAIR's option files as the parts of `multi_component`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,6 @@ from swinmr_profiling.configs.option_files.imported import ImportedOptions, is_n
 # Networks of this project, whose default loss is the published one.
 OWN_NETWORKS = ("swinir", "swinmr")
 _LOSS_TYPES = {"charbonnier": "charbonnier", "l1": "l1", "l2": "mse"}
-
-
-def map_discriminator(raw: dict[str, Any], options: dict[str, Any], result: ImportedOptions) -> None:
-    """Names what of adversarial training is read and not predicted yet."""
-    section = raw.get("netD")
-    adversarial = [
-        key
-        for key in options
-        if key.startswith(("netD.", "train.D_", "train.gan_type", "train.D_lossfn"))
-        or key == "path.pretrained_netD"
-    ]
-    for key in adversarial:
-        options.pop(key)
-    if isinstance(section, dict):
-        result.messages.append(
-            f"netD {section.get('net_type', 'discriminator_patchgan')} is read, and not in the prediction yet: neither "
-            "it, nor its optimizer, nor the adversarial loss; training takes more than is predicted"
-        )
 
 
 def map_features(options: dict[str, Any], result: ImportedOptions) -> None:

@@ -23,6 +23,7 @@ from swinmr_profiling.configs.field_types import (
     Flag,
     NotNegative,
     NotNegativeList,
+    OptimizerName,
     Positive,
     PositiveOrNull,
     Probability,
@@ -133,10 +134,7 @@ class LossSection(Section):
 class OptimizerSection(Section):
     """The optimizer."""
 
-    type: Annotated[
-        Literal["adam", "adamw", "sgd", "adafactor", "muon", "adam_8bit", "adamw_8bit"],
-        Expected('"adam", "adamw", "sgd", "adafactor", "muon", "adam_8bit" or "adamw_8bit"'),
-    ] = Field(
+    type: OptimizerName = Field(
         "adam",
         description="The optimizer. `muon`: torch's for 2-D weights, scaled to AdamW's step (`match_rms_adamw`), and "
         "AdamW for all others. `adafactor`: torch's. `adam_8bit`, `adamw_8bit`: bitsandbytes' on a CUDA device, to be "
@@ -361,7 +359,8 @@ class TrainingSection(Section):
         """What is profiled in place of this project's own step, in words; None where nothing is."""
         if self.step is not None:
             return f"training.step {self.step}"
-        return "training.adversarial (in BasicSR's order)" if self.adversarial.weight else None
+        adversarial = self.adversarial
+        return f"training.adversarial (in {adversarial.framework}'s order)" if adversarial.weight else None
 
     @property
     def network_checkpointing(self) -> Literal["none", "light", "full"]:

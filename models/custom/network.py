@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
@@ -23,22 +25,14 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
     constructor raises, which is the user's code and shown as itself.
     """
     options = config.model_section(CustomModelConfig)
-    if not trust_config:
-        arguments = ", ".join(f"{key}={json.dumps(value)}" for key, value in options.kwargs.items())
-        raise ModelError(
-            f"model.target: this config would import and run {options.target}({arguments}); "
-            "pass --trust-config to allow it"
-        )
-    imported = import_target(TARGET, options.target, options.target_folder, options.command_line)
-    network_class = named_in(imported, TARGET, options.target, nn.Module)
-    try:
-        with own_command_line(options.target, options.command_line):
-            module = network_class(**options.kwargs)
-    except (Exception, SystemExit) as error:
-        raise ModelError(f"model.target: {options.target} raised {one_line(error)}") from error
-    if not isinstance(module, nn.Module):
-        raise ModelError(f"model.target: {options.target} made a {type(module).__name__}, no torch.nn.Module")
-
+    module = users_network(
+        TARGET,
+        options.target,
+        options.target_folder,
+        options.kwargs,
+        options.command_line,
+        trust_config=trust_config,
+    )
     if options.inputs is not None:
         return _with_declared_inputs(module, options)
 
@@ -58,6 +52,33 @@ def build_custom(config: ExperimentConfig, *, trust_config: bool) -> BuiltModel:
             "cross_check": specs(cross_check) if cross_check else inference,
         },
     )
+
+
+def users_network(
+    key: str,
+    target: str,
+    folder: str,
+    kwargs: dict[str, Any],
+    command_line: Sequence[str],
+    *,
+    trust_config: bool,
+) -> nn.Module:
+    """What a target, called with its arguments, makes. key: of the config, for messages. Raises ModelError."""
+    if not trust_config:
+        arguments = ", ".join(f"{name}={json.dumps(value)}" for name, value in kwargs.items())
+        raise ModelError(
+            f"{key}: this config would import and run {target}({arguments}); pass --trust-config to allow it"
+        )
+    imported = import_target(key, target, folder, command_line)
+    network_class = named_in(imported, key, target, nn.Module)
+    try:
+        with own_command_line(target, command_line):
+            module = network_class(**kwargs)
+    except (Exception, SystemExit) as error:
+        raise ModelError(f"{key}: {target} raised {one_line(error)}") from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"{key}: {target} made a {type(module).__name__}, no torch.nn.Module")
+    return module
 
 
 def _with_declared_inputs(module: nn.Module, options: CustomModelConfig) -> BuiltModel:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW_INCHES = 0.26
+# Between a bar, or its interval, and the figure behind it.
+LABEL_GAP_POINTS = 5
 LABEL_LENGTH = 34
 # What a figure takes behind its bar.
 FIGURE_INCHES = 1.0
@@ -110,7 +112,7 @@ def _draw_rows(
 ) -> None:
     """A group of bars for each row, the first profile on top."""
     count = len(comparison.views)
-    largest = furthest = max(cell.value or 0 for row in rows for cell in row.cells) / size
+    furthest = max(cell.value or 0 for row in rows for cell in row.cells) / size
     for number in range(count):
         colour = SERIES[number % len(SERIES)]
         label = words.shortened(_label(comparison, number), LABEL_LENGTH)
@@ -125,7 +127,15 @@ def _draw_rows(
                 end = max(end, interval[1] / size)
             furthest = max(furthest, end)
             text = cell_words.figure_text(row, cell)
-            axis.text(end + 0.01 * largest, y, text, va="center", fontsize=8.5, color=palette.ink)
+            axis.annotate(
+                text,
+                (end, y),
+                (LABEL_GAP_POINTS, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8.5,
+                color=palette.ink,
+            )
     axis.set_yticks(
         [place * (count + 1) + (count - 1) / 2 for place in range(len(rows))],
         ["" if row.batch_size is None else f"batch {row.batch_size}" for row in rows],

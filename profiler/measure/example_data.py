@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel, Purpose
@@ -35,8 +36,14 @@ from swinmr_profiling.training.validation.validation import direct_result, to_de
 def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[int, ...]:
     """Shape of the network's first result, found without touching the device that is measured.
 
-    Without data where the network allows it, else by one sample on the CPU, with the network's state as it was.
+    Without data where the network allows it, else by one sample on the CPU, with the network's state as it was. A trace
+    that looks on while a batch is made does not see it.
     """
+    with _disable_current_modes():
+        return _output_shape(built, batch_size, which)
+
+
+def _output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[int, ...]:
     try:
         module = copy_to(built.module, ())[0].eval()
         inputs = built.example_inputs(batch_size, "meta", which=which)
@@ -71,15 +78,17 @@ def validation_shape(built: BuiltModel, config: ExperimentConfig) -> list[int]:
 
 
 def loader_batch(
-    built: BuiltModel, config: ExperimentConfig, device: torch.device
+    built: BuiltModel, config: ExperimentConfig, device: torch.device, which: Purpose = "training"
 ) -> Callable[[int], dict[str, Any]]:
     """What makes a batch of a size in the layout of `train.py`'s loader, for a step of the user's own.
+
+    which: "training", or "inference" for the whole images of validation.
 
     Its targets have the shape of the network's output, those of a denoiser the image's; `further_inputs` are those of
     a network that data has not.
     """
     loss = build_loss(config, for_prediction=True)
-    return lambda size: in_loader_s_layout(ExampleData(built, config, loss, device).batch(size))
+    return lambda size: in_loader_s_layout(ExampleData(built, config, loss, device).batch(size, which))
 
 
 class ExampleData:
@@ -102,9 +111,9 @@ class ExampleData:
         kept = None if self.device.type == "cpu" else make()
         return (self._prepare(kept or make(), self.device, 0, number) for number in count())
 
-    def batch(self, batch_size: int) -> ExampleBatch:
-        """One training batch in the loader's layout, on the host."""
-        return self._maker(batch_size, "training")()
+    def batch(self, batch_size: int, which: Purpose = "training") -> ExampleBatch:
+        """One batch in the loader's layout, on the host: of patches, or of whole images ("inference")."""
+        return self._maker(batch_size, which)()
 
     def validation(self, settings: StepSettings) -> Callable[[nn.Module], object]:
         """One batch of `training.validation.validation.validate`, to be called with the network in evaluation mode."""

@@ -31,6 +31,7 @@ ASSUMPTIONS = (
     "one process on one GPU, PyTorch's default allocator, no other program on the card",
     "the batch before is gone when the next one is moved to the card",
     "attention takes flash or memory-efficient kernels, as PyTorch does from compute capability 8.0 on",
+    "validation is not in it",
 )
 
 

@@ -19,6 +19,7 @@ from swinmr_profiling.profiler.prediction.own_step.configured_trace import (
     observed_precision,
     trace_configured,
     trained_bytes_of,
+    validated_shape,
 )
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
@@ -265,9 +266,11 @@ def predict_setting(
     if step is None:
         family = training_family(built, config, loss_parts, check=setting.is_config)
         trained = sum(p.nbytes for p in built.module.parameters() if p.requires_grad)
+        shape: list[int] | None = validation_shape(built, config)
     else:
         family, said = own_step_family(lambda batch: training_trace(built, config, loss_parts, batch, step))
-        remarks += [VALIDATION, *said]
+        shape = validated_shape(step, built, config)
+        remarks += [*([] if shape is not None else [VALIDATION]), *said]
         trained = trained_bytes_of(step)
         setting = replace(setting, precision=observed_precision(family.direct(ALIGNED_BATCHES[0]), step))
     return memory_setting(
@@ -276,7 +279,7 @@ def predict_setting(
         asked,
         fingerprint=memory_fingerprint(config),
         trained_bytes=trained,
-        validated_shape=None if step is not None else validation_shape(built, config),
+        validated_shape=shape,
         untested=[
             *([UNTESTED_8_BIT] if config.training.optimizer.type.endswith("_8bit") else []),
             *([UNTESTED_ON_HOST] if config.training.on_host else []),

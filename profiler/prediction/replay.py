@@ -117,6 +117,9 @@ def replay(
     for position, event in enumerate(trace.events.tolist()):
         if position == setup_end:
             allocator.reset_peaks()
+        if position == validation_start:
+            # Not what was there at the last allocation of the steps, and is gone.
+            allocator.peak_allocated_bytes = allocator.allocated_bytes
         if event < 0:
             allocator.free(blocks.pop(-event - 1))
             continue

@@ -78,7 +78,7 @@ def memory_settings(config: ExperimentConfig) -> dict[str, JsonValue]:
     elif training.assume:
         settings["assume"] = dict(training.assume)
     if training.adversarial.weight:
-        settings["adversarial"] = {k: v for k, v in raw["training"]["adversarial"].items() if k != "weight"}
+        settings["adversarial"] = _adversarial(raw["training"]["adversarial"])
     if training.trainable is not None:
         settings["trainable"] = sorted(training.trainable)
     if training.lora is not None:
@@ -86,6 +86,13 @@ def memory_settings(config: ExperimentConfig) -> dict[str, JsonValue]:
     if config.is_denoiser:
         settings["denoising"] = _denoising(config)
     return settings
+
+
+def _adversarial(section: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """A step with a discriminator, without its weight and where code lies; later keys where they are used."""
+    left_out = {"weight", "target_folder", "command_line"}
+    unused: dict[str, JsonValue] = {"order": "basicsr", "target": None, "kwargs": {}}
+    return {k: v for k, v in section.items() if k not in left_out and not (k in unused and v == unused[k])}
 
 
 def _denoising(config: ExperimentConfig) -> dict[str, JsonValue]:

@@ -229,7 +229,7 @@ def test_what_changes_the_cost_is_named_once():
     text = messages_of("trainner_realplksr_gan.yml")
     assert "mssimloss (0.5, train.losses.0), hsluvloss (1, train.losses.2)" in text
     assert "distsloss" not in text  # its weight is 0
-    assert "netD discriminator_unet is read" in messages_of("kair_bsrgan_gan.json")
+    assert "netD discriminator_unet: training is predicted as KAIR" in messages_of("kair_bsrgan_gan.json")
 
 
 def test_a_video_has_its_frames():

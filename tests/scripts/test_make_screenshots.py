@@ -7,8 +7,9 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from swinmr_profiling.profiler.record.files.reading import load_profile
 from swinmr_profiling.scripts import make_screenshots
-from tests.headless_chromium import chromium
+from swinmr_profiling.scripts.browser.headless_chromium import chromium
 from tests.made_profiles import profile as made_profile
 
 
@@ -18,9 +19,9 @@ def make(tmp_path, monkeypatch, capsys):
     (tmp_path / "p.json").write_text(json.dumps(content))
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments):
+    def run(*arguments, profiles=("p.json",)):
         capsys.readouterr()
-        status = make_screenshots.main(["p.json", "--output", "pictures", *arguments])
+        status = make_screenshots.main([*profiles, "--output", "pictures", *arguments])
         return status, *capsys.readouterr()
 
     return run
@@ -58,15 +59,45 @@ def test_what_is_no_profile_is_one_line(make, tmp_path):
     assert len(err.splitlines()) == 1
 
 
+def size_of_png(file):
+    head = file.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", head[16:24])
+
+
 @pytest.mark.slow
 def test_the_pngs_have_their_sizes(make, tmp_path):
     if chromium() is None:
         pytest.skip("no Chromium")
-    status, out, err = make("--columns", "100")
+    status, out, err = make("--columns", "100", profiles=("p.json", "p.json"))
     assert (status, err) == (0, "")
-    assert out.split() == [f"pictures/{name}" for name in ("terminal.svg", "terminal.png", "report.png")]
-    for name, width in (("terminal.png", None), ("report.png", 1000)):
-        head = (tmp_path / "pictures" / name).read_bytes()[:24]
-        assert head[:8] == b"\x89PNG\r\n\x1a\n"
-        size = struct.unpack(">II", head[16:24])
-        assert size[0] == (width or make_screenshots.size_of((tmp_path / out.split()[0]).read_text())[0])
+    folder = tmp_path / "pictures"
+    sizes = {name.removeprefix("pictures/"): None for name in out.split()}
+    of_pages = {"desk": (1280, 1500), "desk_dark": (1280, 1500), "phone": (390, 1500)}
+    expected = {
+        f"{page}_{shot}.png": size for page in ("report", "comparison") for shot, size in of_pages.items()
+    }
+    svg = make_screenshots.size_of((folder / "terminal.svg").read_text())
+    assert list(sizes) == ["terminal.svg", "terminal.png", *expected]
+    for name, size in {"terminal.png": svg, **expected}.items():
+        assert size_of_png(folder / name) == size, name
+    # The dark one is another picture of the same page.
+    assert (folder / "report_desk.png").read_bytes() != (folder / "report_desk_dark.png").read_bytes()
+
+
+def test_one_profile_makes_no_comparison(tmp_path):
+    (tmp_path / "p.json").write_text(json.dumps(made_profile()))
+    loaded = load_profile(tmp_path / "p.json")
+    assert list(make_screenshots.pages_of([loaded])) == ["report"]
+    assert list(make_screenshots.pages_of([loaded, loaded])) == ["report", "comparison"]
+    # Nor does a picture say where the file lay.
+    nameless = make_screenshots.nameless(loaded)
+    assert str(tmp_path) not in "".join(make_screenshots.pages_of([nameless, nameless]).values())
+
+
+def test_a_browser_that_ends_is_one_line(make, tmp_path, monkeypatch):
+    (tmp_path / "chromium").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "chromium").chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda name: str(tmp_path / "chromium"))
+    status, _, err = make()
+    assert (status, err) == (2, "error: pictures/terminal.png: no picture: the browser has ended\n")

@@ -174,7 +174,7 @@ def test_a_function_of_the_file_and_its_autocast(profile_model, own_step, read_p
     assert model["settings"][0]["precision"] == "bf16"
     # 8 x 9 weights and 8 biases: a block each; their momentum as much.
     assert model["settings"][0]["peak"]["by_category"]["parameters"] == 2 * 512
-    assert "Rests on: validation is not in it" in run.stdout
+    assert "Rests on: validation is not in it: the step has no validate(batch)" in run.stdout
 
 
 def test_nothing_is_imported_without_consent(profile_model, own_step, tmp_path):
@@ -284,11 +284,13 @@ def test_train_py_notices_an_edit_of_the_step(profile_model, own_step, tmp_path)
         "--gpu-memory", "1GiB", "--headroom", "0.1",
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    (tmp_path / "steps.py").write_text(STEPS + "# edited\n")
-    run = run_command("train.py", "--config", config, "--device", "cpu", "--trust-config", cwd=tmp_path)
-    assert run.returncode == 2
-    assert "was made with another network, patch, precision, loss or optimizer" in run.stderr
-    (tmp_path / "steps.py").write_text(STEPS)
+    # The step's own file, and one that it imports.
+    for name, text in (("steps.py", STEPS), ("models/__init__.py", "WIDTH = 32\n")):
+        (tmp_path / name).write_text(text + "# edited\n")
+        run = run_command("train.py", "--config", config, "--device", "cpu", "--trust-config", cwd=tmp_path)
+        assert run.returncode == 2
+        assert "was made with another network, patch, precision, loss or optimizer" in run.stderr
+        (tmp_path / name).write_text(text)
     raw["data"]["batch_size"] = 2
     config.write_text(json.dumps(raw))
     run = run_command("train.py", "--config", config, "--device", "cpu", "--trust-config", cwd=tmp_path)
@@ -319,7 +321,11 @@ def test_an_option_file_with_a_discriminator(profile_model, tmp_path, read_profi
     held = 4 * (2 * generator + judge + perceptual)
     assert held <= categories["parameters"] <= 1.001 * held
     assert categories["optimizer_state"] == pytest.approx(8 * (generator + judge), rel=0.001)
-    assert profile["batch_profiling"]["2"]["training"]["steps_run"] == 3
+    training = profile["batch_profiling"]["2"]["training"]
+    assert training["steps_run"] == 3
+    # The averaged generator on a whole image, as in BasicSR's validation.
+    assert own["validation"]["input_shape"] == training["validation"]["input_shape"] == [1, 3, 32, 32]
+    assert own["validation"]["allocated_bytes"] < own["sizes"]["2"]["allocated_bytes"]
     # Both judge images of 128 x 128: conv after conv, of the first stage alone 9 x 3 x 64 products a pixel.
     assert profile["architecture"]["training_macs"]["per_sample"]["macs"] > 3 * 128 * 128 * 27 * 64
     run = run_command("train.py", "--config", "gan.yml", "--device", "cpu", cwd=tmp_path)

@@ -17,6 +17,8 @@ COLUMNS = ("ground truth", "zero-filled", "reconstruction", "error of the recons
 DEVIATION_COLUMN = "standard deviation of the samples"
 ROW_INCHES, TITLE_INCHES, DPI = 2.6, 0.7, 100
 COLOUR_STEPS = 1024
+# As many letters of a slice's name as its picture is wide.
+LINE_LETTERS = 45
 # The brightest thousandth of errors may saturate: one stray pixel would leave the rest of the map black.
 ERROR_PERCENTILE = 99.9
 
@@ -31,6 +33,15 @@ def error_scale(pictures: Sequence[Picture]) -> float:
 def _relative_error(picture: Picture) -> np.ndarray:
     top = max(float(picture.target.max()), np.finfo(np.float32).tiny)
     return np.abs(picture.reconstruction - picture.target) / top
+
+
+def in_two_lines(name: str) -> str:
+    """A name that is wider than its picture, broken behind the comma that leaves the longer line shortest."""
+    places = [place + 1 for place, letter in enumerate(name) if letter == ","]
+    if len(name) <= LINE_LETTERS or not places:
+        return name
+    place = min(places, key=lambda place: max(place, len(name) - place))
+    return f"{name[:place]}\n{name[place:].strip()}"
 
 
 def _drawable(text: str) -> str:
@@ -101,7 +112,7 @@ def write_picture_grid(
             axis.set_yticks([])
             if number == 0:
                 axis.set_title(columns[column], fontsize=9)
-        row[0].set_xlabel(_drawable(picture.name), fontsize=7, wrap=True)
+        row[0].set_xlabel(in_two_lines(_drawable(picture.name)), fontsize=7, wrap=True)
         for axis, metrics in (
             (row[1], picture.measured.zero_filled),
             (row[2], picture.measured.reconstruction),

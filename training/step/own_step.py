@@ -30,7 +30,8 @@ class TrainingStep(Protocol):
     """A step written by the user, as a class: networks and optimizers, and one optimizer step.
 
     A third method ``batch(size)``, which makes a batch of that many samples, is needed where batches are no nest of
-    tensors with the samples along their first axis.
+    tensors with the samples along their first axis. ``validate(batch)``, called without gradients, is one batch of what
+    the user's loop does between steps; ``validation_batch(size)`` makes it where ``batch(size)`` would not.
     """
 
     def setup(self, device: torch.device) -> None:
@@ -102,6 +103,20 @@ def batch_of(step: TrainingStep, example: Any, size: int, device: torch.device |
     else:
         made = resized(example, size)
     return on_device(made, device)
+
+
+def validates(step: object) -> bool:
+    """Whether a step says what its validation is."""
+    return callable(getattr(step, "validate", None))
+
+
+def validation_batch_of(
+    step: TrainingStep, example: Any, size: int, device: torch.device | str = "meta"
+) -> Any:
+    """A batch for ``validate``: of the step's ``validation_batch``, else as `batch_of`."""
+    if hasattr(step, "validation_batch"):
+        return on_device(step.validation_batch(size), device)
+    return batch_of(step, example, size, device)
 
 
 def on_device(batch: Any, device: torch.device | str) -> Any:

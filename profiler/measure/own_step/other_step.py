@@ -10,7 +10,7 @@ import torch
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.measure.example_data import loader_batch
-from swinmr_profiling.training.step.adversarial_step import ConfiguredAdversarialStep
+from swinmr_profiling.training.step.adversarial_orders import ConfiguredAdversarialStep
 from swinmr_profiling.training.step.configured_step import configured_step
 from swinmr_profiling.training.step.own_step import TrainingStep
 
@@ -30,6 +30,10 @@ def other_step(
     for_prediction: nothing will be computed (see `build_loss`). Raises ModelError, LossError.
     """
     if config.training.adversarial.weight:
-        example = loader_batch(built, config, torch.device("cpu"))
-        return ConfiguredAdversarialStep(config, built.module, example, for_prediction=for_prediction)
+        patches, whole = (
+            loader_batch(built, config, torch.device("cpu"), which) for which in ("training", "inference")
+        )
+        return ConfiguredAdversarialStep(
+            config, built.module, patches, whole, trust_config=trust_config, for_prediction=for_prediction
+        )
     return configured_step(config, trust_config=trust_config)

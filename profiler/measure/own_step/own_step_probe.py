@@ -25,6 +25,8 @@ from swinmr_profiling.training.step.own_step import (
     calls_until_stepped,
     modules_of,
     take_step,
+    validates,
+    validation_batch_of,
 )
 
 
@@ -40,7 +42,7 @@ def probe_own_step(
 ) -> TrainingMeasurement:
     """Calls the step `steps` times, and on until each of its optimizers has stepped twice.
 
-    Its batches are its own, or the loader's with the network's example inputs. Validation is not measured.
+    Its batches are its own, or the loader's with the network's example inputs. Then its validation, where it has one.
     on_stage: told what begins. Raises whatever the step or the device raises.
     """
     if steps < MIN_TRAINING_STEPS:
@@ -68,12 +70,25 @@ def probe_own_step(
                 cold = memory.peaks()
                 memory.reset_peaks()
         assert cold is not None
-        warm, now, since = memory.peaks(), memory.device_memory(), memory.troubles()
+        warm = memory.peaks()
+        validation, validated = None, None
+        if validates(own):
+            on_stage("validation")
+            memory.reset_peaks()
+            size = config.data.val_batch_size
+            whole = loader_batch(built, config, torch.device("cpu"), "inference")
+            batch = validation_batch_of(own, whole, size, device)
+            validated = input_shape(batch, size)
+            with torch.no_grad():
+                own.validate(batch)  # type: ignore[attr-defined]
+            del batch
+            validation = memory.peaks()
+        now, since = memory.device_memory(), memory.troubles()
         return TrainingMeasurement(
             batch_size=batch_size,
             accumulation=1,
             input_shape=shape,
-            validation_shape=None,
+            validation_shape=validated,
             precision=precision_of(own, noted),
             checkpointing="none",
             patch_size=None,
@@ -84,7 +99,7 @@ def probe_own_step(
             before_bytes=before_bytes,
             cold=cold,
             warm=warm,
-            validation=None,
+            validation=validation,
             retries=since.retries - troubles.retries,
             out_of_memory=since.out_of_memory - troubles.out_of_memory,
             process_bytes=memory.process_bytes(),

@@ -12,14 +12,20 @@ from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import loader_batch
 from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
-from swinmr_profiling.profiler.measure.own_step.own_step_probe import precision_of
+from swinmr_profiling.profiler.measure.own_step.own_step_probe import input_shape, precision_of
 from swinmr_profiling.profiler.prediction.own_step.own_step_trace import told_with_its_line, trace_step
 from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
-from swinmr_profiling.training.step.own_step import OwnStepError, TrainingStep, trained_bytes
+from swinmr_profiling.training.step.own_step import (
+    OwnStepError,
+    TrainingStep,
+    trained_bytes,
+    validates,
+    validation_batch_of,
+)
 
-VALIDATION = "validation is not in it: the step says nothing of it"
+VALIDATION = "validation is not in it: the step has no validate(batch)"
 
 
 def without_data(parts: Any) -> Any:
@@ -44,11 +50,29 @@ def trace_configured(
     as_on_cuda: bool = True,
 ) -> Trace:
     """The trace of the step at a batch size. Raises OwnStepError, ModelError."""
-    example = loader_batch(built, config, torch.device("meta"))
+    example, whole = (
+        loader_batch(built, config, torch.device("meta"), which) for which in ("training", "inference")
+    )
     with attention_kernels(config.system.attention):
         return trace_step(
-            step_without_data(step), example, batch_size, config.training.assume, as_on_cuda=as_on_cuda
+            step_without_data(step),
+            example,
+            batch_size,
+            config.training.assume,
+            as_on_cuda=as_on_cuda,
+            validated=lambda made: validation_batch_of(made, whole, config.data.val_batch_size),
         )
+
+
+def validated_shape(step: OtherStep, built: BuiltModel, config: ExperimentConfig) -> list[int] | None:
+    """Of the first tensor in the batch that it validates; None where it does not say what its validation is."""
+    made = set_up(step)
+    if not validates(made):
+        return None
+    size = config.data.val_batch_size
+    whole = loader_batch(built, config, torch.device("meta"), "inference")
+    with told_with_its_line():
+        return input_shape(validation_batch_of(made, whole, size), size)
 
 
 def observed_precision(trace: Trace, step: OtherStep) -> Precision:

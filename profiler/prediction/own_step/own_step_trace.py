@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from swinmr_profiling.training.step.own_step import (
     calls_until_stepped,
     modules_of,
     take_step,
+    validates,
 )
 
 # The optimizer makes its state in the first step; from the second on every step is like the one before.
@@ -76,12 +77,19 @@ class StepTrace(StorageTrace):
 
 
 def trace_step(
-    step: TrainingStep, example: Any, batch_size: int, assumed: Mapping[str, Any], *, as_on_cuda: bool = True
+    step: TrainingStep,
+    example: Any,
+    batch_size: int,
+    assumed: Mapping[str, Any],
+    *,
+    as_on_cuda: bool = True,
+    validated: Callable[[TrainingStep], Any] | None = None,
 ) -> Trace:
     """Traces a step on the meta device (`on_meta`), as CUDA would run it, or with plain operators: twice, or as often
-    as its optimizers need to have stepped twice.
+    as its optimizers need to have stepped twice; then its validation, where it has one.
 
-    example: see `batch_of`. The trace's `assumptions` name the values that were assumed.
+    example: see `batch_of`. validated: makes the batch that is validated; None: no validation.
+    The trace's `assumptions` name the values that were assumed.
     Raises OwnStepError with the line of the user's code that raised.
     """
     trace = StepTrace(assumed, as_on_cuda=as_on_cuda)
@@ -119,6 +127,13 @@ def trace_step(
                         outcome = take_step(step, batch)
                     del batch
                     gc.collect()
+                if validated is not None and validates(step):
+                    trace.phase, trace.category = "validation", "inputs"
+                    trace.start_step()
+                    batch, trace.category = validated(step), None
+                    with torch.no_grad():
+                        outcome = (outcome, step.validate(batch))  # type: ignore[attr-defined]
+                    del batch
                 traced = trace.finish(batch_size, remarks)
                 traced.autocast = sorted(str(dtype).removeprefix("torch.") for dtype in noted)
                 del outcome

@@ -165,7 +165,7 @@ def _draw_samples(axis: Axes, size: SizeView, palette: Palette, width_inches: fl
     heights = [0.15 + 0.7 * number / max(len(samples) - 1, 1) for number in range(len(samples))]
     if size.ci95_median_ms is not None:
         axis.axvspan(*size.ci95_median_ms, color=SERIES[4], alpha=0.35, linewidth=0)
-    axis.plot(samples, heights, "o", markersize=3, color=SERIES[0], alpha=0.65, markeredgewidth=0)
+    axis.plot(samples, heights, "o", markersize=3, color=palette.ink, alpha=0.65, markeredgewidth=0)
     if size.median_ms is not None:
         axis.axvline(size.median_ms, color=palette.accent, linewidth=1.6)
     axis.set_ylim(0, 1)

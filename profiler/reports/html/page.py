@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.profiler.reports.views import words
 
+# A figure and its unit, which a line's end would part.
+FIGURE = re.compile(r"[\d.,]+ (?:GiB|MiB|KiB|GB|MB|ms|s|J)\b")
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
@@ -29,6 +32,7 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.globals["w"] = words
+    environment.filters["whole"] = whole_figures
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
@@ -38,3 +42,10 @@ def render(template: str, **values: Any) -> str:
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
         **values,
     )
+
+
+def whole_figures(text: object) -> Any:
+    """A text as markup, escaped, in which no line ends between a figure and its unit."""
+    from markupsafe import Markup, escape
+
+    return Markup(FIGURE.sub(r'<span class="whole">\g<0></span>', str(escape(text))))

@@ -218,13 +218,16 @@ def assumptions(config: ExperimentConfig) -> list[str]:
         "call longer than later versions do (predicted for the small SwinMR: up to 0.8 % more live bytes)",
     ]
     if config.training.adversarial.weight:
-        found.append("the generator's and the discriminator's update are in BasicSR's order, one each a step")
+        framework = config.training.adversarial.framework
+        found.append(
+            f"the generator's and the discriminator's update are in {framework}'s order, one each a step"
+        )
     if own_step:
         found.append(
             "the step has its own precision, losses, optimizers, averages and accumulation: what the config says of "
             "them is not in it"
         )
-    elif config.training.other_step is None and config.data.resolved_source != "phantom":
+    elif config.data.resolved_source != "phantom":
         found.append("validation is of images of the config's size, whatever the files hold")
         sampling = config.evaluation.sampling
         if config.is_denoiser and sampling.validation_steps and sampling.data_consistency:

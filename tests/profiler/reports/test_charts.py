@@ -68,6 +68,18 @@ def test_the_batch_axis_is_to_scale_and_the_legend_has_each_kind_once(width):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", WIDTHS)
+def test_a_line_bears_its_name(width):
+    figure, axis = drawn(with_training(), "memory_training", width)
+    renderer = figure.canvas.get_renderer()
+    for name, gibibytes in (("RTX 2060 6GB", 6), ("RTX 3060 12GB", 12)):
+        [label] = [text for text in axis.texts if name in text.get_text()]
+        box = label.get_window_extent(renderer)
+        _, height = axis.transData.transform((1, gibibytes))
+        assert abs((box.y0 + box.y1) / 2 - height) < box.height, name
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("knee", [1, 2])
 def test_the_knees_label_is_clear_of_its_line_and_of_the_curve(width, knee):
     slow = [300.0 + one for one in SAMPLES_2]

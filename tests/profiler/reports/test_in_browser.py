@@ -11,8 +11,8 @@ from swinmr_profiling.profiler.comparing.written_files import html_text as compa
 from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.reports.html.html_file import html_text
 from swinmr_profiling.profiler.reports.views.view import view_of
+from swinmr_profiling.scripts.browser.headless_chromium import chromium, opened
 from tests.conftest import REPOSITORY
-from tests.headless_chromium import chromium, opened
 from tests.made_profiles import ORIGINAL, SAMPLES_1, partial, profile, ran, with_training
 
 # Where tests are run for the record (CI=true) a missing browser is a failure, on a user's machine it is none.
@@ -201,3 +201,19 @@ def test_a_comparison_opens_too(tmp_path):
         assert tab.complaints() == []
         assert tab.requests() == []
         assert "903,121" in tab.evaluate("document.querySelector('#comparison').innerText")
+
+
+def test_a_figure_keeps_its_unit_and_the_field_its_name(tmp_path):
+    heights = "[...document.querySelectorAll('.whole')].map(s => s.getClientRects().length)"
+    beside = (
+        "(() => { const field = document.getElementById('find-module').getBoundingClientRect();"
+        " const label = document.querySelector('.sorting label').getBoundingClientRect();"
+        " return label.height < 1.6 * field.height; })()"
+    )
+    with opened(page_of("training", tmp_path), tmp_path / "browser") as tab:
+        for width in (390, 768, 1280):
+            tab.resize(width)
+            pieces = tab.evaluate(heights)
+            assert len(pieces) > 10
+            assert set(pieces) <= {0, 1}, width  # 0: in a fold that is closed
+            assert tab.evaluate(beside), width

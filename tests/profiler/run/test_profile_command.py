@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from swinmr_profiling.configs.schema import SystemSection
 from swinmr_profiling.configs.writing.atomic_files import OutputError, distinct
 from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.record.profile import Profile
@@ -127,3 +128,13 @@ def test_one_file_is_not_given_to_two_options(tmp_path, monkeypatch):
         with pytest.raises(OutputError, match="--csv and the config name the same file"):
             distinct([("--csv", first)], [("the config", second)])
     distinct([("--csv", "other")], [("the first", "file"), ("the second", "hard")])
+
+
+def test_a_report_shows_the_alternatives_without_being_asked():
+    def levers(*more):
+        parsed = parse_profile_arguments(["--config", "any.json", *more])
+        return parsed.run_options(SystemSection(), ()).training.levers
+
+    assert not levers()
+    assert levers("--report", "r.html")
+    assert levers("--gpu", "RTX 3090")

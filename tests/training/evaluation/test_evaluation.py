@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import skimage.metrics
 import torch
+from PIL import Image
 from torch import nn
 
 from swinmr_profiling.configs import config_from_dict
@@ -14,6 +15,7 @@ from swinmr_profiling.training.data.loader import build_loader
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.evaluation.evaluation import EvaluationOptions, ReconstructionError, evaluate
 from swinmr_profiling.training.evaluation.evaluation_summary import summarise_evaluation, volume_table
+from swinmr_profiling.training.evaluation.picture_grid import write_picture_grid
 from tests.training.conftest import TINY_RUN, merged
 
 CPU = torch.device("cpu")
@@ -143,6 +145,17 @@ def test_pictures_are_spread_over_the_set(loader_of):
     result = evaluate(Plus(0.1), loader, CPU, EvaluationOptions(pictures=3))
     assert [picture.measured.slice for picture in result.pictures] == [0, 2, 4]
     assert np.allclose(result.pictures[1].reconstruction - result.pictures[1].target, 0.1, atol=1e-5)
+
+
+def test_the_bar_of_colours_is_smooth(loader_of, tmp_path):
+    result = evaluate(Plus(0.1), loader_of({"a": constant_slices(1, 2)}), CPU, EvaluationOptions(pictures=2))
+    write_picture_grid(result.pictures, tmp_path / "p.png", "a title")
+    with Image.open(tmp_path / "p.png") as image:
+        pixels = np.asarray(image.convert("RGB"))
+    # Beside the pictures a column of the bar has a colour for nearly each of its pixels; in 20 steps it had 20.
+    right = pixels[:, int(0.9 * pixels.shape[1]) :]
+    most = max(len(np.unique(right[:, column], axis=0)) for column in range(right.shape[1]))
+    assert most > 150
 
 
 def test_empty_slices_are_null_and_counted(loader_of):

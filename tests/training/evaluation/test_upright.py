@@ -5,6 +5,7 @@ import pytest
 
 from swinmr_profiling.training.data.packaged import open_packaged
 from swinmr_profiling.training.data.scanner_files import open_nifti
+from swinmr_profiling.training.evaluation.picture_grid import in_two_lines
 from swinmr_profiling.training.evaluation.upright import axes_by_volume, axes_of_slice, object_box, upright
 
 # A picture as it is to be seen: a radiologist's axial slice (or a coronal, a sagittal one).
@@ -82,3 +83,10 @@ def test_cut_to_the_object():
     # 4 % of each side as a margin: 4 rows, 2 columns.
     assert object_box(image) == (slice(26, 64), slice(8, 22))
     assert object_box(np.zeros((4, 6))) == (slice(0, 4), slice(0, 6))
+
+
+def test_a_long_name_is_broken_at_a_comma():
+    name = "nibabel example4d, time 0, positions 20 to 23, slice 0"
+    assert in_two_lines(name) == "nibabel example4d, time 0,\npositions 20 to 23, slice 0"
+    assert in_two_lines("short, slice 0") == "short, slice 0"
+    assert in_two_lines("x" * 80) == "x" * 80

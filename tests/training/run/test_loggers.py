@@ -34,8 +34,8 @@ def _offline(monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
 
 
+@pytest.mark.slow
 def test_mlflow_has_the_figures(tmp_path):
-    pytest.importorskip("mlflow")
     from mlflow.tracking import MlflowClient
 
     log_of(tmp_path / "logs", "mlflow")
@@ -68,7 +68,6 @@ def records_of(content):
 
 @pytest.mark.slow
 def test_wandb_has_the_figures(tmp_path):
-    pytest.importorskip("wandb")
     from wandb.proto import wandb_internal_pb2
 
     log_of(tmp_path / "logs", "wandb")

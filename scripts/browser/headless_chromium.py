@@ -1,4 +1,9 @@
-"""A page opened in headless Chromium, by the DevTools protocol over two pipes: no driver, no port, no package."""
+"""A page opened in headless Chromium, by the DevTools protocol over two pipes: no driver, no port, no package.
+
+For the documents' pictures and for the tests of the reports.
+"""
+
+from __future__ import annotations
 
 import base64
 import contextlib
@@ -9,6 +14,9 @@ import select
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -21,7 +29,11 @@ PATIENCE_S = 60
 LOWEST_DESCRIPTOR = 20
 
 
-def chromium():
+class BrowserError(RuntimeError):
+    """The browser does not do what it was asked, in a line."""
+
+
+def chromium() -> str | None:
     """The program, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
@@ -29,51 +41,61 @@ def chromium():
 class Tab:
     """One page: `call` asks the browser, `events` are what it told meanwhile."""
 
-    def __init__(self, write, read):
+    def __init__(self, write: int, read: int) -> None:
         self.write, self.read = write, read
-        self.buffer, self.number, self.session, self.events = b"", 0, None, []
+        self.buffer, self.number = b"", 0
+        self.session: str | None = None
+        self.events: list[dict[str, Any]] = []
 
-    def call(self, method, **parameters):
-        """Result of a method of the protocol. Raises AssertionError for an error or no answer."""
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Result of a method of the protocol. Raises BrowserError for an error or no answer."""
         self.number += 1
-        message = {"id": self.number, "method": method, "params": parameters}
+        message: dict[str, Any] = {"id": self.number, "method": method, "params": parameters}
         if self.session is not None:
             message["sessionId"] = self.session
-        os.write(self.write, json.dumps(message).encode() + b"\0")
+        try:
+            os.write(self.write, json.dumps(message).encode() + b"\0")
+        except BrokenPipeError as error:
+            raise BrowserError("the browser has ended") from error
         deadline = time.monotonic() + PATIENCE_S
         while True:
             answer = self._next(deadline)
             if answer.get("id") == self.number:
-                assert "error" not in answer, (method, answer)
-                return answer["result"]
+                if "error" in answer:
+                    raise BrowserError(f"{method}: {answer['error']}")
+                return dict(answer["result"])
             self.events.append(answer)
 
-    def wait_for(self, method):
+    def wait_for(self, method: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not any(event.get("method") == method for event in self.events):
             self.events.append(self._next(deadline))
 
-    def _next(self, deadline):
+    def _next(self, deadline: float) -> dict[str, Any]:
         while b"\0" not in self.buffer:
             ready, _, _ = select.select([self.read], [], [], max(deadline - time.monotonic(), 0))
-            assert ready, "the browser does not answer"
+            if not ready:
+                raise BrowserError("the browser does not answer")
             piece = os.read(self.read, 2**20)
-            assert piece, "the browser has ended"
+            if not piece:
+                raise BrowserError("the browser has ended")
             self.buffer += piece
         message, _, self.buffer = self.buffer.partition(b"\0")
-        return json.loads(message)
+        return dict(json.loads(message))
 
-    def evaluate(self, expression):
-        """Value of a JavaScript expression in the page."""
+    def evaluate(self, expression: str) -> Any:
+        """Value of a JavaScript expression in the page. Raises BrowserError for what it throws."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in result, result
+        if "exceptionDetails" in result:
+            raise BrowserError(str(result["exceptionDetails"]))
         return result["result"].get("value")
 
-    def screenshot(self, file, width=1000, height=900):
+    def screenshot(self, file: Path, width: int = 1000, height: int = 900) -> None:
+        """A PNG of the head of the page."""
         self.resize(width, height)
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
-    def resize(self, width, height=900):
+    def resize(self, width: int, height: int = 900) -> None:
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -82,26 +104,29 @@ class Tab:
             mobile=False,
         )
 
-    def requests(self):
+    def requests(self) -> list[str]:
         """Addresses that the page asked for, its own left out."""
         sent = [e["params"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
         return [one["request"]["url"] for one in sent if one["request"]["url"] != one["documentURL"]]
 
-    def complaints(self):
+    def complaints(self) -> list[dict[str, Any]]:
         """Errors, warnings and exceptions of the page's console."""
         kinds = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
         return [event for event in self.events if event.get("method") in kinds]
 
 
 @contextlib.contextmanager
-def opened(page, profile_folder):
-    """A Tab with a local file, loaded."""
+def opened(page: Path, profile_folder: Path) -> Iterator[Tab]:
+    """A Tab with a local file, loaded. profile_folder: of the browser. Raises BrowserError."""
+    program = chromium()
+    if program is None:
+        raise BrowserError(f"none of {', '.join(NAMES)} is installed")
     to_browser, our_end = os.pipe()
     from_browser, its_end = os.pipe()
     inherited = [fcntl.fcntl(end, fcntl.F_DUPFD, LOWEST_DESCRIPTOR) for end in (to_browser, its_end)]
     for end in (to_browser, its_end):
         os.close(end)
-    command = [chromium(), *FLAGS, f"--user-data-dir={profile_folder}", "about:blank"]
+    command = [program, *FLAGS, f"--user-data-dir={profile_folder}", "about:blank"]
     shell = f'exec "$@" 3<&{inherited[0]} 4>&{inherited[1]}'
     process = subprocess.Popen(
         ["bash", "-c", shell, "bash", *command],
@@ -131,3 +156,7 @@ def opened(page, profile_folder):
             process.wait()
         os.close(our_end)
         os.close(from_browser)
+
+
+if __name__ == "__main__":
+    raise SystemExit("no command: scripts/make_screenshots.py uses it, and so do the tests of the reports")

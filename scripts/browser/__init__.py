@@ -1,0 +1,1 @@
+"""Pages opened in a browser, for the documents' pictures and the tests of the reports."""

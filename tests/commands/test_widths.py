@@ -7,16 +7,16 @@ import re
 import subprocess
 import sys
 from importlib import import_module
-from types import SimpleNamespace
 
 import pytest
 
 from swinmr_profiling.profiler.plan.console import print_plan
 from swinmr_profiling.profiler.plan.plan_file import TrainingPlan
+from swinmr_profiling.profiler.record.blocks.strategies import StrategyBlock
 from swinmr_profiling.profiler.record.files.reading import parse_profile
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.steps import print_configuration, print_parameters
-from swinmr_profiling.profiler.reports.console.strategies import StrategyRow, print_strategies
+from swinmr_profiling.profiler.reports.console.strategies import print_strategies
 from swinmr_profiling.profiler.reports.console.summary import print_summary
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from tests.conftest import REPOSITORY, run_command
@@ -93,17 +93,29 @@ def test_the_pipelines_at_every_width(tmp_path, monkeypatch, capsys):
 
 
 def strategies(console):
-    def entry(name):
-        budget = SimpleNamespace(name=name)
-        return SimpleNamespace(budget=budget, batch_size=12, global_batch=48, needed_bytes=9_876_543_210)
+    def on_card(name):
+        interval = [9_876_543_210 - 2**29, 9_876_543_210 + 2**29]
+        return {
+            "card": name,
+            "batch_size": 12,
+            "global_batch": 48,
+            "needed_bytes": 9_876_543_210,
+            "process_interval_bytes": interval,
+        }
 
-    entries = [entry("GeForce RTX 3060 12GB"), entry("A100 80GB SXM")]
-    setting, sent = SimpleNamespace(validation=None), {"all_reduce": 345_678_901, "all_gather": 45_678_901}
-    figures = (123_456_789, 2_345_678_901, sent, 456_789_012, 5, 6)
-    rows = [
-        StrategyRow(name, setting, entries, *figures, ["NCCL's memory"]) for name in ("ddp", "zero1", "fsdp")
-    ]
-    print_strategies(console, rows, 4)
+    block = {
+        "source": "predicted",
+        "devices": 4,
+        "cards": [on_card("GeForce RTX 3060 12GB"), on_card("A100 80GB SXM")],
+        "kept_bytes": 123_456_789,
+        "validation_bytes": None,
+        "export_bytes": 2_345_678_901,
+        "sent": {"all_reduce": 345_678_901, "all_gather": 45_678_901},
+        "ring_bytes": 456_789_012,
+        "untested": ["NCCL's memory"],
+    }
+    rows = [StrategyBlock.model_validate({**block, "strategy": name}) for name in ("ddp", "zero1", "fsdp")]
+    print_strategies(console, rows)
 
 
 def plan(console):
@@ -115,11 +127,7 @@ def plan(console):
     ("table", "expected"),
     [(strategies, {"9.20", "8.70", "9.70", "12", "48"}), (plan, {"138.55", "10.47", "8"})],
 )
-def test_strategies_and_plans_at_every_width(table, expected, monkeypatch):
-    monkeypatch.setattr(
-        "swinmr_profiling.profiler.reports.console.strategies.interval_of",
-        lambda setting, of, needed: (needed - 2**29, needed + 2**29),
-    )
+def test_strategies_and_plans_at_every_width(table, expected):
     texts = {}
     for columns in WIDTHS:
         stream = io.StringIO()

@@ -109,5 +109,5 @@ def add_budget_options(parser: argparse._ActionsContainer) -> None:
     ))  # fmt: skip
     add("--devices", type=positive_int, default=1, metavar="N", help="GPUs that train together (default 1)")
     add("--strategy", type=strategies, default=[], metavar="NAME[,NAME]", help=(
-        "what --devices GPUs hold: ddp (the default), zero1, fsdp; each is predicted, which takes a minute"
+        "ddp (default), zero1, fsdp: how --devices train"
     ))  # fmt: skip

@@ -86,7 +86,7 @@ def add_measuring_options(add: Callable[..., Any]) -> None:
         f"warm-up runs of a size (default {DEFAULT_WARMUP_RUNS}, within a fifth of the budget)"
     ))  # fmt: skip
     add("--time-budget", type=positive_seconds, default=DEFAULT_TIME_BUDGET_S, metavar="S", help=(
-        f"seconds for each size without --num-runs (default {DEFAULT_TIME_BUDGET_S:g})"
+        f"seconds a size without --num-runs (default {DEFAULT_TIME_BUDGET_S:g})"
     ))  # fmt: skip
     add("--timeout", type=positive_seconds, metavar="S", help=(
         "when a size is given up as hung (default: ten times what is expected, 30 minutes at least)"
@@ -141,6 +141,6 @@ def add_training_options(add: Callable[..., Any]) -> None:
     add(
         "--no-cache",
         action="store_true",
-        help=("neither read nor keep traces and other counters' answers (~/.cache/swinmr-profiling)"),
+        help="neither read nor keep traces and counts in ~/.cache/swinmr-profiling",
     )
     add("--list-gpus", action="store_true", help="list the known GPUs and exit")

@@ -31,7 +31,7 @@ def add_report_options(add: Callable[..., Any], default_output: str) -> None:
     ))  # fmt: skip
     add("--trace", metavar="FILE", help="also a measured pass for Perfetto (.json, .gz)")
     add("--private", action="store_true", help="leave out paths, command line, machine's name")
-    add("--quiet", action="store_true", help="the answer alone; warnings and failures on standard error")
+    add("--quiet", action="store_true", help="the answer alone; failures on standard error")
     add("--verbose", action="store_true", help="also percentiles, intervals, assumptions, the environment")
 
 

@@ -28,10 +28,11 @@ class Session:
     def __init__(self, architecture):
         self.asked, self.architecture = [], architecture
 
-    def build(self):
+    def build(self, *, runs):
+        assert runs  # for the latency
         plain = copy.deepcopy(self.architecture)
         plain.macs = plain.by_operator = None
-        return SimpleNamespace(architecture=plain, training_input_shape=[1, 8, 8])
+        return SimpleNamespace(architecture=plain, training_input_shape=[1, 8, 8], notes=())
 
     def count(self):
         raise AssertionError("counted again")

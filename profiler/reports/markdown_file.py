@@ -57,7 +57,7 @@ def markdown_text(view: ProfileView) -> str:
     if view.strategies:
         lines += ["## Several GPUs (predicted, not verified on a GPU)", "", *table(view.strategies, 2), ""]
         lines += ["Of the rank that needs most, whatever the batch, in MiB:", ""]
-        lines += [*table(view.strategies_kept), ""]
+        lines += [*table(view.strategies_kept), "", escaped(view.strategies_untested), ""]
     if view.energy:
         lines += ["## Energy and data loading (measured)", ""]
         lines += [*(f"- {escaped(name)}: {escaped(value)}" for name, value in view.energy), ""]

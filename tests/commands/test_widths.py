@@ -112,10 +112,16 @@ def strategies(console):
         "export_bytes": 2_345_678_901,
         "sent": {"all_reduce": 345_678_901, "all_gather": 45_678_901},
         "ring_bytes": 456_789_012,
-        "untested": ["NCCL's memory"],
+        "untested": ["NCCL's memory", "torch 2.12.0: not held against real runs"],
     }
     rows = [StrategyBlock.model_validate({**block, "strategy": name}) for name in ("ddp", "zero1", "fsdp")]
     print_strategies(console, rows)
+
+
+def test_what_is_untested_of_strategies_is_one_line():
+    stream = io.StringIO()
+    strategies(Console(stream, 120))
+    assert "  Untested on a GPU: NCCL's memory; torch 2.12.0.\n" in stream.getvalue()
 
 
 def plan(console):

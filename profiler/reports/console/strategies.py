@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from swinmr_profiling.profiler.record.blocks.strategies import StrategyBlock
 from swinmr_profiling.profiler.reports.console.terminal import Console
-from swinmr_profiling.profiler.reports.views.strategies_view import card_cells, kept_rows, sent_words
+from swinmr_profiling.profiler.reports.views.strategies_view import (
+    card_cells,
+    kept_rows,
+    sent_words,
+    untested_words,
+)
 
 SENT = (
     "Sent: by each rank, in rings, over the link between the cards (NVLink or PCIe, or the network between machines). "
@@ -29,6 +34,8 @@ def print_strategies(console: Console, blocks: Sequence[StrategyBlock]) -> None:
         console.line(f"  {block.strategy}: {sent_words(block)} a step")
     console.line(f"  {SENT}")
     if console.verbose:
-        for rule in blocks[0].untested:
+        for rule in dict.fromkeys(rule for block in blocks for rule in block.untested):
             console.line(f"  Untested on a GPU: {rule}.")
+    elif words := untested_words(blocks):
+        console.line(f"  {words}")
     console.line()

@@ -53,6 +53,12 @@ def card_cells(one: StrategyOnCard) -> tuple[str, ...]:
     )
 
 
+def untested_words(blocks: Sequence[StrategyBlock] | None) -> str:
+    """The rules that no GPU has confirmed, one line; "" where no strategy was asked for."""
+    rules = dict.fromkeys(rule.partition(": ")[0] for block in blocks or () for rule in block.untested)
+    return f"Untested on a GPU: {'; '.join(rules)}." if rules else ""
+
+
 def sent_words(block: StrategyBlock) -> str:
     """The collectives of a step."""
     parts = (f"{kind.replace('_', '-')} of {mib(size)} MiB" for kind, size in block.sent.items())

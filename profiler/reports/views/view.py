@@ -26,7 +26,7 @@ from swinmr_profiling.profiler.reports.views.memory_view import (
 )
 from swinmr_profiling.profiler.reports.views.module_view import ModuleNode, read_tree
 from swinmr_profiling.profiler.reports.views.size_view import SizeView, read_sizes
-from swinmr_profiling.profiler.reports.views.strategies_view import kept_rows, strategy_rows
+from swinmr_profiling.profiler.reports.views.strategies_view import kept_rows, strategy_rows, untested_words
 from swinmr_profiling.profiler.reports.views.training_view import Recommendation, read_recommendations
 
 OURS, FVCORE = "exact multiply-adds", "fvcore"
@@ -137,6 +137,7 @@ class ProfileView:
     energy: tuple[tuple[str, str], ...] = ()
     strategies: tuple[tuple[str, ...], ...] = ()
     strategies_kept: tuple[tuple[str, ...], ...] = ()
+    strategies_untested: str = ""
 
     @property
     def imported(self) -> bool:
@@ -211,6 +212,7 @@ def _view(loaded: LoadedProfile) -> ProfileView:
         energy=energy_rows(profile.energy, profile.data_loading),
         strategies=strategy_rows(profile.strategies),
         strategies_kept=kept_rows(profile.strategies),
+        strategies_untested=untested_words(profile.strategies),
     )
 
 

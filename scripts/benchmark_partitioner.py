@@ -95,7 +95,8 @@ def built_of(config: ExperimentConfig):
     """The network with attention of plain products."""
     built = build_model(config)
     if config.model.net_type == "swinir":
-        built.module.attention = "matmul"
+        network: Any = built.module
+        network.attention = "matmul"
     return built
 
 

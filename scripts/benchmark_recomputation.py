@@ -178,8 +178,10 @@ class Sweep:
 def sweep(own: StepPlanner, batch: int, budgets: int = MANY_BUDGETS) -> Sweep:
     """From none's peak down to the least."""
     low, high = own.least(batch).peak_bytes, own.peak("none", batch)
-    found = [own.choose(batch, high - (high - low) * number // (budgets - 1)) for number in range(budgets)]
-    assert all(found)
+    asked = [own.choose(batch, high - (high - low) * number // (budgets - 1)) for number in range(budgets)]
+    found = [one for one in asked if one is not None]
+    if len(found) < budgets:
+        raise RuntimeError("a budget between the least peak and that of none has no set")
     rises = sum(
         after.peak_bytes > before.peak_bytes or after.cost < before.cost
         for before, after in itertools.pairwise(found)
@@ -196,7 +198,7 @@ def every_set(own: StepPlanner, batch: int) -> list[tuple[int, tuple[int, int], 
     """(peak, cost, modules) of each set of modules of which none is inside another, all traced."""
     levels = levels_of(own.step("none", batch).spans)
     names = [name for level in levels for name in level]
-    sets = [()]
+    sets: list[tuple[str, ...]] = [()]
     for name in names:
         sets += [
             (*one, name)

@@ -227,7 +227,7 @@ class WithoutData(fx.Interpreter):
             kwargs = {**kwargs, "device": torch.device("meta"), "pin_memory": False}
         return super().call_function(target, args, kwargs)
 
-    def get_attr(self, target: str, args: Any, kwargs: Any) -> Any:
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         return _on_meta(super().get_attr(target, args, kwargs))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from diffusers import LTXVideoTransformer3DModel
@@ -42,7 +43,7 @@ def ltx_video() -> list[Checkpointed]:
 def reserved_bytes(every: int, *, keeps: bool) -> int:
     """Most that PyTorch's allocator reserves in two forward and backward passes."""
     with torch.device("meta"):
-        network = LTXVideoTransformer3DModel()
+        network: Any = LTXVideoTransformer3DModel()  # diffusers has no types
     for tensor in network.parameters():
         tensor.data = tensor.data.to(torch.bfloat16)
     network.train()

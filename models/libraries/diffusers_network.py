@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.declared_inputs import Declared, DeclaredTensor, read_inputs
 from swinmr_profiling.configs.error_report import shown
-from swinmr_profiling.configs.error_words import did_you_mean, one_line
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.configs.sections.denoiser import DiffusersModelConfig
 from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
@@ -33,6 +33,7 @@ from swinmr_profiling.models.from_diffusers.latents import (
     usual_text_tokens,
 )
 from swinmr_profiling.models.inputs import BuiltModel, Constant, InputSpec, Purpose, Samples, placed, specs_of
+from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, class_named
 from swinmr_profiling.models.size_guard import SizeGuard, TooLargeError, without_data
 from swinmr_profiling.models.stand_in import autocast_on_meta
 
@@ -41,7 +42,6 @@ TIMESTEP = "timestep"
 Data = Literal["always", "if it fits", "never"]
 # What errors say of tensors without data.
 NO_DATA = (" meta", "'meta'", "unsupported scalarType")
-MAX_TEXT = 200
 
 
 class DiffusersDenoiser(nn.Module):
@@ -77,7 +77,7 @@ def build_diffusers(config: ExperimentConfig, *, data: Data = "always") -> Built
     that the class refuses, and for inputs that it needs and that are neither described nor known.
     """
     options = config.model_section(DiffusersModelConfig)
-    network_class = _class_named(getattr(options, "class"))
+    network_class = class_named(_package(), getattr(options, "class"), "UNet2DModel")
     denoiser = denoiser_by(network_class, options.config)
     described = _described_inputs(denoiser, options)
     image_name = next(iter(denoiser.parameters))
@@ -208,28 +208,6 @@ def _package() -> ModuleType:
             'model.net_type: "diffusers" needs the package diffusers: pip install ".[diffusion]"'
         ) from error
     return diffusers
-
-
-def _class_named(name: str) -> type[nn.Module]:
-    diffusers = _package()
-    try:
-        found = getattr(diffusers, name)
-    except AttributeError:
-        found = None
-    except Exception as error:  # diffusers imports a class when it is asked for, and other packages with it
-        raise ModelError(
-            f"model.class: diffusers cannot import {name}: {one_line(error, MAX_TEXT)}"
-        ) from error
-    if found is None:
-        hint = did_you_mean(name, dir(diffusers), "", most=3)
-        raise ModelError(
-            f"model.class: diffusers {diffusers.__version__} has no class {name!r}{hint and f': {hint}'}"
-        )
-    if not isinstance(found, type) or not issubclass(found, nn.Module):
-        raise ModelError(
-            f"model.class: {name} of diffusers is not a network: name a model class, such as UNet2DModel"
-        )
-    return found
 
 
 def _create(network_class: type[nn.Module], config: dict[str, Any]) -> nn.Module:

@@ -19,11 +19,11 @@ from swinmr_profiling.configs.error_words import did_you_mean, one_line
 from swinmr_profiling.configs.sections.model import TransformersModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, class_named
 
 # Tokens of a text whose length nobody says.
 DEFAULT_TOKENS = 128
 TOKENS, PIXELS = "input_ids", "pixel_values"
-MAX_TEXT = 200
 
 
 class TransformersNetwork(nn.Module):
@@ -51,7 +51,7 @@ def build_transformers(config: ExperimentConfig) -> BuiltModel:
     name = getattr(options, "class") or named
     if name is None:
         raise ModelError(f"model.class: {options.folder}/config.json names no class (architectures): give it")
-    network_class = _class_named(transformers, name)
+    network_class = class_named(transformers, name, "BertModel")
     config_class = getattr(network_class, "config_class", None)
     if config_class is None:
         raise ModelError(f"model.class: {name} has no configuration of its own: name a class of one model")
@@ -110,27 +110,6 @@ def _settings_of_folder(folder: str | None) -> tuple[dict[str, Any], str | None]
     for key in ("model_type", "transformers_version", "_name_or_path"):
         content.pop(key, None)
     return content, named
-
-
-def _class_named(transformers: ModuleType, name: str) -> Any:
-    try:
-        found = getattr(transformers, name, None)
-    except (
-        Exception
-    ) as error:  # transformers imports a class when it is asked for, and other packages with it
-        raise ModelError(
-            f"model.class: transformers cannot import {name}: {one_line(error, MAX_TEXT)}"
-        ) from error
-    if found is None:
-        hint = did_you_mean(name, dir(transformers), "", most=3)
-        raise ModelError(
-            f"model.class: transformers {transformers.__version__} has no class {name!r}{hint and f': {hint}'}"
-        )
-    if not isinstance(found, type) or not issubclass(found, nn.Module):
-        raise ModelError(
-            f"model.class: {name} of transformers is not a network: name a model class, such as BertModel"
-        )
-    return found
 
 
 def _own_inputs(network_class: Any, made: Any) -> dict[str, list[int]]:

@@ -61,12 +61,12 @@ NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
              "kwargs": {"depth": 3, "embed_dim": 48, "num_heads": 3}}, 32),
     "ResNet": ({"net_type": "timm", "name": "resnet10t", "img_size": 64, "num_classes": 4}, 32),
 }  # fmt: skip
-# With so few modules that a step of every set can be traced.
+# With so few modules that a step of every set can be traced. Not the ResNet: where its 162 sets take minutes and not an
+# hour, its images are so small that no set has a lower peak than none.
 COUNTABLE: dict[str, tuple[dict[str, Any], int]] = {
     "SwinMR": ({**NETWORKS["SwinMR"][0], "img_size": 32, "depths": [2], "num_heads": [2]}, 4),
     "DiT": ({**NETWORKS["DiT"][0], "img_size": 32, "depth": 1}, 16),
     "ViT": ({**NETWORKS["ViT"][0], "kwargs": {"depth": 2, "embed_dim": 48, "num_heads": 3}}, 16),
-    "ResNet": ({**NETWORKS["ResNet"][0], "img_size": 32, "kwargs": {"stem_type": ""}}, 16),
 }
 
 

@@ -26,6 +26,7 @@ from swinmr_profiling.profiler.batch_size.config_writing import (
     check_config_matches,
     write_recommendation,
 )
+from swinmr_profiling.profiler.batch_size.target import share_per_device
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile, read_training_profile
 from swinmr_profiling.profiler.batch_size.training_recommendation import (
     TargetBatchError,
@@ -99,6 +100,7 @@ def recommend_by_strategy(parsed: RecommendationArguments, profile: TrainingProf
     )
 
     budgets = parsed.budgets(profile)
+    share_per_device(parsed.target_batch, parsed.devices)  # refused before minutes go into predictions
     if profile.memory_model is None:
         raise ProfileFileError(f"{profile.file}: holds no predicted memory: --strategy needs it")
     predictions = predict_strategies(

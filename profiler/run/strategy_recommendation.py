@@ -32,7 +32,7 @@ def config_and_precision(profile: Path) -> tuple[ExperimentConfig, Precision]:
     model = loaded.memory_model
     precision = None if model is None else model.config_setting.precision
     if precision is not None:
-        raw["system"] = {**raw["system"], "mixed_precision": PRECISION_VALUES[precision]}
+        raw["system"] = {**raw.get("system", {}), "mixed_precision": PRECISION_VALUES[precision]}
     return config_from_dict(raw), precision or "fp32"
 
 

@@ -233,6 +233,13 @@ class CheckpointFolder:
             raise CheckpointError(f"no checkpoint in {self.folder} can be read: {complaints[0]}")
         return None
 
+    def make_last(self, file: Path) -> None:
+        """Points `last.pth` at a checkpoint that a run goes on from, where a fault had kept it from that."""
+        last = self.folder / LAST
+        if file.suffix != SHARDED_SUFFIX and not (last.exists() and last.samefile(file)):
+            with _told_as_unwritable(last):
+                self._point_last_at(file)
+
     def set_aside(self) -> Path | None:
         """Moves all checkpoints into a folder of their own and returns it; None where there are none.
 

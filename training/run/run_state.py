@@ -203,6 +203,8 @@ class RunState:
             raise CheckpointError(
                 f"{file} is damaged: its parts do not fit together ({type(error).__name__}: {first_line(error)})"
             ) from error
+        if self.world.is_first:
+            self.checkpoints.make_last(file)
         return True
 
     def _restore(self, content: dict[str, Any], file: Path) -> None:

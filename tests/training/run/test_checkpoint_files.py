@@ -33,6 +33,18 @@ def test_last_points_at_the_newest_and_old_ones_go(tmp_path):
     assert read_checkpoint(tmp_path / LAST)["step"] == 12
 
 
+def test_a_run_that_goes_on_makes_its_checkpoint_the_last(tmp_path):
+    """As after a fault between the two names of a step."""
+    folder = CheckpointFolder(tmp_path, keep=2)
+    folder.save(content(4))
+    write_checkpoint(content(6), tmp_path / "step_000000006.pth")
+    folder.make_last(tmp_path / "step_000000006.pth")
+    assert read_checkpoint(tmp_path / LAST)["step"] == 6
+    before = (tmp_path / LAST).stat().st_ino
+    folder.make_last(tmp_path / "step_000000006.pth")
+    assert (tmp_path / LAST).stat().st_ino == before
+
+
 def test_damaged_file_falls_back_to_the_one_before(tmp_path):
     folder = CheckpointFolder(tmp_path, keep=3)
     for step in (1, 2):

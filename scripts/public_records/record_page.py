@@ -26,8 +26,10 @@ KNOWN = """
 - EfficientNets, FBNetV3-G and RegNetX-032 with the next batch of the ladder, which did not run, need 0.8 to 2.8 % less
   than the 22,950 MiB that were taken for the RTX 3090's limit before; ResNet-50 ran with 3.0 % less. The limit is
   22,280 MiB since: the brackets that chose it cannot show that it was foretold.
-- BiT-M ResNet-101 at 448 (traced apart, not by this command): 24 did not run, and are predicted to need less than 90 %
-  of the limit. Not explained.
+- TResNets had in-place batch norm in 2022 (`inplace_abn`), which today's timm has not: less memory then than now.
+- BiT-M ResNets at 448, the EvoNorm ResNetV2, CS3DarkNet-L in NCHW and PiT-S distilled: the next batch did not run, and
+  is predicted to need 8 to more than 10 % less than the limit. Not explained. HRNets, VGG-13, ConvNeXt-XL and
+  BiT-M ResNet-152x4 are predicted 0.5 to 2 % too high.
 """
 INFERENCE = """## {group}
 `max_memory_allocated` of 1 x 3 x 480 x 640 under autocast, MiB. Operator: what runs at the predicted peak.

@@ -6,9 +6,10 @@
 
 A mutant is one change by an operator of cosmic-ray (+ to -, < to <=, True to False, a number by one) at one place of
 the code; places are drawn with equal chance, and changes of annotations alone are not drawn. Each is tried in a copy
-of the checkout by the tests of its module, then by those of its room, until one fails. A run that was stopped goes on
-where it was: what stands in --records is not tried again. Prints the share that was noticed, by room, and the diff of
-every mutant that was not.
+of the checkout until a test fails: by the quick tests of its module (named like it, or importing it), by those of its
+room, then by the slow tests of its module. A test that fails without the change too has noticed nothing. A run that was
+stopped goes on where it was: what stands in --records is not tried again. Prints the share that was noticed, by room,
+and the diff of every mutant that was not.
 
 Exit status: 0 done, 2 bad arguments, 4 the tests fail without a mutant.
 """
@@ -17,11 +18,14 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import difflib
 import io
 import json
 import os
 import random
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -48,7 +52,9 @@ ROOMS = {
 }
 # Another counter's process and whole networks: nothing of the room is decided there.
 LEFT_OUT = ("--ignore=tests/profiler/counting/other_counters",)
-TIMEOUT_S = 600
+CPU_LIMIT_S = 300
+TIMEOUT_S = 3600
+NOT_NOTICED = ("passed", "no tests", "unstable")
 
 
 @dataclass(frozen=True)
@@ -122,23 +128,48 @@ def drawn(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
     return chosen
 
 
-def tests_of(module: str, checkout: Path) -> list[str]:
-    """Test files and folders for a module, the nearest first; none twice."""
+def tests_of(module: str, checkout: Path) -> tuple[list[str], list[str]]:
+    """Test files and folders for a module: those of its name and those that import it, then those of its room."""
     room = next(room for room in ROOMS if module.startswith(f"{room}/"))
     stem = Path(module).stem
-    own = [
-        str(file.relative_to(checkout))
+    named = [
+        file
         for file in sorted((checkout / "tests" / Path(module).parent).glob("test_*.py"))
         if stem in file.stem or file.stem.removeprefix("test_") in stem
     ]
-    return [*own, *(path for path in ROOMS[room] if (checkout / path).exists())]
+    dotted = module.removesuffix(".py").replace("/", ".")
+    importing = [
+        file
+        for file in sorted((checkout / "tests").rglob("test_*.py"))
+        if re.search(rf"\b{re.escape(dotted)}\b", file.read_text(encoding="utf-8"))
+    ]
+    own = [str(file.relative_to(checkout)) for file in dict.fromkeys([*named, *importing])]
+    return own, [path for path in ROOMS[room] if (checkout / path).exists()]
 
 
-def run_tests(checkout: Path, tests: list[str]) -> str:
-    """ "passed", or what ended it. In a fork of this process, which has imported PyTorch already."""
+class FirstFailure:
+    """pytest plugin: writes the name of the first test that fails to a file descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def pytest_runtest_logreport(self, report) -> None:
+        if report.failed:
+            os.write(self.descriptor, f"{report.nodeid}\n".encode())
+
+    def pytest_collectreport(self, report) -> None:
+        if report.failed:
+            os.write(self.descriptor, f"{report.nodeid}\n".encode())
+
+
+def run_tests(checkout: Path, tests: list[str], marked: str = "not slow") -> tuple[str, str]:
+    """ "passed", or what ended it, and the first test that failed. In a fork, which has PyTorch imported already."""
+    reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
         os.setsid()
+        # Of each process that the tests start, in CPU seconds: a busy machine does not end a test.
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
         os.chdir(checkout)
         sys.path[:0] = [str(checkout / "src"), str(checkout)]
         quiet = os.open(os.devnull, os.O_WRONLY)
@@ -146,18 +177,53 @@ def run_tests(checkout: Path, tests: list[str]) -> str:
         os.dup2(quiet, 2)
         import pytest
 
-        options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow", "--tb=no", *LEFT_OUT]
-        os._exit(int(pytest.main([*options, *tests])))
+        options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marked, "--tb=no", *LEFT_OUT]
+        os._exit(int(pytest.main([*options, *tests], plugins=[FirstFailure(writes)])))
+    os.close(writes)
+    outcome = "timeout"
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
-            return {0: "passed", 1: "failed", 5: "no tests"}.get(code, f"exit {code}")
+            outcome = {0: "passed", 1: "failed", 2: "failed", 5: "no tests"}.get(code, f"exit {code}")
+            break
         time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "timeout"
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    if outcome == "timeout":
+        os.waitpid(child, 0)
+    os.set_blocking(reads, False)
+    with open(reads, encoding="utf-8", errors="replace") as stream:
+        try:
+            failed = stream.read() or ""
+        except (BlockingIOError, TypeError):
+            failed = ""
+    return outcome, failed.split("\n")[0]
+
+
+def verdict(checkout: Path, file: Path, changed: str, module: str) -> tuple[str, str]:
+    """The outcome with the change in its file, and the test that noticed it.
+
+    Quick tests of the module and of its room come first, then the slow ones of the module.
+
+    A test that fails without the change too notices nothing: it is tried once more, and where it fails again the
+    outcome is "unstable", which is counted as not noticed.
+    """
+    source = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(changed, encoding="utf-8")
+        own, room = tests_of(module, checkout)
+        outcome, noticed_by = run_tests(checkout, [*own, *room])
+        if outcome == "passed" and own:
+            slow, by = run_tests(checkout, own, "slow")
+            if slow != "no tests":
+                outcome, noticed_by = slow, by
+    finally:
+        file.write_text(source, encoding="utf-8")
+    if outcome == "failed" and "::" in noticed_by and run_tests(checkout, [noticed_by], "")[0] != "passed":
+        return "unstable", noticed_by
+    return outcome, noticed_by
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -167,6 +233,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
+    parser.add_argument(
+        "--part",
+        default="1/1",
+        metavar="I/N",
+        help="only every N-th, from the I-th: N runs at a time share the work",
+    )
     parser.add_argument("--records", type=Path, default=CHECKOUT / "results" / "mutants.jsonl")
     for stream in (sys.stdout, sys.stderr):
         # Not by the package, which no fork may have imported from here.
@@ -177,6 +249,8 @@ def main(argv: list[str] | None = None) -> int:
         ["git", "rev-parse", "--short", "HEAD"], cwd=CHECKOUT, capture_output=True, text=True
     )
     mutants = drawn(args.count, args.seed, args.rooms)
+    part, parts = map(int, args.part.split("/"))
+    mutants = mutants[part - 1 :: parts]
     import torch  # noqa: F401  every fork has it
 
     args.records.parent.mkdir(parents=True, exist_ok=True)
@@ -199,15 +273,14 @@ def main(argv: list[str] | None = None) -> int:
             key = (mutant.module, mutant.operator, mutant.occurrence, before)
             if key not in known:
                 started = time.monotonic()
-                file.write_text(changed, encoding="utf-8")
-                outcome = run_tests(copy, tests_of(mutant.module, copy))
-                file.write_text(source, encoding="utf-8")
+                outcome, noticed_by = verdict(copy, file, changed, mutant.module)
                 diff = difflib.unified_diff(source.splitlines(), changed.splitlines(), lineterm="", n=0)
                 entry = {
                     **asdict(mutant),
                     "commit": commit.stdout.strip(),
                     "before": before,
                     "outcome": outcome,
+                    "noticed_by": noticed_by,
                     "diff": [line for line in list(diff)[2:] if line[:1] in "+-"],
                     "seconds": round(time.monotonic() - started, 1),
                 }
@@ -229,12 +302,12 @@ def report(results: list[dict]) -> None:
     for entry in results:
         room = next(room for room in ROOMS if entry["module"].startswith(f"{room}/"))
         tried[room] += 1
-        noticed[room] += entry["outcome"] not in ("passed", "no tests")
+        noticed[room] += entry["outcome"] not in NOT_NOTICED
     for room in tried:
         print(f"{room}: {noticed[room]} of {tried[room]} noticed")
     print(f"all: {sum(noticed.values())} of {sum(tried.values())} noticed")
     for entry in results:
-        if entry["outcome"] in ("passed", "no tests"):
+        if entry["outcome"] in NOT_NOTICED:
             print(f"\n{entry['module']}:{entry['line']} {entry['operator']}", *entry["diff"], sep="\n  ")
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,6 +89,24 @@ class EvaluationBatches(Sampler[list[SampleKey]]):
             yield [SampleKey(0, i) for i in self.indices[first : first + self.batch_size]]
 
 
+class BatchLoader(DataLoader):
+    """A DataLoader whose killed processes are told of where a batch is waited for, and nowhere else.
+
+    torch also raises from a handler of SIGCHLD, wherever the main process is just then: amid a step, a save, or code
+    whose exceptions Python prints and drops.
+    """
+
+    def __iter__(self) -> Any:
+        number = getattr(signal, "SIGCHLD", None)  # not on Windows
+        if number is None or threading.current_thread() is not threading.main_thread():
+            return super().__iter__()
+        handler = signal.getsignal(number)
+        try:
+            return super().__iter__()
+        finally:
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
 def build_loader(
     config: ExperimentConfig,
     split: Split,
@@ -96,7 +115,7 @@ def build_loader(
     rank: int = 0,
     world_size: int = 1,
     dataset: ReconstructionDataset | None = None,
-) -> DataLoader:
+) -> BatchLoader:
     """The loader of a split. Its `batch_sampler` is TrainingBatches ("train") or EvaluationBatches.
 
     Batches are dicts as Sample describes. With equal seeds the batches are equal, whatever `num_workers` is.
@@ -129,7 +148,7 @@ def build_loader(
         batches = EvaluationBatches(dataset, batch_size, rank, world_size)
     workers = data.num_workers
     skips = split == "train" and data.on_error == "skip"
-    return DataLoader(
+    return BatchLoader(
         SkippingDataset(dataset, data.max_skipped_samples) if skips else dataset,
         collate_fn=collate if skips else None,
         batch_sampler=batches,

@@ -24,7 +24,7 @@ from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError
 from swinmr_profiling.training.run.run_log import LOG_NAME, RunLog
 from swinmr_profiling.training.run.run_state import RunState
 from swinmr_profiling.training.run.step_guard import StepGuard
-from swinmr_profiling.training.run.stopping import Progress, loader_deaths_untold
+from swinmr_profiling.training.run.stopping import Progress
 from swinmr_profiling.training.step.training_step import (
     NonFiniteGradientError,
     NonFiniteLossError,
@@ -204,7 +204,7 @@ class TrainingRun(RunState):
         if self._saved_at != self.state.step and (
             self.state.step > self._first_step or self._validation_is_due
         ):
-            with suppress(NonFiniteWeightsError), loader_deaths_untold():
+            with suppress(NonFiniteWeightsError):
                 self._save()
 
     def _stream(self) -> BatchStream:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -59,20 +58,6 @@ class StopRequest:
 
     def __bool__(self) -> bool:
         return self.signal_name is not None
-
-
-@contextmanager
-def loader_deaths_untold() -> Iterator[None]:
-    """A loader process that is killed is an exception of torch's wherever we are then: not while a state is saved."""
-    number = getattr(signal, "SIGCHLD", None)  # not on Windows
-    if number is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.signal(number, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager

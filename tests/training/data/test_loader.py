@@ -1,9 +1,12 @@
 """Batches: their order, resumption, ranks, workers, and what does not stack."""
 
+import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.training.data.dataset import SampleKey, build_dataset
 from swinmr_profiling.training.data.loader import EvaluationBatches, TrainingBatches, build_loader
 from swinmr_profiling.training.errors import DataError
+from swinmr_profiling.training.run.batch_stream import LOADER_DIED
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -23,6 +27,25 @@ def config(folder=None, **data):
     if folder is not None:
         data.update(train_dir=str(folder), val_dir=str(folder))
     return config_from_dict({"model": {"net_type": "swinir", "img_size": 16}, "data": data})
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="no such signal")
+def test_a_killed_loader_process_is_told_of_where_a_batch_is_waited_for(monkeypatch):
+    """torch also raised from a signal handler: amid a save, or in code whose exceptions Python prints and drops."""
+    monkeypatch.setattr("torch.utils.data._utils.signal_handling._SIGCHLD_handler_set", False)
+    told = []
+    before = signal.signal(signal.SIGCHLD, lambda number, frame: told.append(number))
+    try:
+        batches = iter(build_loader(config(num_workers=1), "train"))
+        next(batches)
+        (worker,) = multiprocessing.active_children()
+        os.kill(worker.pid, signal.SIGKILL)
+        while not told:  # the handler that was there; torch's raises here
+            time.sleep(0.01)
+        with pytest.raises(RuntimeError, match=rf"^{re.escape(LOADER_DIED)}.*exited unexpectedly"):
+            list(batches)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_an_epoch_is_a_permutation_and_the_next_another():

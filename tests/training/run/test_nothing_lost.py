@@ -17,7 +17,7 @@ from swinmr_profiling.training.run.batch_stream import BatchStream
 from swinmr_profiling.training.run.checkpoints import LAST, read_checkpoint
 from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError, all_finite
 from swinmr_profiling.training.run.step_guard import StepGuard
-from swinmr_profiling.training.run.stopping import loader_deaths_untold, stop_on_signals
+from swinmr_profiling.training.run.stopping import stop_on_signals
 from swinmr_profiling.training.step.training_step import (
     NonFiniteGradientError,
     NonFiniteLossError,
@@ -277,46 +277,3 @@ def test_a_loader_process_that_is_gone_is_an_error_of_the_data(error):
     stream = BatchStream(Loader(), torch.device("cpu"), step=0, accumulation=1, prepare=None)
     with pytest.raises(DataError, match=r"^a loader process ended: .*; fewer data.num_workers"):
         stream.draw()
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="no such signal")
-def test_a_loader_process_that_dies_while_a_state_is_saved_does_not_end_the_saving(
-    tiny_run, tmp_path, monkeypatch
-):
-    """Of two that are killed the second is told of by an exception wherever the run is just then: while it saves."""
-    run = tiny_run(COMMON)
-    write = run.checkpoints.save
-
-    dying = []  # loaders end otherwise, too
-
-    def told(number, frame):
-        if dying:
-            raise RuntimeError("DataLoader worker (pid 8) is killed by signal: Killed. ")
-
-    def saving(*given):
-        dying.append(8)
-        os.kill(os.getpid(), signal.SIGCHLD)
-        dying.clear()
-        return write(*given)
-
-    monkeypatch.setattr(run.checkpoints, "save", saving)
-    before = signal.signal(signal.SIGCHLD, told)
-    try:
-        dying.append(8)
-        with loader_deaths_untold():
-            os.kill(os.getpid(), signal.SIGCHLD)
-        dying.clear()
-        assert signal.getsignal(signal.SIGCHLD) is told
-        draw = BatchStream.draw
-
-        def dies_at_the_third_step(stream):
-            if run.state.step == 2:
-                raise DataError("a loader process ended")
-            return draw(stream)
-
-        monkeypatch.setattr(BatchStream, "draw", dies_at_the_third_step)
-        with pytest.raises(DataError):
-            run.run()
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-    assert saved(tmp_path / "results") == ["last.pth", "step_000000002.pth"]

@@ -46,7 +46,7 @@ def count_forward(
         Whatever the model's forward raises in the real run.
     """
 
-    def forward(copied: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> object:
+    def forward(copied: nn.Module, /, *args: Any, **keywords: Any) -> object:
         with torch.no_grad():
             try:
                 return copied(*args, **keywords)
@@ -55,7 +55,7 @@ def count_forward(
                     raise NeedsGradientsError from error
                 raise
 
-    def forward_with_gradients(copied: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> object:
+    def forward_with_gradients(copied: nn.Module, /, *args: Any, **keywords: Any) -> object:
         with torch.enable_grad():
             return copied(*args, **keywords)
 
@@ -66,20 +66,20 @@ def count_forward(
         with torch.inference_mode(False):
             mode, counted_on, note = count_call(module, inputs, keywords, forward_with_gradients)
         mode.remarks.add("its forward takes gradients itself: the MACs include those of that backward")
-    return CountReport(**report_fields(mode, inputs, keywords, counted_on, note))
+    return report_of(mode, inputs, keywords, counted_on, note)
 
 
 def count_call(
     module: nn.Module,
     inputs: tuple[Any, ...],
     kwargs: dict[str, Any],
-    call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], object],
+    call: Callable[..., object],
     *,
     trains: bool = False,
     only_without_data: bool = False,
     **mode_options: Any,
 ) -> tuple[CountingMode, str, str | None]:
-    """Runs ``call(copy, inputs, kwargs)`` under the counter: on meta, or for real where that raises.
+    """Runs ``call(copy, *inputs, **kwargs)`` under the counter: on meta, or for real where that raises.
 
     A module that cannot be copied runs itself, and is put back as it was, unless ``call`` trains it.
     only_without_data: raise what the call raises on meta, rather than run it for real.
@@ -121,7 +121,7 @@ def _run(copied: Any, args: Any, keywords: Any, call: Any, mode_options: Any) ->
     tracker = ModuleTracker(copied)
     mode = CountingMode(tracker, inputs=(args, keywords), **mode_options)
     with tracker, mode, watch.watched_by(mode_of_this_thread), optimizer_steps_told(mode):
-        mode.returned(call(copied, args, keywords))
+        mode.returned(call(copied, *args, **keywords))
     return mode
 
 
@@ -140,10 +140,8 @@ def optimizer_steps_told(mode: CountingMode) -> Iterator[None]:
             handle.remove()
 
 
-def report_fields(
-    mode: CountingMode, inputs: Any, kwargs: Any, counted_on: str, note: str | None
-) -> dict[str, Any]:
-    """CountReport's fields from a mode's tallies."""
+def report_of(mode: CountingMode, inputs: Any, kwargs: Any, counted_on: str, note: str | None) -> CountReport:
+    """What a mode's tallies say of the call."""
     sums = mode.tallies
     macs = sum(sums.by_kind.values())
     as_one = complex_as_one(macs, sums.complex_by_operator.total())
@@ -152,26 +150,26 @@ def report_fields(
     remarks = ([note] if note else []) + _remarks(mode, as_one)
     tensors = [t for t in torch.utils._pytree.tree_leaves((inputs, kwargs)) if isinstance(t, torch.Tensor)]
     parameters = [p for p in mode.tracker.root.parameters() if not nn.parameter.is_lazy(p)]
-    return {
-        "macs": macs,
-        "flops": 2 * macs,
-        "macs_complex_as_one": as_one,
-        "by_kind": {kind: sums.by_kind[kind] for kind in KINDS},
-        "by_operator": dict(sums.by_operator.most_common()),
-        "by_operator_complex_as_one": {
+    return CountReport(
+        macs=macs,
+        flops=2 * macs,
+        macs_complex_as_one=as_one,
+        by_kind={kind: sums.by_kind[kind] for kind in KINDS},
+        by_operator=dict(sums.by_operator.most_common()),
+        by_operator_complex_as_one={
             name: complex_as_one(n, sums.complex_by_operator[name])
             for name, n in sums.by_operator.most_common()
         },
-        "by_module": mode.tracker.tree(),
-        "parameters": sum(p.numel() for p in parameters),
-        "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
-        "uncounted_operators": dict(uncounted.most_common()),
-        "elementwise_flops": sums.apart["elementwise_flops"],
-        "softmax_macs": sums.apart["softmax_macs"],
-        "input_shapes": [shape for t in tensors for shape in part_shapes(t)],
-        "counted_on": counted_on,
-        "note": "; ".join(remarks) or None,
-    }
+        by_module=mode.tracker.tree(),
+        parameters=sum(p.numel() for p in parameters),
+        trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
+        uncounted_operators=dict(uncounted.most_common()),
+        elementwise_flops=sums.apart["elementwise_flops"],
+        softmax_macs=sums.apart["softmax_macs"],
+        input_shapes=[shape for t in tensors for shape in part_shapes(t)],
+        counted_on=counted_on,
+        note="; ".join(remarks) or None,
+    )
 
 
 def _remarks(mode: CountingMode, as_one: int) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from swinmr_profiling.profiler.counting.count import count_call, report_fields
+from swinmr_profiling.profiler.counting.count import count_call, report_of
 from swinmr_profiling.profiler.counting.report import TrainingCountReport
 
 PHASES = ("forward", "loss", "backward", "optimizer")
@@ -51,9 +51,6 @@ def count_training_step(
         Whatever the step raises in a real run, where it cannot run on meta; whatever copying the module raises.
     """
 
-    def call(copied: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        step(copied, *args, **keywords)
-
     keywords = kwargs or {}
     # Around the copying too: a tensor made in inference mode can never have a gradient.
     with torch.inference_mode(False), torch.enable_grad():
@@ -61,16 +58,16 @@ def count_training_step(
             module,
             inputs,
             keywords,
-            call,
+            step,
             trains=True,
             only_without_data=only_without_data,
             split_recomputed=True,
             create_graph=create_graph,
         )
-    fields = report_fields(mode, inputs, keywords, counted_on, note)
+    counted = report_of(mode, inputs, keywords, counted_on, note)
     return TrainingCountReport(
-        **fields,
-        training_macs=fields["macs"],
+        **vars(counted),
+        training_macs=counted.macs,
         recomputed_macs=mode.tallies.apart["recomputed_macs"],
         macs_by_phase={phase: mode.tallies.by_phase[phase] for phase in PHASES},
         elementwise_flops_by_phase={phase: mode.tallies.elementwise_by_phase[phase] for phase in PHASES},

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from swinmr_profiling.profiler.allocator.caching_allocator import AllocatedBlock, CachingAllocator
 from swinmr_profiling.profiler.prediction.server import WrittenSnapshot
@@ -24,9 +25,66 @@ UNKNOWN = "unknown"
 LIBRARIES = "cuBLAS's workspaces, kept by the process"
 
 
+class Frame(TypedDict):
+    filename: str
+    line: int
+    name: str
+
+
+class _Event(TypedDict):
+    action: str
+    addr: int
+    size: int
+    stream: int
+    frames: list[Frame]
+    time_us: int
+
+
+class Event(_Event, total=False):
+    """One of the device's trace: bytes, and a number that stands for the time."""
+
+    category: str
+
+
+class BlockState(TypedDict):
+    """A block at the end of the trace; bytes."""
+
+    address: int
+    size: int
+    requested_size: int
+    state: str
+    frames: list[Frame]
+
+
+class SegmentState(TypedDict):
+    """What the allocator holds of the device at the end of the trace; bytes."""
+
+    device: int
+    address: int
+    total_size: int
+    allocated_size: int
+    active_size: int
+    requested_size: int
+    stream: int
+    segment_type: str
+    segment_pool_id: tuple[int, int]
+    is_expandable: bool
+    frames: list[Frame]
+    blocks: list[BlockState]
+
+
+class Snapshot(TypedDict):
+    """The file, as torch.cuda.memory._snapshot makes it."""
+
+    title: str
+    segments: list[SegmentState]
+    device_traces: list[list[Event]]
+    allocator_settings: dict[str, bool]
+
+
 def snapshot_of(
     trace: Trace, stacks: Sequence[tuple[Line, ...]] | None, *, workspace_bytes: int, title: str
-) -> tuple[dict[str, Any], WrittenSnapshot]:
+) -> tuple[Snapshot, WrittenSnapshot]:
     """The snapshot of the steps of a trace, without its validation, and its figures.
 
     stacks: lines of each allocation, None where they are not known. workspace_bytes: what the process's libraries keep,
@@ -57,7 +115,7 @@ def snapshot_of(
     return made.finished(with_lines=stacks is not None)
 
 
-def write_snapshot(snapshot: dict[str, Any], file: Path) -> None:
+def write_snapshot(snapshot: Snapshot, file: Path) -> None:
     """Raises OSError."""
     with file.open("wb") as stream:
         pickle.dump(snapshot, stream, protocol=PROTOCOL)
@@ -67,37 +125,32 @@ class _Snapshot:
     def __init__(self, title: str) -> None:
         self.title = title
         self._allocator = CachingAllocator()
-        self._events: list[dict[str, Any]] = []
-        self._frames: dict[tuple[Line, ...], list[dict[str, Any]]] = {}
+        self._events: list[Event] = []
+        self._frames: dict[tuple[Line, ...], list[Frame]] = {}
         self._addresses: dict[int, int] = {}
         self._next_address = FIRST_ADDRESS
         # By (segment, offset): frames and the bytes that were asked for.
-        self._alive: dict[tuple[int, int], tuple[AllocatedBlock, list[dict[str, Any]], int]] = {}
-        self._first: list[dict[str, Any]] = []
+        self._alive: dict[tuple[int, int], tuple[AllocatedBlock, list[Frame], int]] = {}
+        self._first: list[SegmentState] = []
         self._live = self._peak = self._kept = 0
 
-    def frames(self, lines: tuple[Line, ...]) -> list[dict[str, Any]]:
+    def frames(self, lines: tuple[Line, ...]) -> list[Frame]:
         """The same list for the same lines: it is pickled once."""
         if lines not in self._frames:
-            own = [{"filename": file, "line": line, "name": name} for file, line, name in lines]
-            self._frames[lines] = [
-                *own,
-                {"filename": "predicted, not measured", "line": 0, "name": self.title},
-            ]
+            told = (*lines, ("predicted, not measured", 0, self.title))
+            self._frames[lines] = [Frame(filename=file, line=line, name=name) for file, line, name in told]
         return self._frames[lines]
 
     def keep_workspaces(self, size: int) -> None:
         frames = self.frames((("", 0, LIBRARIES),))
         address = self._segment(size, frames)
         self._event("alloc", address, size, frames, _category("workspaces"))
-        state = {"address": address, "size": size, "requested_size": size, "state": "active_allocated"}
-        self._first.append(_segment_state(address, size, [{**state, "frames": frames}]))
+        block = _block_state(address, size, size, frames)
+        self._first.append(_segment_state(address, size, [block]))
         self._kept = size
         self._grow(size)
 
-    def allocate(
-        self, size: int, frames: list[dict[str, Any]], category: str, *, shown: bool
-    ) -> AllocatedBlock:
+    def allocate(self, size: int, frames: list[Frame], category: str, *, shown: bool) -> AllocatedBlock:
         block = self._allocator.allocate(size)
         if block.segment not in self._addresses:
             self._addresses[block.segment] = self._segment(
@@ -117,33 +170,31 @@ class _Snapshot:
             self._live -= block.size
         self._allocator.free(block)
 
-    def finished(self, *, with_lines: bool) -> tuple[dict[str, Any], WrittenSnapshot]:
-        segments: dict[int, list[dict[str, Any]]] = {number: [] for number in self._addresses}
+    def finished(self, *, with_lines: bool) -> tuple[Snapshot, WrittenSnapshot]:
+        segments: dict[int, list[BlockState]] = {number: [] for number in self._addresses}
         for block, frames, requested in self._alive.values():
-            state = {"size": block.size, "requested_size": requested, "state": "active_allocated"}
-            segments[block.segment].append({"address": self._address(block), **state, "frames": frames})
+            segments[block.segment].append(_block_state(self._address(block), block.size, requested, frames))
         for block in self._allocator.free_blocks():
-            state = {"size": block.size, "requested_size": 0, "state": "inactive"}
-            segments[block.segment].append({"address": self._address(block), **state, "frames": []})
+            segments[block.segment].append(_block_state(self._address(block), block.size, None, []))
         described = [
             _segment_state(
                 self._addresses[number],
                 self._allocator.segment_bytes(number),
-                sorted(blocks, key=lambda one: int(one["address"])),
+                sorted(blocks, key=itemgetter("address")),
             )
             for number, blocks in segments.items()
         ]
-        snapshot = {
-            "title": self.title,
-            "segments": [*self._first, *described],
-            "device_traces": [self._events],
-            "allocator_settings": {"expandable_segments": False},
-        }
+        snapshot = Snapshot(
+            title=self.title,
+            segments=[*self._first, *described],
+            device_traces=[self._events],
+            allocator_settings={"expandable_segments": False},
+        )
         return snapshot, WrittenSnapshot(
             self._peak, self._allocator.reserved_bytes + self._kept, with_lines=with_lines
         )
 
-    def _segment(self, size: int, frames: list[dict[str, Any]]) -> int:
+    def _segment(self, size: int, frames: list[Frame]) -> int:
         address, self._next_address = self._next_address, self._next_address + size
         # To whole pages, as the device hands them out.
         self._next_address += -self._next_address % (2 * 2**20)
@@ -158,11 +209,14 @@ class _Snapshot:
         self._peak = max(self._peak, self._live)
 
     def _event(
-        self, action: str, address: int, size: int, frames: list[dict[str, Any]], category: str | None = None
+        self, action: str, address: int, size: int, frames: list[Frame], category: str | None = None
     ) -> None:
-        event = {"action": action, "addr": address, "size": size, "stream": 0, "frames": frames}
-        event["time_us"] = len(self._events)
-        self._events.append(event if category is None else {**event, "category": category})
+        event = Event(
+            action=action, addr=address, size=size, stream=0, frames=frames, time_us=len(self._events)
+        )
+        if category is not None:
+            event["category"] = category
+        self._events.append(event)
 
 
 def _category(name: str) -> str:
@@ -170,9 +224,17 @@ def _category(name: str) -> str:
     return f"predicted: {name}"
 
 
-def _segment_state(address: int, size: int, blocks: list[dict[str, Any]]) -> dict[str, Any]:
-    active = sum(int(one["size"]) for one in blocks if one["state"] == "active_allocated")
-    requested = sum(int(one["requested_size"]) for one in blocks)
+def _block_state(address: int, size: int, requested_size: int | None, frames: list[Frame]) -> BlockState:
+    """requested_size: None where nobody has it."""
+    state = "inactive" if requested_size is None else "active_allocated"
+    return BlockState(
+        address=address, size=size, requested_size=requested_size or 0, state=state, frames=frames
+    )
+
+
+def _segment_state(address: int, size: int, blocks: list[BlockState]) -> SegmentState:
+    active = sum(one["size"] for one in blocks if one["state"] == "active_allocated")
+    requested = sum(one["requested_size"] for one in blocks)
     return {
         "device": 0,
         "address": address,

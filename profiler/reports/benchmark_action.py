@@ -6,10 +6,23 @@ Format: the action's `customSmallerIsBetter` (its README, "Use custom benchmark 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TypedDict
 
 from swinmr_profiling.profiler.reports.views.view import ProfileView
 from swinmr_profiling.profiler.reports.views.words import MIB
+
+
+class _Entry(TypedDict):
+    name: str
+    unit: str
+    value: float
+    extra: str
+
+
+class BenchmarkEntry(_Entry, total=False):
+    """One figure of the list."""
+
+    range: str
 
 
 def benchmark_text(view: ProfileView) -> str:
@@ -17,14 +30,16 @@ def benchmark_text(view: ProfileView) -> str:
     return json.dumps(benchmark_entries(view), indent=2) + "\n"
 
 
-def benchmark_entries(view: ProfileView) -> list[dict[str, Any]]:
+def benchmark_entries(view: ProfileView) -> list[BenchmarkEntry]:
     """Names begin with the profile's title, so that several profiles can stand in one chart."""
-    found = []
+    found: list[BenchmarkEntry] = []
 
     def add(name: str, unit: str, value: float | None, extra: str, spread: str = "") -> None:
         if value is not None:
-            entry = {"name": f"{view.title}: {name}", "unit": unit, "value": value, "extra": extra}
-            found.append({**entry, "range": spread} if spread else entry)
+            entry = BenchmarkEntry(name=f"{view.title}: {name}", unit=unit, value=value, extra=extra)
+            if spread:
+                entry["range"] = spread
+            found.append(entry)
 
     where = f"{view.device}, {view.hardware}, {view.precision or 'precision not recorded'}"
     for size in view.ran:

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from swinmr_profiling.process import ask_once
@@ -69,12 +70,13 @@ def _in_its_own_process(
     from swinmr_profiling.profiler.counting.other_counters.fvcore_count import CONVENTION as FVCORE_CONVENTION
     from swinmr_profiling.profiler.counting.other_counters.thop_count import CONVENTION as THOP_CONVENTION
 
-    known: dict[str, Any] = {
-        "counter": counter,
-        "size": size,
-        "convention": FVCORE_CONVENTION if counter == "fvcore" else THOP_CONVENTION,
-        "inexact": counter == "thop",
-    }
+    told = partial(
+        CrossCheck.told,
+        counter=counter,
+        size=size,
+        convention=FVCORE_CONVENTION if counter == "fvcore" else THOP_CONVENTION,
+        inexact=counter == "thop",
+    )
     request = json.dumps(
         {"config": dict(config), "counter": counter, "size": size, "trust_config": trust_config}
     )
@@ -82,12 +84,12 @@ def _in_its_own_process(
     try:
         ended = ask_once(PROCESS, request, timeout_s, in_our_group=True)
     except TimeoutError as error:
-        return CrossCheck.told(**known, status="timeout", reason=str(error), seconds=timeout_s)
+        return told(status="timeout", reason=str(error), seconds=timeout_s)
     except OSError as error:
-        return CrossCheck.told(**known, status="crashed", reason=f"the process did not start: {error}")
-    known["seconds"] = time.perf_counter() - started
+        return told(status="crashed", reason=f"the process did not start: {error}")
+    told = partial(told, seconds=time.perf_counter() - started)
     if ended.answer is not None:
-        return CrossCheck.told(**{**ended.answer, **known})
+        return told(**{**ended.answer, **told.keywords})
     # 9 is the kernel's own kill, out of memory more often than not.
     status = "killed" if ended.returncode < 0 else "crashed"
-    return CrossCheck.told(**known, status=status, reason=f"the process ended by {ended.how}")
+    return told(status=status, reason=f"the process ended by {ended.how}")

@@ -1,7 +1,8 @@
 """One counter's opinion on a module in hand, with its difference from ours taken apart to the unit."""
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -11,8 +12,12 @@ from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.counting.count import count_forward
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
 from swinmr_profiling.profiler.counting.other_counters import fvcore_count, thop_count
-from swinmr_profiling.profiler.counting.report import ModuleNode
-from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck
+from swinmr_profiling.profiler.counting.report import CountReport, ModuleNode
+from swinmr_profiling.profiler.record.blocks.architecture import (
+    CrossCheck,
+    DifferencePart,
+    ParameterDifferencePart,
+)
 
 # fvcore's operators that are not matrix products.
 NOT_MACS = "no matrix product: not a MAC by our convention"
@@ -31,44 +36,47 @@ def cross_check_module(
     A counter that is missing or raises is a record with the reason; an error of our own count raises.
     """
     ours = count_forward(module, inputs)
-    known: dict[str, Any] = {
-        "counter": counter,
-        "size": size,
-        "inexact": counter == "thop",
-        "convention": fvcore_count.CONVENTION if counter == "fvcore" else thop_count.CONVENTION,
-        "input_shapes": ours.input_shapes,
-        "ours": ours.macs,
-        "ours_parameters": ours.parameters,
-        "version": _version(counter),
-    }
+    told = partial(
+        CrossCheck.told,
+        counter=counter,
+        size=size,
+        inexact=counter == "thop",
+        convention=fvcore_count.CONVENTION if counter == "fvcore" else thop_count.CONVENTION,
+        input_shapes=ours.input_shapes,
+        ours=ours.macs,
+        ours_parameters=ours.parameters,
+        version=_version(counter),
+    )
     opinion = _fvcore_opinion if counter == "fvcore" else _thop_opinion
     try:
         with random_state_kept():
             copied, copied_inputs = copy_to(module, inputs, device=None)
-            return CrossCheck.told(**known, **opinion(copied, copied_inputs, ours))
+            return opinion(copied, copied_inputs, ours, told)
     except ImportError as error:
-        return CrossCheck.told(**known, status="missing", reason=one_line(error))
+        return told(status="missing", reason=one_line(error))
     except Exception as error:
-        return CrossCheck.told(**known, status="raised", reason=one_line(error))
+        return told(status="raised", reason=one_line(error))
 
 
-def _fvcore_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> dict[str, Any]:
+def _fvcore_opinion(
+    module: nn.Module, inputs: tuple[Any, ...], ours: CountReport, told: Callable[..., CrossCheck]
+) -> CrossCheck:
     figures = fvcore_count.count_with_fvcore(module, inputs)
     exact_macs = sum(figures.exact.values())
     if figures.failures:
         # fvcore alone would have stopped here; the exact figure is still an opinion.
-        return {
-            "status": "raised",
-            "reason": f"its own handle raises ({figures.failures[0]})",
-            "exact_macs": exact_macs,
-            "agrees": exact_macs == ours.macs,
-        }
+        return told(
+            status="raised",
+            reason=f"its own handle raises ({figures.failures[0]})",
+            exact_macs=exact_macs,
+            agrees=exact_macs == ours.macs,
+        )
     figure = sum(figures.printed.values())
     parts = []
     for name in sorted({*figures.printed, *figures.exact}):
         printed, exact = figures.printed.get(name, 0), figures.exact.get(name, 0)
         if extra := figures.complex_extra.get(name, 0):
-            parts.append({"operator": name, "macs": -extra, "why": FVCORE_COMPLEX})
+            parts.append(DifferencePart(operator=name, macs=-extra, why=FVCORE_COMPLEX))
             exact -= extra
         if printed != exact:
             why = (
@@ -78,22 +86,24 @@ def _fvcore_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> di
                 if not printed
                 else "counted wrongly by fvcore"
             )
-            parts.append({"operator": name, "macs": printed - exact, "why": why})
+            parts.append(DifferencePart(operator=name, macs=printed - exact, why=why))
     if exact_macs != ours.macs:
         candidates = ", ".join(sorted(figures.unsupported)) or "none"
         why = f"unexplained; operators that fvcore has no handle for: {candidates}"
-        parts.append({"operator": "rest", "macs": exact_macs - ours.macs, "why": why})
-    return {
-        "status": "ok",
-        "figure": figure,
-        "difference": figure - ours.macs,
-        "parts": parts,
-        "exact_macs": exact_macs,
-        "agrees": exact_macs == ours.macs,
-    }
+        parts.append(DifferencePart(operator="rest", macs=exact_macs - ours.macs, why=why))
+    return told(
+        status="ok",
+        figure=figure,
+        difference=figure - ours.macs,
+        parts=parts,
+        exact_macs=exact_macs,
+        agrees=exact_macs == ours.macs,
+    )
 
 
-def _thop_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> dict[str, Any]:
+def _thop_opinion(
+    module: nn.Module, inputs: tuple[Any, ...], ours: CountReport, told: Callable[..., CrossCheck]
+) -> CrossCheck:
     figure, figure_parameters, units = thop_count.count_with_thop(module, inputs)
     unit_paths = {unit.path: unit for unit in units}
     differences: dict[str, float] = defaultdict(int)
@@ -111,30 +121,30 @@ def _thop_opinion(module: nn.Module, inputs: tuple[Any, ...], ours: Any) -> dict
             name = f"{KIND_IN_WORDS.get(kind, kind)} in {node['class']}"
             differences[name] -= macs
             sides["ours"][name] += macs
-    parts: list[dict[str, Any]] = [
-        {"operator": name, "macs": _integer(macs), "why": _why_thop(name, sides)}
+    parts = [
+        DifferencePart(operator=name, macs=_integer(macs), why=_why_thop(name, sides))
         for name, macs in sorted(differences.items())
         if macs
     ]
-    rest = figure - ours.macs - sum(part["macs"] for part in parts)
+    rest = figure - ours.macs - sum(part.macs for part in parts)
     if rest:
-        parts.append({"operator": "rest", "macs": _integer(rest), "why": "unexplained"})
+        parts.append(DifferencePart(operator="rest", macs=_integer(rest), why="unexplained"))
     parameter_parts = list(_parameter_parts(module, unit_paths))
     parameters_difference = figure_parameters - ours.parameters
-    rest = parameters_difference - sum(part["parameters"] for part in parameter_parts)
+    rest = parameters_difference - sum(part.parameters for part in parameter_parts)
     if rest:
         why = "modules thop counts more than once, or counts though a tensor is shared"
-        parameter_parts.append({"parameter": "rest", "parameters": rest, "why": why})
-    return {
-        "status": "ok",
-        "figure": _integer(figure),
-        "figure_parameters": figure_parameters,
-        "difference": _integer(figure - ours.macs),
-        "parts": parts,
-        "parameters_difference": parameters_difference,
-        "parameter_parts": parameter_parts,
-        "agrees": not any(part["why"] == "unexplained" for part in parts),
-    }
+        parameter_parts.append(ParameterDifferencePart(parameter="rest", parameters=rest, why=why))
+    return told(
+        status="ok",
+        figure=_integer(figure),
+        figure_parameters=figure_parameters,
+        difference=_integer(figure - ours.macs),
+        parts=parts,
+        parameters_difference=parameters_difference,
+        parameter_parts=parameter_parts,
+        agrees=not any(part.why == "unexplained" for part in parts),
+    )
 
 
 def _outermost_units(node: ModuleNode, unit_paths: Container[str]) -> Iterator[ModuleNode]:
@@ -161,7 +171,7 @@ def _why_thop(name: str, sides: dict[str, dict[str, float]]) -> str:
 
 def _parameter_parts(
     module: nn.Module, unit_paths: Mapping[str, thop_count.ThopUnit]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[ParameterDifferencePart]:
     """Parameters outside thop's units, and those of units that never ran, by class and name."""
     missed: Counter[str] = Counter()
     seen: set[int] = set()
@@ -175,7 +185,7 @@ def _parameter_parts(
                 missed[f"{type(child).__name__}.{name}"] += parameter.numel()
     for name, count in sorted(missed.items()):
         why = "not counted by thop: in no module of its table, or in one that did not run"
-        yield {"parameter": name, "parameters": -count, "why": why}
+        yield ParameterDifferencePart(parameter=name, parameters=-count, why=why)
 
 
 _RAN = thop_count.ThopUnit("", "", 0, 1)

@@ -12,7 +12,7 @@ from torch import nn
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.models.stand_in import autocast_on_meta
 from swinmr_profiling.profiler.counting import CountReport
-from swinmr_profiling.profiler.counting.count import report_fields
+from swinmr_profiling.profiler.counting.count import report_of
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 from swinmr_profiling.profiler.pipelines.defined.fast_meta import FastElementwise, FusedAttention
@@ -58,7 +58,7 @@ def measure_call(
         raise PipelineError(
             f"{type(module).__name__} does not run on meta tensors: {one_line(error)}"
         ) from error
-    count = CountReport(**report_fields(mode, inputs, {}, "meta", None))
+    count = report_of(mode, inputs, {}, "meta", None)
     if count.uncounted_operators:
         names = ", ".join(count.uncounted_operators)
         raise PipelineError(

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from swinmr_profiling.profiler.counting import CountReport
 from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
 from swinmr_profiling.profiler.counting.components.component_tracker import component_of
-from swinmr_profiling.profiler.counting.count import report_fields
+from swinmr_profiling.profiler.counting.count import report_of
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
@@ -79,7 +79,7 @@ class CompiledPart:
         with random_state_kept(), torch.no_grad(), mode.tracker, mode:
             (copied if self.method == "forward" else getattr(copied, self.method))(*args, **kwargs)
         mode.raise_from_threads()
-        return CountReport(**report_fields(mode, args, kwargs, "meta", None))
+        return report_of(mode, args, kwargs, "meta", None)
 
 
 def compiled_parts(networks: dict[str, nn.Module]) -> list[CompiledPart]:

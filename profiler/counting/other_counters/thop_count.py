@@ -37,7 +37,11 @@ def count_with_thop(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[float, 
     return macs, int(parameters), list(_units(module, layers, ""))
 
 
-def _units(module: nn.Module, layers: dict[str, Any], prefix: str) -> Iterator[ThopUnit]:
+# By name: MACs, parameters and the layers inside.
+ThopLayers = dict[str, tuple[float, float, "ThopLayers"]]
+
+
+def _units(module: nn.Module, layers: ThopLayers, prefix: str) -> Iterator[ThopUnit]:
     from thop.profile import register_hooks
 
     for name, (macs, parameters, inner) in layers.items():

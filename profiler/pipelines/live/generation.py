@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from tqdm import tqdm
 
@@ -117,6 +117,19 @@ def _generated(
     return image, str(file), seed, profile
 
 
+class ImageEntry(TypedDict, total=False):
+    """One image of generation_config.json, and the image itself in what Python is given."""
+
+    model_id: str
+    model_name: str
+    status: Literal["done", "failed"]
+    seed: int
+    error: str
+    image_path: str | None
+    compute_profile: LiveRecord | FailedRecord | None
+    image: Any
+
+
 def generate_images_sequential(
     model_ids: Sequence[str],
     prompt: str,
@@ -125,7 +138,7 @@ def generate_images_sequential(
     count: int = 1,
     on_profile: OnProfile | None = None,
     **settings: Any,
-) -> list[dict[str, Any]]:
+) -> list[ImageEntry]:
     """Generates with one model after another; one that fails is recorded, and the rest go on.
 
     Writes generation_config.json after every image into outputs/<timestamp>, or `output_dir`.
@@ -149,7 +162,7 @@ def generate_images_sequential(
     if folder != asked:
         say_another_name(asked, folder)
     started = datetime.now().isoformat(timespec="seconds")
-    entries: list[dict[str, Any]] = []
+    entries: list[ImageEntry] = []
     images: list[Any] = []
     names = _file_names(model_ids)
     for model_id in tqdm(model_ids, unit="model", disable=None, leave=False):
@@ -159,7 +172,7 @@ def generate_images_sequential(
             content = {"timestamp": started, "prompt": prompt, "settings": asdict(wanted), "models": entries}
             write_text(folder / CONFIG_NAME, to_text(content))
     held.release()
-    return [{**entry, "image": image} for entry, image in zip(entries, images, strict=True)]
+    return [ImageEntry(**entry, image=image) for entry, image in zip(entries, images, strict=True)]
 
 
 def _entries_of(
@@ -179,7 +192,7 @@ def _entries_of(
         return loaded[0]
 
     for number in range(count):
-        entry: dict[str, Any] = {"model_id": model_id, "model_name": name}
+        entry = ImageEntry(model_id=model_id, model_name=name)
         image = None
         is_random = wanted.seed is None or wanted.seed == RANDOM_SEED
         try:

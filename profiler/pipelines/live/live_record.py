@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swinmr_profiling.profiler.counting import KINDS
@@ -15,7 +15,7 @@ from swinmr_profiling.profiler.pipelines.defined.json_records import (
     WatchedRecord,
 )
 from swinmr_profiling.profiler.pipelines.live.anatomy import Anatomy, module_device, module_dtype
-from swinmr_profiling.profiler.pipelines.live.watched_run import WatchedRun, denoising_steps
+from swinmr_profiling.profiler.pipelines.live.watched_run import PlainValue, WatchedRun, denoising_steps
 from swinmr_profiling.profiler.pipelines.output.figures import seconds_text
 from swinmr_profiling.profiler.pipelines.output.record import (
     cost_record,
@@ -159,16 +159,16 @@ def _parameters(networks: Any) -> int:
     return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values())
 
 
-def _number(told: dict[str, Any], name: str, otherwise: Any) -> Any:
+def _number(told: Mapping[str, PlainValue], name: str, otherwise: Any) -> Any:
     value = told.get(name)
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
 
 
-def _batch(told: dict[str, Any], input_shape: Sequence[int]) -> int:
+def _batch(told: Mapping[str, PlainValue], input_shape: Sequence[int]) -> int:
     if not told:
         return int(input_shape[0])
     images = [told.get(f"num_{what}_per_prompt") for what in ("images", "videos", "waveforms")]
-    return int(told.get("prompts", 1)) * next((n for n in images if isinstance(n, int)), 1)
+    return int(_number(told, "prompts", 1)) * next((n for n in images if isinstance(n, int)), 1)
 
 
 def _latent_shape(run: WatchedRun, anatomy: Anatomy) -> list[int] | None:

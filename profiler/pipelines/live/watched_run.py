@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,11 +35,14 @@ OUTSIDE = "(outside the networks)"
 OUTSIDE_KEY = ""
 
 
+PlainValue = int | float | str | bool | None
+
+
 @dataclass
 class PipelineCall:
     """One `pipe(...)`: what it was asked for, and how often its scheduler stepped. `ended`: without an error."""
 
-    arguments: dict[str, Any]
+    arguments: dict[str, PlainValue]
     scheduler_steps: int = 0
     ended: bool = False
 
@@ -159,7 +162,7 @@ def _noted_step(run: WatchedRun):
     return around
 
 
-def _plain_arguments(pipe: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _plain_arguments(pipe: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, PlainValue]:
     """The numbers and texts among the arguments, by name, defaults included."""
     try:
         bound = inspect.signature(type(pipe).__call__).bind(pipe, *args, **kwargs)

@@ -1,11 +1,13 @@
 """The benchmark of public records: its files, its arithmetic by hand, and going on where it stopped."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from swinmr_profiling.scripts import benchmark_public_records as command
 from swinmr_profiling.scripts.public_records import record_table
+from swinmr_profiling.scripts.public_records.record_page import page
 
 
 def test_every_row_of_every_file():
@@ -103,6 +105,40 @@ def test_every_row_is_on_the_page(monkeypatch, tmp_path):
     ran = next(record for record in keep if record.kind == "training").published
     assert f"| vgg16_bn, 224 | {ran} | fits | fits, slower (1 flush) | **too bold** | -1.2% |" in text
     assert "- artcnn_r8f48: in no package" in text
+
+
+def test_networks_that_ran_other_batches_in_the_other_layout():
+    def bracket(layout, name, size, ran):
+        return record_table.Record("training", layout, name, "", size, "fp16", 1.0, ran)
+
+    records = [
+        bracket("NCHW", "both_layouts", 224, 96),
+        bracket("channels-last", "both_layouts", 224, 128),
+        bracket("NCHW", "both_layouts", 448, 16),  # the same name at another size is another network
+        bracket("channels-last", "both_layouts", 448, 16),
+        bracket("NCHW", "one_layout", 224, 64),
+        replace(bracket("channels-last", "one_layout", 224, 8), kind="inference"),
+    ]
+    text = page([], (record for record in records))
+    assert "\n1 of 2 networks that were measured in both." in text
+    assert "- both_layouts, 224: 96 in NCHW, 128 in channels-last\n" in text
+    assert "one_layout" not in text
+    assert "both_layouts, 448" not in text
+
+
+def test_every_bold_bracket_of_nchw_ran_in_channels_last_or_is_named():
+    """What the page says of them, by the rows that were tried."""
+    brackets = [r for r in record_table.read_records() if r.kind == "training"]
+    ran = {(r.layout, r.name, r.scale_or_size): r.published for r in brackets}
+    file = record_table.RECORDS / "predicted.jsonl"
+    rows = [record_table.judged(json.loads(line)) for line in file.read_text().splitlines()]
+    bold = [row for row in rows if row.get("verdict") == "too bold" and row["layout"] == "NCHW"]
+    assert bold
+    for row in bold:
+        name, size = row["name"], row["scale_or_size"]
+        if name.startswith("pit_s") or name.endswith("_bitm"):
+            continue
+        assert ran["channels-last", name, size] > row["published"], name
 
 
 @pytest.mark.parametrize(

@@ -45,17 +45,29 @@ def basis(layers="workspace", precision="fp16", *, share=0.3, benchmark=True):
 
 def test_a_16_bit_peak_at_a_workspace():
     # ESRGAN x4 in NCHW: published within 0.00 % of the prediction, others up to 0.6 % and 1 MiB above, and 0.4 % and
-    # 1 MiB below, where fewer ends of blocks were left over than from an empty cache; live bytes are the least.
+    # 3 MiB below, where fewer ends of blocks were left over than from an empty cache; live bytes are the least.
     found = interval(basis(), "allocated", 1000 * MIB)
-    assert found.bytes == (995 * MIB, 1007 * MIB)
+    assert found.bytes == (993 * MIB, 1007 * MIB)
     assert interval(basis(), "live", 1000 * MIB).bytes == (996 * MIB, 1007 * MIB)
     assert found.coverage == 0.98
 
 
+def test_ends_of_blocks_that_an_empty_cache_leaves_may_not_be_there():
+    # RealPLKSR (pixelshuffle, layer norm) x3 in channels-last: 371,902,464 bytes predicted, 367,708,160 published,
+    # which are its live bytes; at a sum, without any workspace.
+    low, high = interval(basis("convolution", share=0.0, benchmark=True), "allocated", 371_902_464).bytes
+    assert low <= 367_708_160 <= high
+    # Half the width stays within 1 % even of so small a network.
+    assert (high - low) / 2 < 0.01 * 371_902_464 + MIB
+    # Live bytes have no ends, and attention's interval is wider in any case.
+    assert interval(basis("convolution", share=0.0), "live", 1000 * MIB).bytes[0] == 996 * MIB
+    assert interval(basis("attention", share=0.0), "allocated", 1000 * MIB).bytes[0] == 996 * MIB
+
+
 def test_without_cudnn_benchmark_the_workspace_may_be_missing():
     low, high = interval(basis(benchmark=False), "allocated", 1000 * MIB).bytes
-    # 1000 MiB x 0.996 less the 30 % that are workspaces, and 1 MiB of ends of blocks.
-    assert low == math.floor(1000 * MIB * 0.6972) - MIB
+    # 1000 MiB x 0.996 less the 30 % that are workspaces, and 3 MiB of ends of blocks.
+    assert low == math.floor(1000 * MIB * 0.6972) - 3 * MIB
     assert high == 1007 * MIB
 
 

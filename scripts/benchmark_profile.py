@@ -198,17 +198,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--time-budget", default="10", help="seconds per batch size of the compared profiles")
     parser.add_argument("--image-size", help="of the compared profiles; a small one gives many runs")
     parser.add_argument("--answer", action="store_true", help="time until each answer, in imports of torch")
-    options = parser.parse_args(arguments)
-    if options.answer:
+    parsed = parser.parse_args(arguments)
+    if parsed.answer:
         print_answers()
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        if options.repeat:
-            options = ["--time-budget", options.time_budget]
-            options += ["--image-size", options.image_size] if options.image_size else []
-            print_repeats(options.config, options.batch_sizes, options, options.repeat, Path(folder))
+        if parsed.repeat:
+            options = ["--time-budget", parsed.time_budget]
+            options += ["--image-size", parsed.image_size] if parsed.image_size else []
+            print_repeats(parsed.config, parsed.batch_sizes, options, parsed.repeat, Path(folder))
         else:
-            print_cost(options.config, options.batch_sizes, Path(folder))
+            print_cost(parsed.config, parsed.batch_sizes, Path(folder))
     return 0
 
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.writing.atomic_files import OutputError
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
-from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.configs.writing.standard_streams import complain, say
+from swinmr_profiling.input_error import InputError
+from swinmr_profiling.profiler.options.config_option import config_told_of
+from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import (
     OneLineParser,
     device,
@@ -103,29 +103,17 @@ def tile_request(
     return TileRequest(None, parsed.tile_overlap, card)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parsed = parse(sys.argv[1:] if arguments is None else arguments)
-    try:
-        loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
-    except ConfigError as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
-    for message in loaded.messages:
-        complain(message)
+    parsed = parse(arguments)
+    loaded = config_told_of(parsed)
     # Imported here: a config that is wrong is told at once, without waiting for torch.
-    from swinmr_profiling.models.errors import ModelError
-    from swinmr_profiling.profiler.measure.machine.devices import DeviceError, resolve_device
-    from swinmr_profiling.training.errors import DataError, LossError
-    from swinmr_profiling.training.evaluation.evaluation import ReconstructionError
+    from swinmr_profiling.profiler.measure.machine.devices import resolve_device
     from swinmr_profiling.training.evaluation.evaluation_console import summary_lines
     from swinmr_profiling.training.evaluation.evaluation_run import EvaluationRequest, run_evaluation
-    from swinmr_profiling.training.evaluation.perceptual_metric import PerceptualMetricError
-    from swinmr_profiling.training.run.checkpoints import CheckpointError
     from swinmr_profiling.training.run.stopping import stop_on_signals
 
-    mistakes = (ModelError, DeviceError, CheckpointError, DataError, LossError, ReconstructionError)
     try:
         where = resolve_device(parsed.device)
         request = EvaluationRequest(
@@ -141,12 +129,8 @@ def main(arguments: list[str] | None = None) -> int:
         )
         with stop_on_signals() as stop:
             summary, folder = run_evaluation(loaded, request, lambda: stop.signal_name)
-    except (*mistakes, PerceptualMetricError, OutputError) as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
     except OSError as error:
-        complain(f"error: {error.filename or parsed.output}: {error.strerror}")
-        return EXIT_BAD_INPUT
+        raise InputError(f"{error.filename or parsed.output}: {error.strerror}") from None
     for line in summary_lines(summary, loaded.config.evaluation.metrics):
         say(line)
     if summary["data"]["evaluated_slices"]:

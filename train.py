@@ -18,9 +18,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs import ConfigError, load_config
 from swinmr_profiling.configs.writing.atomic_files import OutputError
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
+from swinmr_profiling.configs.writing.standard_streams import complain, say
+from swinmr_profiling.input_error import InputError
+from swinmr_profiling.profiler.options.config_option import config_told_of
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 
@@ -59,45 +60,20 @@ PROFILED_ONLY = {
 }
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parsed = parse(sys.argv[1:] if arguments is None else arguments)
-    try:
-        loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
-    except ConfigError as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
-    for message in loaded.messages:
-        complain(message)
-    if loaded.config.model.net_type in PROFILED_ONLY:
-        kind = loaded.config.model.net_type
-        complain(f"error: {parsed.config}: model.net_type {kind}: {PROFILED_ONLY[kind]}")
-        return EXIT_BAD_INPUT
-    if loaded.config.training.adversarial.weight:
-        complain(
-            f"error: {parsed.config}: training.adversarial: a discriminator is trained by its own framework, such as "
+    parsed = parse(arguments)
+    config = config_told_of(parsed).config
+    kind = config.model.net_type
+    if kind in PROFILED_ONLY:
+        raise InputError(f"{parsed.config}: model.net_type {kind}: {PROFILED_ONLY[kind]}")
+    if config.training.adversarial.weight:
+        raise InputError(
+            f"{parsed.config}: training.adversarial: a discriminator is trained by its own framework, such as "
             "BasicSR: scripts/profile_model.py alone takes it"
         )
-        return EXIT_BAD_INPUT
-    # Imported here: a config that is wrong is told at once, without waiting for torch.
-    from swinmr_profiling.models.errors import ModelError
-    from swinmr_profiling.profiler.batch_size.choice_for_training import BatchSizeError
-    from swinmr_profiling.profiler.plan.errors import PlanError
-    from swinmr_profiling.training.distributed import DistributedError
-    from swinmr_profiling.training.errors import DataError, LossError, OptimizerError, StrategyError
-    from swinmr_profiling.training.run.checkpoints import CheckpointError
-    from swinmr_profiling.training.step.own_step import OwnStepError
-
-    mistakes = (
-        BatchSizeError, PlanError, ModelError, DataError, LossError, OptimizerError, CheckpointError,
-        DistributedError, StrategyError, OwnStepError,
-    )  # fmt: skip
-    try:
-        return train(loaded.config, parsed)
-    except (*mistakes, OutputError) as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
+    return train(config, parsed)
 
 
 def chosen_batch_size(config, parsed: argparse.Namespace, world):

@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
+from swinmr_profiling.configs import load_config
+from swinmr_profiling.configs.writing.standard_streams import say
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_seconds
 from swinmr_profiling.training.setup.setup_checks import Finding, SetupContext, overall, run_checks
@@ -89,17 +89,13 @@ def as_trained(context: SetupContext):
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    parsed = parse(arguments)
     if not parsed.json:
         # A config that cannot be read leaves nothing to check.
-        try:
-            load_config(parsed.config, allow_unknown=parsed.allow_unknown)
-        except ConfigError as error:
-            complain(f"error: {error}")
-            return EXIT_BAD_INPUT
+        load_config(parsed.config, allow_unknown=parsed.allow_unknown)
     context = SetupContext(
         config_file=parsed.config,
         available_bytes=available_bytes,

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from swinmr_profiling.configs.writing.standard_streams import printable
+from swinmr_profiling.input_error import InputError
 
 
-class ConfigError(ValueError):
+class ConfigError(InputError):
     """A config that cannot be used, with every problem that was found in it.
 
     Attributes:

@@ -1,7 +1,9 @@
 """What building a network can fail with."""
 
+from swinmr_profiling.input_error import InputError
 
-class ModelError(ValueError):
+
+class ModelError(InputError):
     """The config names a network that cannot be built; the message is one line for the user."""
 
     def __init__(self, message: str) -> None:

@@ -28,9 +28,8 @@ from torch import nn
 from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.error_words import one_line
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
@@ -232,25 +231,25 @@ def _too_long(*_: object) -> None:
     raise TimeoutError
 
 
-def main() -> int:
-    replace_unknown_characters()
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", type=int, default=200, metavar="N", help="how many to compare (200)")
     parser.add_argument("--seed", type=int, default=0, help="of the order they are drawn in")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="records, a line each, to go on from")
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N", help="begin none after N")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the page of all records")
-    arguments = parser.parse_args()
+    options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     started = time.monotonic()
     records: list[dict[str, Any]] = []
-    if arguments.resume and arguments.resume.exists():
-        records = [json.loads(line) for line in arguments.resume.read_text(encoding="utf-8").splitlines()]
+    if options.resume and options.resume.exists():
+        records = [json.loads(line) for line in options.resume.read_text(encoding="utf-8").splitlines()]
     known = {record["network"] for record in records}
     signal.signal(signal.SIGALRM, _too_long)
-    for name, build in networks(arguments.seed):
+    for name, build in networks(options.seed):
         compared = sum("left_out" not in record for record in records)
-        if compared >= arguments.networks or time.monotonic() - started > arguments.seconds:
+        if compared >= options.networks or time.monotonic() - started > options.seconds:
             break
         if name in known:
             continue
@@ -263,8 +262,8 @@ def main() -> int:
             signal.alarm(0)
         records.append(record)
         print(line_of(record), flush=True)
-        if arguments.resume:
-            with arguments.resume.open("a", encoding="utf-8") as file:
+        if options.resume:
+            with options.resume.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
     kept = [record for record in records if "left_out" not in record]
     bad = sum(not is_explained(record) for record in kept)
@@ -272,8 +271,8 @@ def main() -> int:
         f"{len(kept)} networks, {bad} with a difference that is not explained; "
         f"{len(records) - len(kept)} left out"
     )
-    if arguments.write:
-        arguments.write.write_text(page(records), encoding="utf-8")
+    if options.write:
+        options.write.write_text(page(records), encoding="utf-8")
     return 1 if bad else 0
 
 

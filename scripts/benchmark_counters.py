@@ -30,7 +30,6 @@ from torch import nn
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.error_words import one_line
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.options.option_types import OneLineParser
 from swinmr_profiling.scripts.counter_cases.case_modules import Case
@@ -281,20 +280,20 @@ def measure(which: str) -> None:
     print(f"{counting:.2f}\t{min(bare):.2f}\t{counting / min(bare):.1f}\t{peak_mb:.0f}")
 
 
-def main() -> int:
-    replace_unknown_characters()
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=("cases", "foreign", "networks", "speed"), help="run one part")
     parser.add_argument("--list", action="store_true", help="also list every case that a counter gets wrong")
     parser.add_argument("--counters", help="comma-separated, of: " + ", ".join(COUNTERS))
     parser.add_argument("--measure", choices=SPEED.values(), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    if arguments.measure:
-        measure(arguments.measure)
+    if options.measure:
+        measure(options.measure)
         return 0
-    counters = arguments.counters.split(",") if arguments.counters else list(COUNTERS)
+    counters = options.counters.split(",") if options.counters else list(COUNTERS)
     if unknown := set(counters) - set(COUNTERS):
         parser.error(f"unknown counters {', '.join(sorted(unknown))}: expected {', '.join(COUNTERS)}")
     for counter in [c for c in counters if c in PACKAGES]:
@@ -305,13 +304,13 @@ def main() -> int:
             counters.remove(counter)
     # Once, rather than in every fork: the first call imports torch._dynamo, for seconds.
     torch.manual_seed(0)
-    if arguments.only in (None, "cases"):
-        run_cases(counters, arguments.list)
-    if arguments.only in (None, "foreign"):
-        run_foreign(counters, arguments.list)
-    if arguments.only in (None, "networks"):
+    if options.only in (None, "cases"):
+        run_cases(counters, options.list)
+    if options.only in (None, "foreign"):
+        run_foreign(counters, options.list)
+    if options.only in (None, "networks"):
         run_networks(counters)
-    if arguments.only in (None, "speed"):
+    if options.only in (None, "speed"):
         run_speed()
     return 0
 

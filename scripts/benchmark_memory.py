@@ -19,8 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
-from swinmr_profiling.configs import ConfigError, load_config  # noqa: E402
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
+from swinmr_profiling.configs import load_config  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.profiler.allocator.workspaces import workspaces_for  # noqa: E402
 from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int  # noqa: E402
@@ -109,12 +108,12 @@ def ranks(sizes: list[int], networks: list[str], output: Path | None, resume: bo
             print(row.line(), flush=True)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     import torch
 
     from swinmr_profiling.profiler.ranks.compared_networks import NETWORKS
 
-    replace_unknown_characters()
     parser = OneLineParser(description=__doc__.split("\n")[0])
     parser.add_argument("--config", type=Path, default=REPOSITORY / "configs/train_config_large.json")
     parser.add_argument(
@@ -138,11 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.ranks:
         ranks(options.ranks, names, options.output, options.resume)
         return 0
-    try:
-        config = load_config(options.config).config
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
+    config = load_config(options.config).config
     print(f"== {options.config.name}, torch {torch.__version__}")
     tracing(config, torch.__version__)
     print(

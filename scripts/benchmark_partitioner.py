@@ -27,7 +27,6 @@ import torch  # noqa: E402
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict  # noqa: E402
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.profiler.plan.greedy_selection import greedy_order, outermost  # noqa: E402
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner  # noqa: E402
@@ -160,9 +159,9 @@ def table(rows: list[Row]) -> str:
     return "\n".join([*lines, "", f"{counted} of {len(rows)} (PyTorch {torch.__version__})."])
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = {name.lower().replace(" ", "-"): name for name in NETWORKS}
     parser.add_argument("--networks", nargs="+", choices=names, default=list(names))
@@ -170,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--ltx-video", action="store_true", help="a public record, in place of the comparison"
     )
-    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     if options.ltx_video:
         from swinmr_profiling.scripts.public_records.record_ltx_video import ltx_table, ltx_video

@@ -23,7 +23,6 @@ from typing import cast
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.option_types import OneLineParser
 from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines
 from swinmr_profiling.profiler.pipelines.defined.json_records import WatchedRecord
@@ -83,15 +82,15 @@ def watching(name: str) -> tuple[int, float, float]:
     return operators, statistics.median(ours) / operators * 1e6, statistics.median(theirs) / operators * 1e6
 
 
-def main() -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the benchmark that the options name."""
-    replace_unknown_characters()
     parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pipelines", nargs="+", metavar="NAME", default=None)
     parser.add_argument("--side", type=int, default=SIDE_PX, metavar="PX")
     parser.add_argument("--watching", action="store_true", help="what watching takes, and nothing else")
-    arguments = parser.parse_args()
-    if arguments.watching:
+    options = parser.parse_args(arguments)
+    if options.watching:
         print(
             f"{'tiny pipeline':<32}{'operators':>10}{'watched us':>12}{'FlopCounterMode us':>20}   (goal 20 us)"
         )
@@ -100,12 +99,12 @@ def main() -> int:
             print(f"{name:<32}{operators:>10}{ours:>12.1f}{theirs:>20.1f}", flush=True)
         return 0
     print(
-        f"{'pipeline':<22}{'seconds':>9}{'CPU s':>9}{'peak GB':>9}   ({arguments.side} px; goal 10 s, 1.2 GB)"
+        f"{'pipeline':<22}{'seconds':>9}{'CPU s':>9}{'peak GB':>9}   ({options.side} px; goal 10 s, 1.2 GB)"
     )
-    for name in arguments.pipelines or list_pipelines():
-        seconds, cpu_seconds, peak = run_fresh(["--pipeline", name, "--height", str(arguments.side)])
+    for name in options.pipelines or list_pipelines():
+        seconds, cpu_seconds, peak = run_fresh(["--pipeline", name, "--height", str(options.side)])
         print(f"{name:<22}{seconds:>9.2f}{cpu_seconds:>9.2f}{peak / 1e9:>9.2f}", flush=True)
-    if arguments.pipelines is None:
+    if options.pipelines is None:
         seconds, cpu_seconds, peak = run_fresh(["--all", "--height", str(ALL_SIDE_PX), "--steps", "30"])
         print(f"{'--all, 512 px':<22}{seconds:>9.2f}{cpu_seconds:>9.2f}{peak / 1e9:>9.2f}   (goal 90 s)")
     return 0

@@ -28,7 +28,6 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.profiler.options.option_types import OneLineParser  # noqa: E402
 
 PROFILE_MODEL = REPOSITORY / "scripts/profile_model.py"
@@ -189,9 +188,9 @@ def print_repeats(config: str, batch_sizes: str, options: list[str], tries: int,
     print(f"overlapping for every batch size in {agreed} of {tries} tries (goal 9 of 10)")
 
 
-def main() -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the benchmark that the options name."""
-    replace_unknown_characters()
     parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default=str(REPOSITORY / "configs/train_config.json"))
     parser.add_argument("--batch-sizes", default="1,4,8")
@@ -199,17 +198,17 @@ def main() -> int:
     parser.add_argument("--time-budget", default="10", help="seconds per batch size of the compared profiles")
     parser.add_argument("--image-size", help="of the compared profiles; a small one gives many runs")
     parser.add_argument("--answer", action="store_true", help="time until each answer, in imports of torch")
-    arguments = parser.parse_args()
-    if arguments.answer:
+    parsed = parser.parse_args(arguments)
+    if parsed.answer:
         print_answers()
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        if arguments.repeat:
-            options = ["--time-budget", arguments.time_budget]
-            options += ["--image-size", arguments.image_size] if arguments.image_size else []
-            print_repeats(arguments.config, arguments.batch_sizes, options, arguments.repeat, Path(folder))
+        if parsed.repeat:
+            options = ["--time-budget", parsed.time_budget]
+            options += ["--image-size", parsed.image_size] if parsed.image_size else []
+            print_repeats(parsed.config, parsed.batch_sizes, options, parsed.repeat, Path(folder))
         else:
-            print_cost(arguments.config, arguments.batch_sizes, Path(folder))
+            print_cost(parsed.config, parsed.batch_sizes, Path(folder))
     return 0
 
 

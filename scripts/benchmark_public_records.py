@@ -23,8 +23,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
+import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
+from swinmr_profiling.input_error import InputError  # noqa: E402
 from swinmr_profiling.scripts.public_records.record_page import page  # noqa: E402
 from swinmr_profiling.scripts.public_records.record_table import (  # noqa: E402
     judged,
@@ -76,15 +76,14 @@ def chosen(options: argparse.Namespace) -> list:
     return records[: options.sample]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    replace_unknown_characters()
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
     # timm's networks of 2022 had attention without fused kernels; read when timm is imported.
     os.environ["TIMM_FUSED_ATTN"] = "0"
     records = chosen(options)
     if not records:
-        print(f"error: no record of {options.only!r}", file=sys.stderr)
-        return 2
+        raise InputError(f"no record of {options.only!r}")
     output = Path(options.output)
     rows = earlier_rows(output) if options.resume else {}
     output.parent.mkdir(parents=True, exist_ok=True)

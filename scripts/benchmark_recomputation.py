@@ -26,7 +26,6 @@ from torch.profiler import ProfilerActivity, profile
 
 import swinmr_profiling.command
 from swinmr_profiling.configs import config_from_dict
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.options.option_types import OneLineParser
@@ -271,9 +270,9 @@ TABLES: dict[str, tuple[Callable[[str], None], str]] = {
 }
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Prints the tables."""
-    replace_unknown_characters()
     parser = OneLineParser(
         prog="benchmark_recomputation.py", description="Print how good plans of recomputation are."
     )

@@ -33,7 +33,6 @@ from torch.utils._pytree import tree_leaves
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, write_text
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.profiler.measure.machine.environment import cpu_name
 from swinmr_profiling.profiler.options.option_types import OneLineParser
@@ -258,8 +257,8 @@ def described(row: dict) -> str:
     return text
 
 
-def main() -> int:
-    replace_unknown_characters()
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default=",".join(KINDS), help=f"which of {', '.join(KINDS)} (default: all)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -268,7 +267,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, help="threads of an operator on the CPU")
     parser.add_argument("--training-side", type=int, default=96, help="patch of the training rows")
     parser.add_argument("--output", type=Path, help="also write the rows as JSON")
-    context = parser.parse_args()
+    context = parser.parse_args(arguments)
     context.rows = context.rows.split(",")
     if unknown := set(context.rows) - set(KINDS):
         parser.error(f"--rows: {', '.join(sorted(unknown))} is not one of {', '.join(KINDS)}")

@@ -34,7 +34,6 @@ from torch.utils.checkpoint import (  # noqa: E402
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict  # noqa: E402
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec  # noqa: E402
 from swinmr_profiling.profiler.allocator.workspaces import workspaces_for  # noqa: E402
 from swinmr_profiling.profiler.options.option_types import OneLineParser  # noqa: E402
@@ -216,8 +215,8 @@ def predicted(record: Record, sizes: Llama = Llama()) -> tuple[float, float, Map
     return peak.allocated_bytes / GIB, result.peak_reserved_bytes / GIB, peak.by_category
 
 
-def main(arguments: list[str] | None = None) -> int:
-    replace_unknown_characters()
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     parser = OneLineParser(description=__doc__.split("\n")[0])
     parser.parse_args(arguments)
     found: dict[tuple[int, int, int, str], tuple[float, float, Mapping[MemoryCategory, int]]] = {}

@@ -18,33 +18,32 @@ import torch
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict, load_config
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device
 from swinmr_profiling.training.distributed import open_world
 from swinmr_profiling.training.run.loop import TrainingRun
 from swinmr_profiling.training.run.stopping import stop_on_signals
 
 
-def main() -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Trains a few steps into a temporary folder, once for each number of loader processes."""
-    replace_unknown_characters()
     parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="configs/train_packaged.json")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--device", type=device, default="auto")
     parser.add_argument("--workers", default="0,1,2", help="numbers of loader processes to compare")
-    arguments = parser.parse_args()
-    raw = load_config(arguments.config).config.model_dump(mode="json")
+    options = parser.parse_args(arguments)
+    raw = load_config(options.config).config.model_dump(mode="json")
     raw["training"].update(
-        total_steps=arguments.steps, epochs=None, validate_every_steps=10**9, checkpoint_every_steps=10**9
+        total_steps=options.steps, epochs=None, validate_every_steps=10**9, checkpoint_every_steps=10**9
     )
     raw["logging"]["tensorboard"] = False
     print(
-        f"{arguments.config}, {arguments.steps} steps, {torch.get_num_threads()} threads, device {arguments.device}"
+        f"{options.config}, {options.steps} steps, {torch.get_num_threads()} threads, device {options.device}"
     )
     print(f"{'loader processes':>16} {'images/s':>10} {'waiting for data':>17}")
-    for workers in arguments.workers.split(","):
-        with tempfile.TemporaryDirectory() as folder, open_world(arguments.device) as world:
+    for workers in options.workers.split(","):
+        with tempfile.TemporaryDirectory() as folder, open_world(options.device) as world:
             raw["paths"] = {"root": folder}
             raw["data"]["num_workers"] = int(workers)
             # The validation at the last step is not training: without a validation set there is none.

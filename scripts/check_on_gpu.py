@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.atomic_files import OutputError
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.gpu_check.check import GpuCheck
 from swinmr_profiling.profiler.gpu_check.combinations import dry_combinations, gpu_combinations
 from swinmr_profiling.profiler.gpu_check.measured import table
 from swinmr_profiling.profiler.gpu_check.reference import Network
-from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError
-from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.isolation.worker_process import WorkerError
+from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_seconds
 from swinmr_profiling.profiler.record.files.earlier_results import gpu_check_results
 from swinmr_profiling.profiler.record.files.result_file import ResultFile
@@ -51,10 +51,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    options = parse(arguments)
     combinations = dry_combinations() if options.dry_run else gpu_combinations()
     if options.only is not None:
         combinations = [c for c in combinations if options.only in c.name]
@@ -72,9 +72,6 @@ def main(arguments: list[str] | None = None) -> int:
             on_change=lambda record: result.save(record.to_json()),
         )
         record = check.run()
-    except (OutputError, RequestRefusedError) as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
     except WorkerError as error:
         complain(f"error: {error.failure.error}: {error.failure.detail}")
         return EXIT_PARTIAL

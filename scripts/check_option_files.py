@@ -20,8 +20,9 @@ from swinmr_profiling.configs import ConfigError, ExperimentConfig, load_config
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.configs.option_files.basicsr import VIDEO_NETWORKS
 from swinmr_profiling.configs.option_files.networks import network_scale
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
-from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.configs.writing.standard_streams import say
+from swinmr_profiling.input_error import InputError
+from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_PARTIAL
 
 SUFFIXES = (".json", ".yml", ".yaml", ".toml")
 
@@ -73,9 +74,9 @@ def losses(config: ExperimentConfig) -> str:
     return " + ".join(found)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
     parser = argparse.ArgumentParser(description="Print what each config and option file of a folder gives.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--quiet", action="store_true", help="without what was mapped and left out")
@@ -84,8 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         file for file in parsed.folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()
     )
     if not files:
-        complain(f"error: {parsed.folder}: no file ending in {', '.join(SUFFIXES)} in it")
-        return EXIT_BAD_INPUT
+        raise InputError(f"{parsed.folder}: no file ending in {', '.join(SUFFIXES)} in it")
     outcomes: Counter[str] = Counter()
     for file in files:
         name = file.relative_to(parsed.folder)

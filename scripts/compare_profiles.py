@@ -16,9 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.writing.atomic_files import OutputError, distinct
+from swinmr_profiling.configs.writing.atomic_files import distinct
 from swinmr_profiling.configs.writing.output_claims import claimed_outputs
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
     compare_files,
@@ -28,37 +28,31 @@ from swinmr_profiling.profiler.comparing.command import (
 from swinmr_profiling.profiler.comparing.command_line import parse_compare_arguments
 from swinmr_profiling.profiler.comparing.gate import slower_than
 from swinmr_profiling.profiler.options.exit_codes import (
-    EXIT_BAD_INPUT,
     EXIT_DONE,
     EXIT_GATE_FAILED,
     EXIT_PARTIAL,
 )
-from swinmr_profiling.profiler.record.files.reading import ProfileFileError
 from swinmr_profiling.profiler.reports.console.terminal import Console, terminal_columns
 from swinmr_profiling.profiler.reports.github_summary import summary_file
-from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
+from swinmr_profiling.profiler.reports.optional import require
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parsed = parse_compare_arguments(sys.argv[1:] if arguments is None else arguments)
-    try:
-        if parsed.html is not None:
-            require(HTML_PACKAGES, "--html")
-        if parsed.github_summary:
-            summary_file()
-        outputs = [("--html", parsed.html), ("--markdown", parsed.markdown), ("--csv", parsed.csv)]
-        distinct(outputs, [(f"the profile {file}", file) for file in parsed.profiles])
-        with claimed_outputs(outputs) as (html, markdown, csv):
-            comparison = compare_files(parsed.profiles)
-            console = Console(width=terminal_columns())
-            if not parsed.quiet:
-                show_comparison(console, comparison)
-            write_comparison(comparison, html, markdown, csv, github_summary=parsed.github_summary)
-    except (ProfileFileError, OutputError, MissingPackageError) as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
+    parsed = parse_compare_arguments(arguments)
+    if parsed.html is not None:
+        require(HTML_PACKAGES, "--html")
+    if parsed.github_summary:
+        summary_file()
+    outputs = [("--html", parsed.html), ("--markdown", parsed.markdown), ("--csv", parsed.csv)]
+    distinct(outputs, [(f"the profile {file}", file) for file in parsed.profiles])
+    with claimed_outputs(outputs) as (html, markdown, csv):
+        comparison = compare_files(parsed.profiles)
+        console = Console(width=terminal_columns())
+        if not parsed.quiet:
+            show_comparison(console, comparison)
+        write_comparison(comparison, html, markdown, csv, github_summary=parsed.github_summary)
     if parsed.fail_if_slower is not None:
         failures = slower_than(comparison, parsed.fail_if_slower)
         for line in failures:

@@ -17,11 +17,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.writing.atomic_files import OutputError
 from swinmr_profiling.configs.writing.output_claims import claimed_outputs
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
-from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from swinmr_profiling.configs.writing.standard_streams import say
+from swinmr_profiling.profiler.options.config_option import config_told_of
+from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -50,33 +49,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parsed = parse(sys.argv[1:] if arguments is None else arguments)
-    try:
-        with claimed_outputs([("OUTPUT", parsed.output)]) as (output,):
-            return export(parsed, Path(str(output)))
-    except OutputError as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
+    parsed = parse(arguments)
+    with claimed_outputs([("OUTPUT", parsed.output)]) as (output,):
+        return export(parsed, Path(str(output)))
 
 
 def export(parsed: argparse.Namespace, output: Path) -> int:
     """Writes the weights to `output`; returns the exit status."""
     config = None
-    try:
-        if parsed.config is not None:
-            loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
-            config = loaded.config
-            for message in loaded.messages:
-                complain(message)
-    except ConfigError as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
-    from swinmr_profiling.models.errors import ModelError
+    if parsed.config is not None:
+        config = config_told_of(parsed).config
     from swinmr_profiling.training.run.checkpoint_export import ExportRequest, export_checkpoint
-    from swinmr_profiling.training.run.checkpoints import CheckpointError
 
     request = ExportRequest(
         parsed.checkpoint,
@@ -86,11 +72,7 @@ def export(parsed: argparse.Namespace, output: Path) -> int:
         prefix=parsed.prefix,
         trust_config=parsed.trust_config,
     )
-    try:
-        lines = export_checkpoint(request, config)
-    except (CheckpointError, ModelError) as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
+    lines = export_checkpoint(request, config)
     say(f"{output}: {lines[0]}")
     for line in lines[1:]:
         say(line)

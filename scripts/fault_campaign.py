@@ -19,8 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import swinmr_profiling.command  # noqa: F401 - takes this folder off sys.path
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
+import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_BAD_INPUT,
     EXIT_DONE,
@@ -53,10 +52,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    parsed = parse(arguments)
     sys.path.insert(0, str(REPOSITORY))
     from tests.faults.campaign import commit_of, go_on, read_records, table
     from tests.faults.commands import COMMANDS

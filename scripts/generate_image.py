@@ -18,8 +18,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.writing.atomic_files import OutputError
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
 from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import (
@@ -76,35 +74,31 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    parsed = parse(arguments)
     console = Console(width=report_columns())
-    try:
-        results = generate_images_sequential(
-            parsed.models or [parsed.model],
-            parsed.prompt,
-            output_dir=parsed.output_dir,
-            count=parsed.count,
-            on_profile=lambda name, profile: print_image_profile(console, name, profile),
-            negative_prompt=parsed.negative_prompt,
-            height=parsed.height,
-            width=parsed.width,
-            num_inference_steps=parsed.steps,
-            guidance_scale=parsed.guidance_scale,
-            seed=parsed.seed,
-            device=parsed.device,
-            precision=parsed.precision,
-            allow_download=parsed.allow_download,
-            scheduler=parsed.scheduler,
-            image=parsed.image,
-            enable_timing=parsed.time,
-            enable_profiling=not parsed.no_profiling,
-        )
-    except OutputError as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
+    results = generate_images_sequential(
+        parsed.models or [parsed.model],
+        parsed.prompt,
+        output_dir=parsed.output_dir,
+        count=parsed.count,
+        on_profile=lambda name, profile: print_image_profile(console, name, profile),
+        negative_prompt=parsed.negative_prompt,
+        height=parsed.height,
+        width=parsed.width,
+        num_inference_steps=parsed.steps,
+        guidance_scale=parsed.guidance_scale,
+        seed=parsed.seed,
+        device=parsed.device,
+        precision=parsed.precision,
+        allow_download=parsed.allow_download,
+        scheduler=parsed.scheduler,
+        image=parsed.image,
+        enable_timing=parsed.time,
+        enable_profiling=not parsed.no_profiling,
+    )
     done = [result for result in results if result["status"] == "done"]
     for result in done:
         console.good(f"{result['image_path']} (seed {result['seed']})", indent=0)

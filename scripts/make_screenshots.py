@@ -23,21 +23,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.atomic_files import OutputError, reason, write_text
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
+from swinmr_profiling.configs.writing.standard_streams import complain, say
 from swinmr_profiling.profiler.comparing.comparison import compare
-from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.options.option_types import OneLineParser, at_least
 from swinmr_profiling.profiler.record.files.private_record import private_content
 from swinmr_profiling.profiler.record.files.reading import (
     LoadedProfile,
-    ProfileFileError,
     load_profile,
     parse_profile,
 )
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.answer import print_answer
 from swinmr_profiling.profiler.reports.console.terminal import LEAST_WIDTH, WIDTH, Console
-from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
+from swinmr_profiling.profiler.reports.optional import require
 from swinmr_profiling.profiler.reports.views.view import view_of
 from swinmr_profiling.scripts.browser.headless_chromium import NAMES, BrowserError, chromium, opened
 
@@ -148,10 +147,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    parsed = parse(arguments)
     svg = parsed.output / "terminal.svg"
     try:
         require(("jinja2", "matplotlib"), "the report's picture")
@@ -163,12 +162,8 @@ def main(arguments: list[str] | None = None) -> int:
             return EXIT_PARTIAL
         for file in photograph_all(profiles, svg, parsed.output):
             say(str(file))
-    except (ProfileFileError, MissingPackageError, OutputError) as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
     except OSError as error:
-        complain(f"error: {parsed.output}: {reason(error)}")
-        return EXIT_BAD_INPUT
+        raise OutputError(f"{parsed.output}: {reason(error)}") from None
     return EXIT_DONE
 
 

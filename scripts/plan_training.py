@@ -16,27 +16,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, distinct, reason
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
-from swinmr_profiling.profiler.options.exit_codes import (
-    EXIT_BAD_INPUT,
-    EXIT_DONE,
-    EXIT_NOTHING_FITS,
-    EXIT_PARTIAL,
-)
+from swinmr_profiling.configs import ConfigError
+from swinmr_profiling.configs.writing.standard_streams import complain
+from swinmr_profiling.input_error import InputError
+from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_NOTHING_FITS, EXIT_PARTIAL
 from swinmr_profiling.profiler.plan.command_line import PlanArguments, parse_plan_arguments
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 
 
 def plan_training(parsed: PlanArguments, console: Console) -> int:
-    """Plans, prints, writes. Raises what `main` turns into one line."""
-    loaded = load_config(parsed.config, allow_unknown=parsed.allow_unknown)
-    for message in loaded.messages:
-        complain(message)
-    if parsed.output is not None:
-        distinct([("--output", parsed.output)], [("--config", parsed.config)])
-        check_writable(parsed.output, "--output")
+    """Plans, prints, writes. Raises InputError."""
+    loaded = parsed.read_config()
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     import torch
 
@@ -48,7 +38,9 @@ def plan_training(parsed: PlanArguments, console: Console) -> int:
     from swinmr_profiling.training.errors import LossError, OptimizerError
 
     torch.set_num_threads(1)  # nothing is computed
-    budget, global_batch = parsed.budget(torch.__version__), parsed.global_batch(loaded.config)
+    card = parsed.card
+    assert card is not None  # an option that must be given
+    budget, global_batch = parsed.budget(card, torch.__version__), parsed.global_batch(loaded.config)
     try:
         planner = TrainingPlanner(
             loaded.config,
@@ -57,7 +49,7 @@ def plan_training(parsed: PlanArguments, console: Console) -> int:
             trust_config=parsed.trust_config,
             allow_patch="patch" in parsed.allow,
             only_micro_batch=parsed.micro_batch,
-            on_event=complain if parsed.verbose else lambda text: None,
+            on_event=parsed.tell,
         )
         plan = planner.plan(str(parsed.config))
     except (ConfigError, LossError, ModelError, OptimizerError):
@@ -66,33 +58,25 @@ def plan_training(parsed: PlanArguments, console: Console) -> int:
         complain(f"error: the step cannot be traced: {type(error).__name__}: {first_lines(str(error))}")
         return EXIT_PARTIAL
     if parsed.row is not None and parsed.row > len(plan.settings):
-        complain(f"error: --row {parsed.row}: the plan has {len(plan.settings)} settings")
-        return EXIT_BAD_INPUT
+        raise InputError(f"--row {parsed.row}: the plan has {len(plan.settings)} settings")
     plan = plan.model_copy(update={"chosen": (parsed.row or 1) - 1})
     print_plan(console, plan)
     if not plan.setting.fits:
         complain(f"error: nothing fits {plan.budget.name}; the nearest setting is printed")
         return EXIT_NOTHING_FITS
-    if parsed.output is not None:
-        try:
-            write_plan(parsed.output, plan)
-        except OSError as error:
-            raise OutputError(f"--output: {parsed.output} {reason(error)}") from None
+    written = parsed.write(lambda file: write_plan(file, plan))
+    if written is not None:
         console.line()
-        console.good(f"plan written to {parsed.output}; training.plan in a config takes it", indent=0)
+        console.good(f"plan written to {written}; training.plan in a config takes it", indent=0)
     return EXIT_DONE
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parsed = parse_plan_arguments(sys.argv[1:] if arguments is None else arguments)
+    parsed = parse_plan_arguments(arguments)
     console = Console(width=report_columns(), verbose=parsed.verbose)
-    try:
-        code = plan_training(parsed, console)
-    except (ConfigError, OutputError, ValueError) as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
+    code = plan_training(parsed, console)
     return EXIT_PARTIAL if code == EXIT_DONE and console.failed else code
 
 

@@ -20,26 +20,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
-from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.reports.console.gpus import print_gpus
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 from swinmr_profiling.profiler.run.options.command_line import listed_models, parse_profile_arguments
-from swinmr_profiling.profiler.run.profile_command import USER_ERRORS, profile_one, profile_several
+from swinmr_profiling.profiler.run.profile_command import profile_one, profile_several
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    given = sys.argv[1:] if arguments is None else arguments
-    parsed = parse_profile_arguments(given)
+    parsed = parse_profile_arguments(arguments)
     if parsed.list_models or parsed.list_gpus:
         return _list(parsed.list_models)
-    try:
-        return (profile_several if parsed.configs or parsed.models else profile_one)(parsed, given)
-    except USER_ERRORS as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
+    return (profile_several if parsed.configs or parsed.models else profile_one)(parsed, arguments)
 
 
 def _list(package: str | None) -> int:
@@ -50,15 +44,10 @@ def _list(package: str | None) -> int:
     elif package == "types":
         console.entries(listed_models())
     else:
-        from swinmr_profiling.models.errors import ModelError
         from swinmr_profiling.models.libraries.spandrel_network import listed_architectures
         from swinmr_profiling.models.restoration.build import listed_networks
 
-        try:
-            console.entries(listed_networks() if package == "restoration" else listed_architectures())
-        except ModelError as error:
-            complain(f"error: {error}")
-            return EXIT_BAD_INPUT
+        console.entries(listed_networks() if package == "restoration" else listed_architectures())
     return EXIT_PARTIAL if console.failed else EXIT_DONE
 
 

@@ -18,30 +18,23 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs.writing.atomic_files import OutputError
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
-from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from swinmr_profiling.configs.writing.standard_streams import say
+from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE
 from swinmr_profiling.profiler.pipelines.command_line import parse_pipeline_arguments
 from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines, load_pipeline
-from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.run import run_pipelines
 from swinmr_profiling.program import program_name
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    given = sys.argv[1:] if arguments is None else arguments
-    parsed = parse_pipeline_arguments(given)
-    try:
-        if parsed.list_pipelines:
-            for name in list_pipelines():
-                say(f"{name:<20}{load_pipeline(name).title}")
-            return EXIT_DONE
-        return run_pipelines(parsed, [*program_name("profile_pipeline.py").split(), *given])
-    except (PipelineError, OutputError) as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
+    parsed = parse_pipeline_arguments(arguments)
+    if parsed.list_pipelines:
+        for name in list_pipelines():
+            say(f"{name:<20}{load_pipeline(name).title}")
+        return EXIT_DONE
+    return run_pipelines(parsed, [*program_name("profile_pipeline.py").split(), *arguments])
 
 
 if __name__ == "__main__":

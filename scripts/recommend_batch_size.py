@@ -17,24 +17,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.configs import ConfigError
-from swinmr_profiling.configs.writing.atomic_files import OutputError
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
-from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.batch_size.config_writing import (
-    RecommendationWritingError,
     check_config_matches,
     write_recommendation,
 )
 from swinmr_profiling.profiler.batch_size.target import share_per_device
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile, read_training_profile
 from swinmr_profiling.profiler.batch_size.training_recommendation import (
-    TargetBatchError,
     needs_exit_3,
     recommend_training,
 )
 from swinmr_profiling.profiler.options.exit_codes import (
-    EXIT_BAD_INPUT,
     EXIT_DONE,
     EXIT_NOTHING_FITS,
     EXIT_PARTIAL,
@@ -46,14 +40,13 @@ from swinmr_profiling.profiler.reports.console.strategies import print_strategie
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
 from swinmr_profiling.profiler.run.options.recommendation_command_line import (
-    NoBudgetError,
     RecommendationArguments,
     parse_recommendation_arguments,
 )
 
 
 def recommend(parsed: RecommendationArguments, console: Console) -> int:
-    """Reads, recommends, prints, writes. Raises what `main` turns into one line."""
+    """Reads, recommends, prints, writes. Raises InputError."""
     profile = read_training_profile(parsed.profile)
     if parsed.write is not None:
         check_config_matches(parsed.write, profile)
@@ -123,27 +116,15 @@ def recommend_by_strategy(parsed: RecommendationArguments, profile: TrainingProf
     return EXIT_DONE
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parsed = parse_recommendation_arguments(sys.argv[1:] if arguments is None else arguments)
+    parsed = parse_recommendation_arguments(arguments)
     console = Console(width=report_columns(), verbose=parsed.verbose)
     if parsed.list_gpus:
         print_gpus(console)
         return EXIT_DONE
-    try:
-        code = recommend(parsed, console)
-    except (
-        ConfigError,
-        NoBudgetError,
-        OutputError,
-        ProfileFileError,
-        RecommendationWritingError,
-        TargetBatchError,
-        ModelError,
-    ) as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
+    code = recommend(parsed, console)
     return EXIT_PARTIAL if code == EXIT_DONE and console.failed else code
 
 

@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters
 from swinmr_profiling.profiler.batch_size.budget import budget_on
 from swinmr_profiling.profiler.batch_size.fit import largest_batch, needed_bytes
 from swinmr_profiling.profiler.batch_size.gpus import find_gpu
@@ -139,10 +138,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Prints the table, row by row."""
-    replace_unknown_characters()
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    options = parse(arguments)
     print("\n".join(header()), flush=True)
     for network in NETWORKS:
         if options.only not in (None, network.name):

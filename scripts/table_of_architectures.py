@@ -23,10 +23,9 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 import torch  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict  # noqa: E402
 from swinmr_profiling.configs.error_words import one_line  # noqa: E402
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.models.checkpoints.checkpoint_network import found_network  # noqa: E402
 from swinmr_profiling.models.libraries.spandrel_network import architecture_names, architecture_of, made  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
@@ -175,12 +174,12 @@ def _number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def main() -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Makes the rows that are missing, then the page."""
-    replace_unknown_characters()
     parser = argparse.ArgumentParser(description="Write docs/architectures.md.")
     parser.add_argument("--only", default="")
-    parsed = parser.parse_args()
+    parsed = parser.parse_args(arguments)
     rows = rows_of(TABLE.read_text(encoding="utf-8")) if TABLE.is_file() else {}
     names = [name for name in parsed.only.split(",") if name] or architecture_names()
     for name in names:

@@ -28,9 +28,8 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 import torch  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, sdpa_flop_count  # noqa: E402
 
-import swinmr_profiling.command  # noqa: E402, F401 - takes this folder off sys.path
+import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs.error_words import one_line  # noqa: E402
-from swinmr_profiling.configs.writing.standard_streams import replace_unknown_characters  # noqa: E402
 from swinmr_profiling.profiler.compute import create_profiler  # noqa: E402
 from swinmr_profiling.scripts.counter_cases.flop_counter import (  # noqa: E402
     differences,
@@ -187,9 +186,9 @@ def timed_row(name: str, kind: type) -> dict:
         signal.signal(signal.SIGALRM, own)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Makes the rows that are missing, and the page when none is."""
-    replace_unknown_characters()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=Path, required=True, metavar="FILE", help="JSON lines, one a class")
     parser.add_argument("--only", metavar="NAME,NAME", help="make these anew")

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from swinmr_profiling.input_error import InputError
 
-class DistributedError(ValueError):
+
+class DistributedError(InputError):
     """The processes cannot work together as asked; one line for the user."""
 
 

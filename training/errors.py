@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from swinmr_profiling.input_error import InputError
 
-class DataError(ValueError):
+
+class DataError(InputError):
     """Data that cannot be used: the message names the file (and slice) and says what to do.
 
     A loader process hands its exceptions on as "Caught DataError in DataLoader worker process 0." and a
@@ -16,15 +18,15 @@ class DataError(ValueError):
         super().__init__(message)
 
 
-class LossError(ValueError):
+class LossError(InputError):
     """The config names a loss that cannot be built."""
 
 
-class OptimizerError(ValueError):
+class OptimizerError(InputError):
     """The config names an optimizer that this network, device or installation cannot have."""
 
 
-class StrategyError(ValueError):
+class StrategyError(InputError):
     """The config spreads a training over processes in a way that does not go."""
 
 

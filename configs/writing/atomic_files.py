@@ -17,11 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from swinmr_profiling.input_error import InputError
+
 # What begins a formula in a spreadsheet.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-class OutputError(ValueError):
+class OutputError(InputError):
     """A file cannot be written; one line for the user."""
 
 

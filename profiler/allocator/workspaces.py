@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
+from swinmr_profiling.input_error import InputError
+
 TABLE = Path(__file__).with_name("workspaces.json")
 # The thread of the forward pass, and autograd's.
 PRODUCT_THREADS = 2
@@ -42,7 +44,7 @@ class _Table(TypedDict):
     contexts: list[_ContextRow]
 
 
-class WorkspaceTableError(ValueError):
+class WorkspaceTableError(InputError):
     """A torch version or a compute capability that cannot be read."""
 
 

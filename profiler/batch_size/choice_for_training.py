@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.batch_size.gpus import same_card
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
@@ -15,7 +16,7 @@ from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.units import MIB
 
 
-class BatchSizeError(ValueError):
+class BatchSizeError(InputError):
     """The profile gives no batch size for this config on this device; one line with the command to run."""
 
 

@@ -9,11 +9,12 @@ from swinmr_profiling.configs.commented_json import read_commented_json
 from swinmr_profiling.configs.option_files.kair import is_option_file
 from swinmr_profiling.configs.value_edit import edit_values
 from swinmr_profiling.configs.writing.atomic_files import check_writable, reason, write_text
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
 
 
-class RecommendationWritingError(ValueError):
+class RecommendationWritingError(InputError):
     """The config was left as it is; one line for the user."""
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from swinmr_profiling.input_error import InputError
 
-class TargetBatchError(ValueError):
+
+class TargetBatchError(InputError):
     """A target batch that cannot be reached exactly; one line for the user."""
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.process import python_command
 from swinmr_profiling.profiler.isolation.memory_watch import INTERVAL_S, MemoryWatch
 from swinmr_profiling.profiler.record.failures import Failure, classify_death, kernel_kills
@@ -46,7 +47,7 @@ class WorkerError(Exception):
         self.traceback = traceback
 
 
-class RequestRefusedError(Exception):
+class RequestRefusedError(InputError):
     """The request cannot be met as the user asked it (no such device, no such network): one line."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.profiler.batch_size.budget import Budget, budget_on
+from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.largest_tile.card_sizes import budget_here
 from swinmr_profiling.profiler.largest_tile.command_line import FitArguments
 from swinmr_profiling.profiler.largest_tile.record import Layout
@@ -21,25 +21,12 @@ def budget_asked(parsed: FitArguments) -> tuple[Budget, str | None]:
 
     Raises DeviceError where there is none.
     """
-    if parsed.gpu is None and parsed.gpu_memory is None:
+    if (card := parsed.card) is None:
         device = resolve_device(parsed.device)
         if device.type != "cuda":
             raise DeviceError('no GPU is here: name one with --gpu "RTX 3060 12GB" or --gpu-memory 12GiB')
         return budget_here(device, reserved_bytes=parsed.reserved, headroom=parsed.headroom)
-    if parsed.gpu is not None:
-        name, size, capability = parsed.gpu.name, parsed.gpu.total_bytes, parsed.gpu.compute_capability
-    else:
-        assert parsed.gpu_memory is not None
-        name, size, capability = f"{parsed.gpu_memory[0]} GPU", parsed.gpu_memory[1], None
-    budget = budget_on(
-        name,
-        size,
-        capability,
-        torch_version=torch.__version__,
-        reserved_elsewhere_bytes=parsed.reserved,
-        headroom_share=parsed.headroom,
-    )
-    return budget, capability
+    return parsed.budget(card, torch.__version__), card.compute_capability
 
 
 def settings_asked(

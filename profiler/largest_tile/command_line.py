@@ -5,38 +5,31 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import get_args
 
-from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM
-from swinmr_profiling.profiler.batch_size.gpus import MEMORY_HELP, Gpu
 from swinmr_profiling.profiler.largest_tile.record import Layout
-from swinmr_profiling.profiler.options.budget_options import gpu_memory, gpu_name, headroom, memory_size
+from swinmr_profiling.profiler.options.card_options import (
+    CardArguments,
+    add_answer_options,
+    add_named_card,
+    add_share_of_card,
+)
 from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_int
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 
 LONGEST = 10**6
 
 
-class FitArguments(argparse.Namespace):
+class FitArguments(CardArguments):
     """What was asked for."""
 
-    config: Path
-    gpu: Gpu | None
-    gpu_memory: tuple[str, int] | None
     device: str
     batch: int
     precision: list[Precision] | None
     layout: list[Layout]
     image: tuple[int, int] | None
     aspect: str
-    reserved: int
-    headroom: Fraction
-    output: Path | None
-    allow_unknown: bool
-    trust_config: bool
-    verbose: bool
 
 
 def image_size(text: str) -> tuple[int, int]:
@@ -70,10 +63,7 @@ def parse_fit_arguments(arguments: Sequence[str]) -> FitArguments:
     add = parser.add_argument
     add("--config", type=Path, required=True, metavar="FILE")
     card = parser.add_mutually_exclusive_group()
-    card.add_argument("--gpu", type=gpu_name, metavar="NAME", help='a GPU by name, as "RTX 3060 12GB"')
-    card.add_argument("--gpu-memory", type=gpu_memory, metavar="SIZE", help=(
-        f"a GPU by its memory as CUDA reports it ({MEMORY_HELP})"
-    ))  # fmt: skip
+    add_named_card(card)
     card.add_argument("--device", type=device, default="auto", help="the GPU that is here (default), cuda:1")
     add("--batch", type=positive_int, default=1, metavar="N", help="images at once (default 1)")
     add("--image", type=image_size, metavar="HxW", help="also the tiles of an image of this size")
@@ -86,14 +76,8 @@ def parse_fit_arguments(arguments: Sequence[str]) -> FitArguments:
     add("--layout", type=_names_of(get_args(Layout)), default=list(get_args(Layout)), metavar="LIST", help=(
         "memory formats (default contiguous,channels_last)"
     ))  # fmt: skip
-    add("--reserved", type=memory_size, default=0, metavar="SIZE", help="memory of it that others take")
-    add("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
-        f"share of the rest that stays free (default {float(DEFAULT_HEADROOM):.0%}%)"
-    ))  # fmt: skip
-    add("--output", type=Path, metavar="FILE", help="write the answer as JSON")
-    add("--allow-unknown", action="store_true", help="unknown keys are warnings")
-    add("--trust-config", action="store_true", help="let the config import your own class")
-    add("--verbose", action="store_true", help="also what was found on the way")
+    add_share_of_card(parser)
+    add_answer_options(parser, output="write the answer as JSON", verbose="also what was found on the way")
     parsed = parser.parse_args(arguments, namespace=FitArguments())
     if parsed.aspect == "image" and parsed.image is None:
         parser.error("--aspect image: which one? Name it with --image HxW")

@@ -2,68 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM, Budget, budget_on
-from swinmr_profiling.profiler.batch_size.gpus import MEMORY_HELP, Gpu
-from swinmr_profiling.profiler.options.budget_options import gpu_memory, gpu_name, headroom, memory_size
+from swinmr_profiling.input_error import InputError
+from swinmr_profiling.profiler.options.card_options import (
+    CardArguments,
+    add_answer_options,
+    add_named_card,
+    add_share_of_card,
+)
 from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
 
 
-class PlanArguments(argparse.Namespace):
+class PlanArguments(CardArguments):
     """What was asked for."""
 
-    config: Path
-    gpu: Gpu | None
-    gpu_memory: tuple[str, int] | None
     batch: int | None
     micro_batch: int | None
     devices: int
-    reserved: int
-    headroom: Fraction
     allow: list[str]
     row: int | None
-    output: Path | None
-    allow_unknown: bool
-    trust_config: bool
-    verbose: bool
-
-    def budget(self, torch_version: str) -> Budget:
-        """Of the card."""
-        if self.gpu is not None:
-            name, size, capability = self.gpu.name, self.gpu.total_bytes, self.gpu.compute_capability
-        else:
-            assert self.gpu_memory is not None
-            name, size, capability = f"{self.gpu_memory[0]} GPU", self.gpu_memory[1], None
-        return budget_on(
-            name,
-            size,
-            capability,
-            torch_version=torch_version,
-            reserved_elsewhere_bytes=self.reserved,
-            headroom_share=self.headroom,
-        )
 
     def global_batch(self, config: ExperimentConfig) -> int:
         """--batch, or the config's own.
 
-        Raises ValueError for "auto", where --micro-batch divides it not, and for more than one GPU.
+        Raises InputError for "auto", where --micro-batch divides it not, and for more than one GPU.
         """
         if self.devices > 1:
-            raise ValueError(
+            raise InputError(
                 f"--devices {self.devices}: a plan is for one GPU (recommend_batch_size.py --devices predicts several)"
             )
         size = self.batch
         if size is None:
             if not isinstance(config.data.batch_size, int):
-                raise ValueError('data.batch_size is "auto": name the global batch with --batch')
+                raise InputError('data.batch_size is "auto": name the global batch with --batch')
             size = config.data.batch_size * config.training.accumulate
         if self.micro_batch is not None and size % self.micro_batch:
-            raise ValueError(f"--micro-batch {self.micro_batch} does not divide the batch {size}")
+            raise InputError(f"--micro-batch {self.micro_batch} does not divide the batch {size}")
         return size
 
 
@@ -76,10 +53,7 @@ def parse_plan_arguments(arguments: Sequence[str]) -> PlanArguments:
     add = parser.add_argument
     add("--config", type=Path, required=True, metavar="FILE")
     card = parser.add_mutually_exclusive_group(required=True)
-    card.add_argument("--gpu", type=gpu_name, metavar="NAME", help='a GPU by name, as "RTX 3060 12GB"')
-    card.add_argument("--gpu-memory", type=gpu_memory, metavar="SIZE", help=(
-        f"a GPU by its memory as CUDA reports it ({MEMORY_HELP})"
-    ))  # fmt: skip
+    add_named_card(card)
     add("--batch", type=positive_int, metavar="N", help=(
         "global batch of an optimizer step (default: the config's)"
     ))  # fmt: skip
@@ -91,16 +65,14 @@ def parse_plan_arguments(arguments: Sequence[str]) -> PlanArguments:
         metavar="N",
         help="GPUs: a plan is for one, more are refused",
     )
-    add("--reserved", type=memory_size, default=0, metavar="SIZE", help="memory of it that others take")
-    add("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
-        f"share of the rest that stays free (default {float(DEFAULT_HEADROOM):.0%}%)"
-    ))  # fmt: skip
+    add_share_of_card(parser)
     add("--allow", action="append", choices=("patch",), default=[], help=(
         "also settings that train another model: a smaller patch"
     ))  # fmt: skip
     add("--row", type=positive_int, metavar="N", help="the setting of the table to write (default 1)")
-    add("--output", type=Path, metavar="FILE", help="write the plan, for training.plan and apply_plan")
-    add("--allow-unknown", action="store_true", help="unknown keys are warnings")
-    add("--trust-config", action="store_true", help="let the config import your own class")
-    add("--verbose", action="store_true", help="also each micro-batch as it is planned, and all names")
+    add_answer_options(
+        parser,
+        output="write the plan, for training.plan and apply_plan",
+        verbose="also each micro-batch as it is planned, and all names",
+    )
     return parser.parse_args(arguments, namespace=PlanArguments())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from swinmr_profiling.input_error import InputError
 
-class PlanError(ValueError):
+
+class PlanError(InputError):
     """A plan that cannot be read, or is of another config, or a budget that nothing meets; one line."""

@@ -68,11 +68,6 @@ class StepPlanner:
         """Whether the last choice was by dynamic programming; known after `choose`."""
         return self._why_no_chain is None
 
-    @property
-    def why_greedy(self) -> str | None:
-        """Why the modules were chosen greedily, None where they were not."""
-        return self._why_no_chain
-
     def in_way(self, way: Way) -> ExperimentConfig:
         """The config with another checkpointing: its name, or modules (none of them: "none")."""
         value = way if isinstance(way, str) else list(way) or "none"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
+from swinmr_profiling.input_error import InputError
+
 PACKAGES = {"jinja2": "Jinja2", "matplotlib": "matplotlib"}
 
 
-class MissingPackageError(ValueError):
+class MissingPackageError(InputError):
     """A report was asked for whose packages are not installed; one line for the user."""
 
 

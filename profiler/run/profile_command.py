@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from swinmr_profiling.configs import ConfigError, LoadedConfig
+from swinmr_profiling.configs import LoadedConfig
 from swinmr_profiling.configs.writing.atomic_files import (
     OutputError,
     check_writable,
@@ -22,6 +22,7 @@ from swinmr_profiling.configs.writing.atomic_files import (
 )
 from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.configs.writing.standard_streams import complain
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
     compare_files,
@@ -29,7 +30,6 @@ from swinmr_profiling.profiler.comparing.command import (
     write_comparison,
 )
 from swinmr_profiling.profiler.isolation.memory_watch import allow
-from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError
 from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_BAD_INPUT,
     EXIT_DONE,
@@ -37,7 +37,6 @@ from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_UNEXPECTED,
 )
 from swinmr_profiling.profiler.options.option_types import CONFIG_SUFFIXES
-from swinmr_profiling.profiler.plan.errors import PlanError
 from swinmr_profiling.profiler.record.files.earlier_results import profile_results
 from swinmr_profiling.profiler.record.files.private_record import private_content
 from swinmr_profiling.profiler.record.files.result_file import ResultFile
@@ -46,16 +45,13 @@ from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole, report_columns
 from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.reports.github_summary import summary_file
-from swinmr_profiling.profiler.reports.optional import MissingPackageError, require
+from swinmr_profiling.profiler.reports.optional import require
 from swinmr_profiling.profiler.run.job import run_profile
 from swinmr_profiling.profiler.run.options.command_line import DEFAULT_OUTPUT, with_image_size
 from swinmr_profiling.profiler.run.options.network_options import load_network, source_of
 from swinmr_profiling.profiler.run.options.report_options import SEVERAL_OUTPUT, exports_of
-from swinmr_profiling.profiler.run.resume import ResumeError
 from swinmr_profiling.program import program_name
 
-# What the user must change, each with one line that says what.
-USER_ERRORS = (ConfigError, OutputError, PlanError, RequestRefusedError, ResumeError, MissingPackageError)
 INTERRUPTED = "interrupted by "
 
 
@@ -74,7 +70,7 @@ class Outcome:
 
 
 def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
-    """Profiles one config, then writes what else was asked for; returns the exit status. Raises USER_ERRORS."""
+    """Profiles one config, then writes what else was asked for; returns the exit status. Raises InputError."""
     exports = exports_of(parsed)
     outputs = [("--output", parsed.output), ("--report", parsed.report), ("--csv", parsed.csv)]
     option, source = source_of(parsed)
@@ -93,7 +89,7 @@ def profile_one(parsed: argparse.Namespace, given: Sequence[str]) -> int:
 def profile_several(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     """Profiles each config and compares what came of them; a failing one does not lose the others.
 
-    Returns the exit status: that of all configs where they agree, else 4. Raises OutputError and MissingPackageError
+    Returns the exit status: that of all configs where they agree, else 4. Raises InputError
     before anything is measured.
     """
     sources = parsed.configs or parsed.models
@@ -145,7 +141,7 @@ def _one_of_several(
 ) -> Outcome:
     try:
         code, profile, result = _profile(parsed, given, config, str(file), exports)
-    except USER_ERRORS as error:
+    except InputError as error:
         complain(f"error: {error}")
         return Outcome(config, EXIT_BAD_INPUT, None, str(error))
     except Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment
 from swinmr_profiling.profiler.record.files.reading import (
@@ -22,7 +23,7 @@ SAME_CONFIG = (
 )  # fmt: skip
 
 
-class ResumeError(ValueError):
+class ResumeError(InputError):
     """The earlier file cannot be gone on from; one line for the user."""
 
 

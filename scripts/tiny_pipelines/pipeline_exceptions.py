@@ -79,10 +79,6 @@ def _scheduler(name: str, **changes: Any) -> Any:
     return make
 
 
-def _vision(name: str = "CLIPVisionModelWithProjection") -> Any:
-    return lambda: component("image_encoder", name, {})
-
-
 IF_UNET = dict(
     in_channels=3, out_channels=6, encoder_hid_dim=WIDTH, encoder_hid_dim_type="text_proj", cross_attention_dim=16,
 )  # fmt: skip
@@ -101,7 +97,6 @@ KANDINSKY_HINT = {
     "unet": {**KANDINSKY_UNET, "in_channels": 8, "addition_embed_type": "image_hint"},
     "scheduler": KANDINSKY_SCHEDULER,
 }
-KANDINSKY_COMBINED = {**KANDINSKY, "prior_image_encoder": _vision(), "prior_text_encoder": None}
 EMBEDS = {"image_embeds": _prior_embeds(1, WIDTH), "negative_image_embeds": _prior_embeds(1, WIDTH)}
 HINT = {**EMBEDS, "hint": lambda: torch.zeros(1, 3, 4 * SIDE, 4 * SIDE)}
 PIXELS = lambda side: lambda: torch.zeros(1, 3, side, side)  # noqa: E731

@@ -8,16 +8,19 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from swinmr_profiling import CHECKOUT
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.machine_failures import leave_descriptors_to_the_end, machine_failure
 from swinmr_profiling.stop_signals import STOP_SIGNALS
 
-# That of every interrupted run: EXIT_PARTIAL of profiler.options.exit_codes, which is not imported yet.
+# EXIT_PARTIAL, of every interrupted run, and EXIT_BAD_INPUT of profiler.options.exit_codes, not imported yet.
 EXIT_INTERRUPTED = 4
+EXIT_BAD_INPUT = 2
 _HERE = Path(__file__).resolve().parent
 _RUN = getattr(sys.modules["__main__"], "__file__", None)
 _COMMANDS = () if CHECKOUT is None else (CHECKOUT, CHECKOUT / "scripts")
@@ -54,6 +57,23 @@ def _handle(handler: Callable[[int, FrameType | None], NoReturn]) -> None:
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays as it is
             signal.signal(number, handler)
+
+
+def entry_point(main: Callable[[list[str]], int]) -> Callable[..., int]:
+    """`main(arguments)` as a command calls it: without arguments those of the process; an InputError is one line."""
+
+    @wraps(main)
+    def called(arguments: list[str] | None = None) -> int:
+        from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters
+
+        replace_unknown_characters()
+        try:
+            return main(sys.argv[1:] if arguments is None else arguments)
+        except InputError as error:
+            complain(f"error: {error}")
+            return EXIT_BAD_INPUT
+
+    return called
 
 
 def run(main: Callable[[], int]) -> NoReturn:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from importlib.resources import files
 from pathlib import Path
 
+import swinmr_profiling.command
 from swinmr_profiling.configs.writing.atomic_files import OutputError, reason, write_text
-from swinmr_profiling.configs.writing.standard_streams import complain, replace_unknown_characters, say
-from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE
+from swinmr_profiling.configs.writing.standard_streams import say
+from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE
 from swinmr_profiling.profiler.options.option_types import OneLineParser
 
 # As in a checkout: their `../results` is ./results then.
@@ -31,10 +31,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    replace_unknown_characters()
-    parse(sys.argv[1:] if arguments is None else arguments)
+    parse(arguments)
     try:
         FOLDER.mkdir(exist_ok=True)
         for name, text in examples().items():
@@ -45,10 +45,6 @@ def main(arguments: list[str] | None = None) -> int:
             write_text(file, text)
             say(f"{file}: written")
     except OSError as error:
-        complain(f"error: {FOLDER}: {reason(error)}")
-        return EXIT_BAD_INPUT
-    except OutputError as error:
-        complain(f"error: {error}")
-        return EXIT_BAD_INPUT
+        raise OutputError(f"{FOLDER}: {reason(error)}") from None
     say("next: swinmr-profile profile --config configs/train_config.json --batch-sizes 1,4,8")
     return EXIT_DONE

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.degradation.data_consistency import consistent, sampled_error
 from swinmr_profiling.training.denoising.diffusion_reconstruction import DiffusionSampler
@@ -27,7 +28,7 @@ IMAGE_METRICS = ("psnr_db", "ssim", "nmse")
 SAMPLED_ERROR = "sampled_kspace_error"
 
 
-class ReconstructionError(ValueError):
+class ReconstructionError(InputError):
     """A network that makes no image of its input; one line for the user."""
 
 

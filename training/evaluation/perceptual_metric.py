@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.training.errors import first_line
 from swinmr_profiling.training.evaluation.shift_tolerant_lpips import ShiftTolerantLpips, weights_file
 
@@ -31,7 +32,7 @@ DEFINITIONS = {
 }
 
 
-class PerceptualMetricError(ValueError):
+class PerceptualMetricError(InputError):
     """Weights that were named cannot be used; one line for the user."""
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 # Which direction points up on a page, the first that a slice has: a head stands on its neck, else it looks up.
-UP, DOWN = {"S", "A"}, {"I", "P"}
+UP = {"S", "A"}
 VERTICAL = ("SI", "AP", "LR")
 # The radiologist's convention: the patient's right is on the left of the page, and a profile looks to the left.
 TO_THE_RIGHT = {"L", "P", "I"}

@@ -27,7 +27,6 @@ from swinmr_profiling.training.errors import first_line
 from swinmr_profiling.training.run.checkpoints import CheckpointError, check_architecture
 from swinmr_profiling.training.run.resumption import config_of
 
-FORMS = ("wrapped", "plain", "lightning")
 WEIGHTS = ("ema", "trained")
 SAFETENSORS = ".safetensors"
 # What Lightning reads of a checkpoint beside the weights; the version only says which migrations to make: none.

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from swinmr_profiling.configs.writing.atomic_files import check_writable, reason, replacing
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.models.checkpoints.checkpoint_files import NoFileError, refuse_pipes
 from swinmr_profiling.models.swin.official_state_dict import without_computed
 from swinmr_profiling.training.errors import first_line
@@ -37,7 +38,7 @@ SHARDED_NAME = "step_{step:09d}" + SHARDED_SUFFIX
 NON_FINITE_PATTERN, NON_FINITE_NAME = "nonfinite_step_*.pth", "nonfinite_step_{step:09d}.pth"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(InputError):
     """A checkpoint cannot be used, or cannot be written; one line for the user."""
 
 

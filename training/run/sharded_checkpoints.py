@@ -20,7 +20,6 @@ from swinmr_profiling.training.errors import first_line
 from swinmr_profiling.training.run.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from swinmr_profiling.training.strategies.sharded_state import nested
 
-SUFFIX = ".dcp"
 REST = "run.pth"
 
 

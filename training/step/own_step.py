@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
+from swinmr_profiling.input_error import InputError
+
 # A step that steps its optimizers in every n-th call alone (accumulation, a discriminator now and then) is called until
 # each has made its state and stepped once more with it, this often at most.
 MOST_CALLS = 64
@@ -21,7 +23,7 @@ STEPS_OF_EACH = 2
 DEPTH = 4
 
 
-class OwnStepError(ValueError):
+class OwnStepError(InputError):
     """A step that cannot be used as it is, in one line for its author."""
 
 

@@ -47,11 +47,6 @@ class Support:
     limit: int
 
     @property
-    def is_exact(self) -> bool:
-        """Whether tiles can be equal to the whole image."""
-        return self.kind == "finite"
-
-    @property
     def least_tile(self) -> int | None:
         """Side of the smallest tile that leaves a period between its overlaps; None where none does."""
         if self.rows is None or self.columns is None:

@@ -17,6 +17,8 @@ from typing import Protocol
 import psutil
 import torch
 
+from swinmr_profiling.input_error import InputError
+
 RESIDENT_SAMPLING_S = 0.01
 # Of autocast; of bf16 weights there is none.
 PRECISIONS = {
@@ -27,7 +29,7 @@ PRECISIONS = {
 }
 
 
-class DeviceError(ValueError):
+class DeviceError(InputError):
     """The requested device or precision is not there; one line for the user."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.record.files.migrations import ProfileShapeError, migrate, version_of
 from swinmr_profiling.profiler.record.files.original_script import ORIGINAL_SCRIPT, OriginalProfile
 from swinmr_profiling.profiler.record.files.printable_text import printable
@@ -19,7 +20,7 @@ from swinmr_profiling.profiler.record.written_profile import first_fault
 MAX_FILE_BYTES = 200 * 2**20
 
 
-class ProfileFileError(ValueError):
+class ProfileFileError(InputError):
     """A file that cannot be used as a profile; one line for the user."""
 
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.allocator.workspaces import WorkspaceTableError
 from swinmr_profiling.profiler.batch_size.budget import Budget, budget_on
 from swinmr_profiling.profiler.batch_size.gpus import is_this_gpu
@@ -14,7 +15,7 @@ from swinmr_profiling.profiler.options.budget_options import Card, add_budget_op
 from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
 
 
-class NoBudgetError(ValueError):
+class NoBudgetError(InputError):
     """No GPU to recommend for; one line for the user."""
 
 

@@ -100,11 +100,13 @@ def main(arguments: list[str]) -> int:
         enable_profiling=not parsed.no_profiling,
     )
     done = [result for result in results if result["status"] == "done"]
+    folder = None
     for result in done:
         console.good(f"{result['image_path']} (seed {result['seed']})", indent=0)
-    if not done:
+        folder = Path(result["image_path"] or "").parent
+    if folder is None:
         return EXIT_BAD_INPUT
-    console.good(f"Settings and profiles: {Path(done[0]['image_path']).parent / CONFIG_NAME}", indent=0)
+    console.good(f"Settings and profiles: {folder / CONFIG_NAME}", indent=0)
     return EXIT_DONE if len(done) == len(results) else EXIT_PARTIAL
 
 

@@ -125,21 +125,21 @@ class SpanTrace(StorageTrace):
         if call is not None:
             self._ended[call] = (len(self._events), len(self._begun))
 
-    def run(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         node = torch._C._current_autograd_node()
         # Nodes of functions that are written in Python have no number.
         if node is not None and hasattr(node, "_sequence_nr"):
             number = node._sequence_nr()
             if number < NO_ORDER and not (self._backward and self._backward[-1][1] == number):
                 self._backward.append((len(self._events), number))
-        result = super().run(function, args, kwargs)
+        result = super().__torch_dispatch__(function, types, args, kwargs)
         rule = self._rules.get(function)
         if rule is None:
             rule = self._rules[function] = rule_for(function)
         if rule.action == "count" and rule.counted is not None:
             _, formula = rule.counted
             try:
-                work = formula(result, *args, **kwargs)
+                work = formula(result, *args, **(kwargs or {}))
             except Exception:  # a formula that wants values has none here
                 self.uncounted.add(rule.name)
                 work = None

@@ -141,12 +141,6 @@ class StorageTrace(TorchDispatchMode):
         _sole_holders()  # found out before, not inside a traced backward pass
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.run(function, args, kwargs or {})
-
-    def run(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Runs an operator and records what it makes. (PyTorch wraps each class's ``__torch_dispatch__``, which takes
-        its time.)
-        """
         name = function._schema.name
         if self.device_type != "meta":
             # A real run has memory that no operator made (torch.from_numpy).
@@ -169,14 +163,14 @@ class StorageTrace(TorchDispatchMode):
             return args[0].add_(args[1])
         if self.as_on_cuda and function in HANDLED and args[0].device.type == "meta":
             return on_cuda(
-                function, args, kwargs, lambda made: self._note(made, function, args), self._run_cudnn
+                function, args, kwargs or {}, lambda made: self._note(made, function, args), self._run_cudnn
             )
         if name.startswith(FOREACH) and args[0] and args[0][0].device.type == "meta":
-            result = _foreach_without_data(name, function, args, kwargs)
+            result = _foreach_without_data(name, function, args, kwargs or {})
         elif self.device_type == "meta":
-            result = self.results.call(function, args, kwargs)
+            result = self.results.call(function, args, kwargs or {})
         else:
-            result = function(*args, **kwargs)
+            result = function(*args, **(kwargs or {}))
         if isinstance(result, Tensor):
             self._note(result, function, args)
         elif isinstance(result, (tuple, list)):

@@ -59,14 +59,37 @@ def _output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[i
         return (batch_size * one[0], *one[1:]) if one else ()
 
 
-def denoiser_preparation(built: BuiltModel, config: ExperimentConfig) -> Preparation | None:
-    """The loop's own making of micro-batches; None for other networks, and for denoisers that can only be profiled."""
+def network_key(built: BuiltModel, config: ExperimentConfig) -> tuple[Any, ...]:
+    """What the shape of the output can depend on beside the batch: all of the config but what is listed here.
+
+    A forward pass in evaluation mode and without gradients, outside autocast, knows nothing of these settings.
+    """
+    unseen = {
+        "training": {"gradient_checkpointing", "on_host", "accumulate"},
+        "system": {"channels_last", "mixed_precision"},
+        "data": {"batch_size", "val_batch_size"},
+    }
+    has_bf16_weights = config.system.mixed_precision == "pure_bf16"
+    inputs = tuple((which, *specs) for which, specs in built.inputs.items())
+    return type(built.module), inputs, has_bf16_weights, config.model_dump_json(exclude=unseen)
+
+
+def denoiser_preparation(
+    built: BuiltModel,
+    config: ExperimentConfig,
+    shape_of: Callable[[int, Purpose], tuple[int, ...]] | None = None,
+) -> Preparation | None:
+    """The loop's own making of micro-batches; None for other networks, and for denoisers that can only be profiled.
+
+    shape_of: `output_shape` of this network, remembered.
+    """
     inputs = built.inputs["training"]
     if not config.is_denoiser or len(inputs) != 2 or config.denoiser.in_chans is None:
         return None
     image = (1, config.denoiser.in_chans, *inputs[0].shape[1:])
     try:
-        return build_preparation(config) if output_shape(built, 1, "training") == image else None
+        shape = shape_of(1, "training") if shape_of else output_shape(built, 1, "training")
+        return build_preparation(config) if shape == image else None
     except LossError:
         return None
 
@@ -99,10 +122,17 @@ class ExampleData:
     """
 
     def __init__(
-        self, built: BuiltModel, config: ExperimentConfig, loss: nn.Module, device: torch.device
+        self,
+        built: BuiltModel,
+        config: ExperimentConfig,
+        loss: nn.Module,
+        device: torch.device,
+        known_shapes: dict[Any, tuple[int, ...]] | None = None,
     ) -> None:
+        """known_shapes: of outputs, for several that differ in batch and memory settings; None: of this one alone."""
         self.built, self.config, self.loss, self.device = built, config, loss, device
-        self.preparation = denoiser_preparation(built, config)
+        self.known_shapes = {} if known_shapes is None else known_shapes
+        self.preparation = denoiser_preparation(built, config, self._output_shape)
 
     def micro_batches(self, batch_size: int) -> Iterator[MicroBatch]:
         """As training/run/batch_stream.py hands them over: made when asked for, held by nobody else."""
@@ -131,9 +161,15 @@ class ExampleData:
             result = denoising_result(_in_few_steps(self.config), self.loss, slices, settings, self.device)
         return lambda network: result(network, batch)
 
+    def _output_shape(self, batch_size: int, which: Purpose) -> tuple[int, ...]:
+        key = (network_key(self.built, self.config), batch_size, which)
+        if key not in self.known_shapes:
+            self.known_shapes[key] = output_shape(self.built, batch_size, which)
+        return self.known_shapes[key]
+
     def _maker(self, batch_size: int, which: Purpose) -> Callable[[], ExampleBatch]:
         """What makes the same batch again and again; the output's shape is looked up here and now."""
-        shape = None if self.preparation is not None else output_shape(self.built, batch_size, which)
+        shape = None if self.preparation is not None else self._output_shape(batch_size, which)
         channels = None if self.preparation is None else self.config.denoiser.in_chans
         with_values = self.device.type != "meta"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,6 +71,10 @@ class ObservedForward:
         result = self.forward(*args, **kwargs)
         self.trace.end(call)
         return result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy of the network, as the average of its weights is one, has forwards that nobody observes."""
+        return copy.deepcopy(self.forward, memo)
 
 
 def observable(module: nn.Module) -> list[str]:

@@ -239,7 +239,9 @@ class TrainingPlanner:
             # Live bytes are at most the reserved ones. Each of the three computes no less again than the one before.
             if planner.quick_peak(way, micro_batch) <= self._room and excess(way) <= 0:
                 candidates.append((planner.cost(way, micro_batch), way))
-            if way == "none" and candidates:
+            # What recomputes no product is the cheapest of those left: full computes whole blocks again, of several
+            # products each, of which a checkpoint leaves out at most the last.
+            if candidates and candidates[-1][0][0] == 0:
                 break
         if not candidates or candidates[0][1] != "none":
             chosen = planner.choose(

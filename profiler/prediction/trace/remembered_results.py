@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_leaves
+from torch.utils._pytree import tree_leaves
 
 PLAIN = (
     bool,
@@ -34,6 +34,8 @@ class RememberedResults:
 
     def __init__(self) -> None:
         self._known: dict[Any, tuple[bool, list[Shape]]] = {}
+        # As profiler/measure/example_data.py finds them.
+        self.output_shapes: dict[Any, tuple[int, ...]] = {}
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `function(*args, **kwargs)` returns; where it is not only shapes that decide, that very call."""
@@ -83,18 +85,29 @@ def _returns_new_memory(function: Any) -> bool:
 
 def _key(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What decides the result; None where it is more than shapes and plain values."""
-    leaves, form = tree_flatten((args, kwargs))
-    found: list[Any] = [function, form]
-    for leaf in leaves:
-        if isinstance(leaf, Tensor):
-            if type(leaf) not in (Tensor, nn.Parameter) or leaf.device.type != "meta" or leaf.is_sparse:
-                return None
-            found.append((leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.dtype, leaf.is_conj()))
-        elif isinstance(leaf, PLAIN):
-            found.append((type(leaf), leaf))  # 1, 1.0 and True are one key
-        else:
-            return None
-    return tuple(found)
+    try:
+        given = _decisive(args)
+        return (function, given, *((name, _decisive(value)) for name, value in kwargs.items()))
+    except _MoreThanShapesError:
+        return None
+
+
+class _MoreThanShapesError(Exception):
+    """An argument whose shape does not say all."""
+
+
+def _decisive(value: Any) -> tuple[Any, ...]:
+    """An argument, or several, as what is equal where results are. Each kind has another first entry."""
+    kind = type(value)
+    if kind is Tensor or kind is nn.Parameter:
+        if not value.is_meta or value.is_sparse:
+            raise _MoreThanShapesError
+        return value.shape, value.stride(), value.storage_offset(), value.dtype, value.is_conj()
+    if kind is tuple or kind is list:
+        return (kind, *[_decisive(item) for item in value])
+    if isinstance(value, PLAIN):
+        return kind, value  # 1, 1.0 and True are one key
+    raise _MoreThanShapesError
 
 
 def _is_new_memory(item: Any, given: set[int]) -> bool:

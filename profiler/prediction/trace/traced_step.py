@@ -46,6 +46,8 @@ from swinmr_profiling.training.step.training_step import (
 TRACED_STEPS = 2
 MakeTrace = Callable[[nn.Module, str, bool], StorageTrace]
 FINITE_ASSUMPTION = "every loss is finite"
+# Whether `young_garbage_only` is entered; Python's own count of what is frozen takes as long as a collection.
+_garbage_is_young = False
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ def _trace_training(
         module = copied(built.module).train()
         loss = copied(build_loss(config, for_prediction=True))
         settings = build_settings(config, "cuda")
-        data = ExampleData(built, config, loss, torch.device(device))
+        data = ExampleData(built, config, loss, torch.device(device), results.output_shapes)
         with Remembering(results):  # a forward pass each, for the shape of the output
             batches = data.micro_batches(batch_size)
             validate = data.validation(settings) if validation else None
@@ -271,14 +273,20 @@ def young_garbage_only() -> Iterator[None]:
 
     Around several traces it is done once for all: to look through all of Python's objects takes a third of a second.
     """
-    gc.collect()
-    if gc.get_freeze_count():
+    global _garbage_is_young
+    if _garbage_is_young or gc.get_freeze_count():  # what another program has frozen is left so
         yield
         return
+    # What the first operator under a dispatch mode imports is as large as all the rest: it shall be there already.
+    import torch._dynamo  # noqa: F401
+
+    gc.collect()
     gc.freeze()
+    _garbage_is_young = True
     try:
         yield
     finally:
+        _garbage_is_young = False
         gc.unfreeze()
 
 

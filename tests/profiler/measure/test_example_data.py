@@ -13,7 +13,13 @@ from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.denoisers.unet_denoiser import UNetDenoiser
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.measure.example_data import ExampleData, denoiser_preparation, validation_shape
+from swinmr_profiling.profiler.measure import example_data
+from swinmr_profiling.profiler.measure.example_data import (
+    ExampleData,
+    denoiser_preparation,
+    output_shape,
+    validation_shape,
+)
 from swinmr_profiling.profiler.measure.training.training_probe import probe_training
 from swinmr_profiling.profiler.prediction.predict import predict_setting
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting
@@ -343,3 +349,37 @@ def test_traces_on_disk_are_of_this_very_code():
     }
     assert "profiler/measure/example_data" in used
     assert all(any(f"{module}.py".startswith(room) for room in TRACED_ROOMS) for module in used)
+
+
+def test_an_output_shape_is_looked_up_once_for_settings_that_do_not_change_it(monkeypatch):
+    asked = []
+
+    def looked_up(built, batch_size, which):
+        asked.append((batch_size, which))
+        return output_shape(built, batch_size, which)
+
+    monkeypatch.setattr(example_data, "output_shape", looked_up)
+    known = {}
+
+    def shape(batch_size=2, **changes):
+        config = config_of({name.replace("__", "."): value for name, value in changes.items()}, {})
+        built = build_model(config)
+        data = ExampleData(built, config, build_loss(config), META, known)
+        return tuple(data.batch(batch_size)["target"].shape)
+
+    assert shape() == (2, 1, 16, 16)
+    for changes in (
+        {"training__gradient_checkpointing": "full"},
+        {"training__on_host": ["activations"]},
+        {"training__accumulate": 2},
+        {"system__channels_last": True},
+        {"system__mixed_precision": "bf16"},
+        {"data__batch_size": 1, "data__val_batch_size": 2},
+    ):
+        assert shape(**changes) == (2, 1, 16, 16)
+    assert asked == [(2, "training")]
+    # What does change it is looked up anew.
+    assert shape(3) == (3, 1, 16, 16)
+    assert shape(data__patch_size=24) == (2, 1, 24, 24)
+    assert shape(data__patch_size=24, training__gradient_checkpointing="light") == (2, 1, 24, 24)
+    assert asked == [(2, "training"), (3, "training"), (2, "training")]

@@ -10,6 +10,7 @@ from swinmr_profiling.profiler.batch_size.budget import budget_on
 from swinmr_profiling.profiler.plan.candidates import bases
 from swinmr_profiling.profiler.plan.training_plan import TrainingPlanner
 from swinmr_profiling.profiler.prediction.trace import trace_cache
+from swinmr_profiling.profiler.prediction.trace.traced_step import TRACED_STEPS
 from swinmr_profiling.scripts.benchmark_recomputation import NETWORKS
 from tests.models.test_recomputed_modules import config_of
 
@@ -39,3 +40,7 @@ def test_no_dearer_than_light_and_full(name):
         assert found.needed_bytes <= planner.budget.usable_bytes == planner.budget.total_bytes
         assert (found.recomputed_macs, found.recomputed_bytes) <= own.cost(way, batch)
         assert found.live_bytes <= predicted.replayed.training.live_bytes
+        if way == "light" and own.cost("light", batch)[0] == 0:
+            # Full is not asked: it computes products again.
+            assert ("full", batch, TRACED_STEPS) not in own._steps
+        assert own.cost("full", batch)[0] > 0

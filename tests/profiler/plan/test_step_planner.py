@@ -3,6 +3,7 @@
 What is compared is in scripts/benchmark_recomputation.py, which prints the same figures.
 """
 
+import copy
 import gc
 import inspect
 import itertools
@@ -235,12 +236,42 @@ def test_sets_that_cost_as_much_as_what_is_known_are_not_searched():
     assert measured == []
 
 
-def test_garbage_is_kept_out_once_for_several_traces():
+def test_garbage_is_kept_out_once_for_several_traces(monkeypatch):
     before = gc.get_freeze_count()
     with young_garbage_only():
         frozen = gc.get_freeze_count()
         assert frozen > 0
+        collections = []
+        monkeypatch.setattr(gc, "collect", lambda *generation: collections.append(generation))
         with young_garbage_only():
             pass
+        monkeypatch.undo()
+        assert collections == []
         assert gc.get_freeze_count() == frozen
     assert gc.get_freeze_count() == before
+
+
+def test_what_a_program_froze_itself_stays_so():
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with young_garbage_only(), young_garbage_only():
+            assert gc.get_freeze_count() == frozen
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()
+
+
+def test_a_copy_of_an_observed_network_is_its_own_and_not_observed():
+    network = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 1)).double()
+    trace = SpanTrace(network, "cpu")
+    copied = copy.deepcopy(network)
+    with trace:
+        copied(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+    assert trace.spans().spans == []
+    with torch.no_grad():
+        copied[0][0].weight.zero_()
+        copied[0][0].bias.zero_()
+    ones = torch.ones(1, 2, dtype=torch.float64)
+    assert torch.equal(copied(ones)[0], copied[1].bias)
+    assert not torch.equal(network(ones)[0], network[1].bias)

@@ -98,3 +98,37 @@ def test_a_trace_is_the_same_as_when_every_operator_is_asked(monkeypatch):
     for name in ("sizes", "phases", "categories", "operators", "events"):
         assert np.array_equal(getattr(remembered, name), getattr(asked, name)), name
     assert remembered.operator_names == asked.operator_names
+
+
+def test_what_more_than_shapes_decide_is_asked_each_time():
+    results = RememberedResults()
+
+    class Labelled(torch.Tensor):
+        pass
+
+    real = Calls(aten.relu.default)
+    for given in (torch.ones(2), meta(2).as_subclass(Labelled)):
+        for _ in range(2):
+            results.call(real, (given,), {})
+    assert real.count == 4
+
+
+def test_lists_keywords_and_their_names_are_parts_of_the_question():
+    results = RememberedResults()
+    total = Calls(aten.sum.dim_IntList)
+    x = meta(2, 3, 4)
+    shapes = [
+        tuple(results.call(total, (x, dims), kwargs).shape)
+        for dims, kwargs in (([0], {}), ([1], {}), ([0, 1], {}), ([0], {"keepdim": True}), ([0], {}))
+    ]
+    assert shapes == [(3, 4), (2, 4), (4,), (1, 3, 4), (3, 4)]
+    assert total.count == 4
+    cat = Calls(aten.cat.default)
+    for tensors in ([x], [x, x], [x, x, x], [x, x]):
+        assert results.call(cat, (tensors,), {}).shape == (2 * len(tensors), 3, 4)
+    assert cat.count == 3
+    # Of two tensors, which one is the larger.
+    mm = Calls(aten.mm.default)
+    for pair in ((meta(2, 3), meta(3, 4)), (meta(4, 3), meta(3, 2)), (meta(2, 3), meta(3, 4))):
+        assert results.call(mm, pair, {}).shape == (pair[0].shape[0], pair[1].shape[1])
+    assert mm.count == 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ def reads_computed_places(
 
     images: the inputs of two forwards, of the same shapes. run: one forward. Raises what `run` raises.
     """
-    first, second = (_Places(module).watch(lambda given=given: run(given)) for given in images)
+    first, second = (_Places(module).watch(partial(run, given)) for given in images)
     for (name, here), (_, there) in zip(first, second, strict=False):
         if here.shape != there.shape or not torch.equal(here, there):
             return name

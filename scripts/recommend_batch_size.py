@@ -96,11 +96,13 @@ def recommend_by_strategy(parsed: RecommendationArguments, profile: TrainingProf
     share_per_device(parsed.target_batch, parsed.devices)  # refused before minutes go into predictions
     if profile.memory_model is None:
         raise ProfileFileError(f"{profile.file}: holds no predicted memory: --strategy needs it")
+    asked = parsed.strategy or ["ddp"]
     predictions = predict_strategies(
         *config_and_precision(profile.file),
-        parsed.strategy or ["ddp"],
+        asked,
         parsed.devices,
         trust_config=parsed.trust_config,
+        on_refused=lambda strategy, reason: complain(f"error: {strategy} is not predicted: {reason}"),
     )
     found = recommend_strategies(profile.memory_model, predictions, budgets, target_batch=parsed.target_batch)
     print_strategies(console, [strategy_block(*one) for one in zip(predictions, found, strict=True)])
@@ -111,9 +113,9 @@ def recommend_by_strategy(parsed: RecommendationArguments, profile: TrainingProf
             return EXIT_NOTHING_FITS
         complain("error: no batch size can be recommended")
         return EXIT_PARTIAL
-    if found[0][0].batch_size is not None:
+    if found[0][0].batch_size is not None and predictions[0].strategy == asked[0]:
         write(parsed, found[0][0], console)
-    return EXIT_DONE
+    return EXIT_DONE if len(predictions) == len(asked) else EXIT_PARTIAL
 
 
 @swinmr_profiling.command.entry_point

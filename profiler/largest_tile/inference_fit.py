@@ -198,7 +198,7 @@ def _image(
         min(width, rounded_up(image_hw[1], sizes.period)),
     )
     try:
-        chosen = choose_tiles(support, tile)
+        chosen = choose_tiles(support, tile, image_sizes=[image_hw])
         rows, columns = chosen.plan.grid(image_hw)
     except TileError as error:
         return None, str(error)

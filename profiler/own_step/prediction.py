@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
+from swinmr_profiling.profiler.own_step.apart import apart
 from swinmr_profiling.profiler.own_step.step import (
     MEAN_OF_OUTPUT,
     MakeOptimizer,
@@ -35,6 +36,7 @@ ASSUMPTIONS = (
 )
 
 
+@apart()
 def predict_training(
     module_or_step: nn.Module | TrainingStep | Callable[[Any], object],
     inputs: Any = None,

@@ -14,6 +14,7 @@ from swinmr_profiling.profiler.batch_size.training_recommendation import recomme
 from swinmr_profiling.profiler.counting.count import count_forward
 from swinmr_profiling.profiler.counting.parameters import describe_parameters, with_counts
 from swinmr_profiling.profiler.counting.report import CountReport
+from swinmr_profiling.profiler.own_step.apart import apart
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
@@ -29,7 +30,8 @@ def count(module: nn.Module, inputs: Any, keywords: Mapping[str, Any] | None = N
         >>> count(torch.nn.Linear(8, 4), torch.zeros(2, 8)).macs
         64
     """
-    return count_forward(module, _arguments(inputs), dict(keywords or {}))
+    with apart():
+        return count_forward(module, _arguments(inputs), dict(keywords or {}))
 
 
 def summary(module: nn.Module, inputs: Any, keywords: Mapping[str, Any] | None = None) -> Architecture:

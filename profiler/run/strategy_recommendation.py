@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -43,29 +43,40 @@ def predict_strategies(
     devices: int,
     *,
     trust_config: bool,
+    on_refused: Callable[[Strategy, str], object] = lambda strategy, reason: None,
 ) -> list[RankPrediction]:
     """One prediction per strategy, of a config in its own setting.
 
-    Raises ModelError for what does not go together or cannot be traced.
+    on_refused: told of a strategy that is not predicted, while others are. Raises ModelError where none is: for what
+    does not go together or cannot be traced.
     """
     own = asdict(setting_of(config, precision))
+    found: list[RankPrediction] = []
+    refused: dict[Strategy, ModelError] = {}
     with PredictionSession(config, trust_config=trust_config, module=SERVER) as session:
-        try:
-            return [
-                session.ask_one(
-                    "predict_rank",
-                    RankPrediction,
-                    strategy=strategy,
-                    devices=devices,
-                    batch_sizes=[1],
-                    **own,
+        for strategy in strategies:
+            try:
+                found.append(
+                    session.ask_one(
+                        "predict_rank",
+                        RankPrediction,
+                        strategy=strategy,
+                        devices=devices,
+                        batch_sizes=[1],
+                        **own,
+                    )
                 )
-                for strategy in strategies
-            ]
-        except RequestRefusedError as error:
-            raise ModelError(str(error)) from error
-        except WorkerError as error:
-            raise ModelError(f"the memory of a rank is not predicted: {error.failure.detail}") from error
+            except RequestRefusedError as error:
+                refused[strategy] = ModelError(str(error))
+            except WorkerError as error:
+                refused[strategy] = ModelError(
+                    f"the memory of a rank is not predicted: {error.failure.detail}"
+                )
+    if not found:
+        raise next(iter(refused.values()))
+    for strategy, reason in refused.items():
+        on_refused(strategy, str(reason))
+    return found
 
 
 def recommend_strategies(

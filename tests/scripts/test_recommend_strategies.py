@@ -17,7 +17,7 @@ from swinmr_profiling.profiler.reports.views.view import view_of
 from swinmr_profiling.profiler.run import strategy_recommendation
 from swinmr_profiling.profiler.run.options.recommendation_command_line import parse_recommendation_arguments
 from swinmr_profiling.profiler.run.strategy_recommendation import recommend_strategies, strategy_block
-from swinmr_profiling.scripts import recommend_batch_size
+from swinmr_profiling.scripts import profile_model, recommend_batch_size
 from swinmr_profiling.training.errors import StrategyError
 from tests.made_profiles import profile as made_profile
 from tests.profiler.ranks.three_layers import config_of, three_layers
@@ -75,7 +75,7 @@ def test_devices_without_a_strategy_are_the_traced_ddp(saved, monkeypatch, capsy
     asked = []
     found = prediction("ddp")
 
-    def predict(config, precision, strategies, devices, *, trust_config):
+    def predict(config, precision, strategies, devices, *, trust_config, on_refused):
         asked.append((list(strategies), devices))
         return [found]
 
@@ -138,3 +138,37 @@ def test_options_that_do_not_go(arguments, told, capsys):
         parse_recommendation_arguments(["profile.json", *arguments])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+TIED = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Conv2d(1, 1, 3, padding=1) for _ in range(2))
+        self.blocks[1].weight = self.blocks[0].weight
+    def forward(self, x):
+        return self.blocks[1](self.blocks[0](x))
+"""
+
+
+@pytest.mark.slow
+def test_a_strategy_that_is_refused_costs_no_other(tmp_path, capfd):
+    """FSDP2 gathers a weight that two of its units share in neither."""
+    (tmp_path / "net.py").write_text(TIED)
+    model = {"net_type": "custom", "target": "net.py:Net", "input_shapes": [[1, 16, 16]]}
+    (tmp_path / "tied.json").write_text(json.dumps({"model": model, "data": {"patch_size": 16}}))
+    file = tmp_path / "profile.json"
+    asked = ["--config", str(tmp_path / "tied.json"), "--trust-config", "--device", "cpu", "--predict-only"]
+    more = ["--gpu-memory", "4GiB", "--devices", "2", "--strategy", "fsdp,ddp", "--output", str(file)]
+    assert profile_model.main([*asked, *more]) == 0
+    saved = json.loads(file.read_text())
+    assert [one["strategy"] for one in saved["strategies"]] == ["ddp"]
+    assert any("fsdp is not predicted" in text["message"] for text in saved["warnings"])
+    capfd.readouterr()
+    arguments = [str(file), "--trust-config", *more[:-2]]
+    assert recommend_batch_size.main(arguments) == 4
+    out, err = capfd.readouterr()
+    assert "  ddp " in out
+    assert "error: fsdp is not predicted" in err
+    assert "Traceback" not in err

@@ -48,6 +48,7 @@ from swinmr_profiling.training.evaluation.evaluation_summary import (
 )
 from swinmr_profiling.training.evaluation.evaluation_tiling import (
     TileRequest,
+    first_cut_slice,
     measure_difference,
     tile_evaluation,
 )
@@ -148,7 +149,10 @@ def run_evaluation(
     with tqdm(total=total, unit="slice", disable=None, file=sys.stderr) as bar:
         result = evaluate(network, loader, request.device, options, stop=stop, on_slices=bar.update)
     if tiling is not None and result.stopped_by is None:
-        measure_difference(tiling, module, default_collate([dataset[0]]), request.device, precision)
+        first = first_cut_slice(tiling, dataset.volumes)
+        if first is not None:
+            sample = default_collate([dataset[first]])
+            measure_difference(tiling, module, sample, request.device, precision)
     summary = {
         "schema_version": SCHEMA_VERSION,
         "kind": "evaluation",

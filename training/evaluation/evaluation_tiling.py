@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +20,8 @@ ON_A_CPU = (
     "whole images: --tile auto fits tiles to a GPU's memory, and this is a CPU; --tile N cuts on any device"
 )
 WHOLE_IMAGES = ("whole", "position")
+# Of the largest value, by bits of the activations: what the order of sums and other kernels may change.
+ROUNDING = {32: 1e-3, 16: 5e-2}
 
 
 class WhatFits(Protocol):
@@ -73,7 +75,8 @@ def tile_evaluation(built: BuiltModel, sizes: Iterable[tuple[int, int]], request
         if all(max(size) <= request.side for size in images):
             reason = f"whole images: none is larger than {request.side} pixels"
             return Tiling(built.module, _whole_block(request, reason))
-        return _cut(built, find_support(built), request.side, request, frozenset())
+        larger = [size for size in images if max(size) > request.side]
+        return _cut(built, find_support(built), request.side, request, frozenset(), larger)
     except TileError as error:
         raise ReconstructionError(f"--tile {_asked(request)}: {error}") from None
 
@@ -86,18 +89,20 @@ def _fitted(built: BuiltModel, images: list[tuple[int, int]], request: TileReque
     if fits == set(images):
         return Tiling(built.module, _whole_block(request, f"whole images fit {card.name}"))
     support = find_support(built)
-    if support.kind in WHOLE_IMAGES:
+    cut = [size for size in images if size not in fits]
+    odd = next(filter(None, map(support.odd_side, cut)), "")
+    if support.kind in WHOLE_IMAGES or odd:
         raise TileError(
             f"whole images do not fit {card.name}, and of tiles the network would make another image: "
-            f"{support.reason}; --tile N cuts all the same, and says so in the summary"
+            f"{support.reason or odd}; --tile N cuts all the same, and says so in the summary"
         )
     largest = max(images, key=lambda size: size[0] * size[1])
     side = card.largest_side(support.period, largest)
     if side is None:
         raise TileError(f"no tile fits {card.name}: use a smaller val_batch_size, or bf16")
     # No larger than the images that are cut: else there is nothing to cut.
-    side = min(side, max(rounded_up(max(size), support.period) for size in set(images) - fits))
-    return _cut(built, support, side, request, fits)
+    side = min(side, max(rounded_up(max(size), support.period) for size in cut))
+    return _cut(built, support, side, request, fits, cut)
 
 
 def _cut(
@@ -106,10 +111,11 @@ def _cut(
     side: int,
     request: TileRequest,
     whole_sizes: frozenset[tuple[int, int]],
+    cut: Sequence[tuple[int, int]],
 ) -> Tiling:
     if support.kind != "unknown":
         checked_side(side, support.period)
-    chosen = choose_tiles(support, (side, side), request.overlap)
+    chosen = choose_tiles(support, (side, side), request.overlap, cut)
     plan = chosen.plan
     block = {
         "asked": _asked(request),
@@ -145,6 +151,16 @@ def _whole_block(request: TileRequest, reason: str) -> dict[str, Any]:
     }
 
 
+def first_cut_slice(tiling: Tiling, volumes: Iterable[Any]) -> int | None:
+    """Number of the first slice that goes in tiles; None where none does. volumes: of the data set, in order."""
+    first = 0
+    for volume in volumes:
+        if isinstance(tiling.network, TiledNetwork) and tiling.network.is_cut(volume.image_hw):
+            return first
+        first += volume.slices
+    return None
+
+
 def measure_difference(
     tiling: Tiling,
     network: nn.Module,
@@ -152,12 +168,11 @@ def measure_difference(
     device: torch.device,
     autocast_dtype: torch.dtype | None,
 ) -> None:
-    """Fills `difference` of the block where tiling changes the result: one slice in tiles and whole.
+    """Fills `difference` of the block: one slice in tiles and whole. What should be equal is marked where it is not.
 
-    network: the one without tiles. sample: a collated batch of one. The whole image may be what does not fit.
+    network: the one without tiles. sample: a collated batch of one. The whole image may be what does not fit. Strips
+    are small: what a network does from some size on, or where it compares pixels, is first seen here.
     """
-    if not tiling.changes_result:
-        return
     image = sample["input"].to(device)
     block: dict[str, Any] = {
         "slice": sample["name"][0],
@@ -177,7 +192,15 @@ def measure_difference(
     if not top > 0:
         block["reason"] = "the whole image's result is zero"
         return
-    block |= {"largest": float(gap.max()) / top, "root_mean_square": float(gap.square().mean().sqrt()) / top}
+    largest = float(gap.max()) / top
+    block |= {"largest": largest, "root_mean_square": float(gap.square().mean().sqrt()) / top}
+    allowed = ROUNDING[32 if autocast_dtype is None else 8 * autocast_dtype.itemsize]
+    if not tiling.changes_result and not largest <= allowed:
+        tiling.block["changes_result"] = True
+        tiling.block["reason"] = (
+            f"{block['slice']} in tiles is not the whole image, though on small images the network looks no "
+            "farther than tiles overlap: it does something else with large ones, or compares pixels of all the image"
+        )
 
 
 def tiling_lines(block: dict[str, Any]) -> list[str]:
@@ -188,8 +211,9 @@ def tiling_lines(block: dict[str, Any]) -> list[str]:
     joined = "joined exactly" if block["blend"] == "crop" else "averaged where they overlap"
     first = f"tiles of {down} x {across}, {joined}, overlap at least {block['overlap'][0]} x {block['overlap'][1]}"
     if not block["changes_result"]:
-        return [f"{first}: equal to whole images; {block['reason']}"]
-    lines = [f"{first}: tiling changes the result; {block['reason']}"]
+        lines = [f"{first}: equal to whole images; {block['reason']}"]
+    else:
+        lines = [f"{first}: tiling changes the result; {block['reason']}"]
     difference = block["difference"]
     if difference is not None and difference["largest"] is not None:
         lines.append(

@@ -204,13 +204,20 @@ def steps_counted() -> Iterator[dict[int, int]]:
 
 
 def calls_until_stepped(
-    step: TrainingStep, least: int, told: Callable[[list[str]], object] = lambda names: None
+    step: TrainingStep,
+    least: int,
+    told: Callable[[list[str]], object] = lambda names: None,
+    grows: Callable[[list[str]], object] = lambda names: None,
 ) -> Iterator[int]:
-    """Numbers of calls, from 1: `least` of them, and on until each optimizer of the step has stepped twice.
+    """Numbers of calls, from 1: `least` of them, and on until each optimizer of the step has stepped twice and its
+    state is as large as in the call before (layers are thawed one by one, a history fills).
 
-    The caller makes one call for each number. told: the names of the optimizers that had not by then.
+    The caller makes one call for each number. told: the names of the optimizers that had not stepped by then. grows:
+    of those whose state still grew.
     """
     waiting: list[str] = []
+    growing: list[str] = []
+    sizes: dict[str, int] = {}
     with steps_counted() as counts:
         for number in range(1, MOST_CALLS + 1):
             yield number
@@ -219,9 +226,18 @@ def calls_until_stepped(
                 for name, one in optimizers_of(step).items()
                 if counts.get(id(_wrapped(one)), 0) < STEPS_OF_EACH
             ]
-            if number >= least and not waiting:
+            before, sizes = sizes, {name: _state_numbers(one) for name, one in optimizers_of(step).items()}
+            growing = [name for name, size in sizes.items() if number > 1 and size > before.get(name, 0)]
+            if number >= least and not waiting and not growing:
                 return
     told(waiting)
+    grows([name for name in growing if name not in waiting])
+
+
+def _state_numbers(optimizer: torch.optim.Optimizer) -> int:
+    """How many numbers all tensors of an optimizer's state hold together."""
+    leaves = tree_leaves([dict(state) for state in _wrapped(optimizer).state.values()])
+    return sum(leaf.numel() for leaf in leaves if isinstance(leaf, Tensor))
 
 
 def _wrapped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from swinmr_profiling.training.tiling.support import Support
@@ -28,9 +29,15 @@ def checked_side(side: int, period: int) -> int:
     return side
 
 
-def choose_tiles(support: Support, tile_hw: tuple[int, int], overlap: int | None = None) -> ChosenTiles:
+def choose_tiles(
+    support: Support,
+    tile_hw: tuple[int, int],
+    overlap: int | None = None,
+    image_sizes: Collection[tuple[int, int]] = (),
+) -> ChosenTiles:
     """Tiles that are the whole image where they can be, else such as are averaged, with the reason.
 
+    image_sizes: (H, W) of the images that are cut.
     overlap: pixels that two tiles share; None: what is needed, or an eighth of a tile where nothing is enough.
     Raises TileError: for a network that takes no image of another size, a tile that is no multiple of the period, and
     overlaps that leave nothing of a tile.
@@ -43,6 +50,10 @@ def choose_tiles(support: Support, tile_hw: tuple[int, int], overlap: int | None
         where = "most of all near their edges" if support.kind == "wide" else "everywhere"
         reason = f"{support.reason}; tiles differ from the whole image {where}"
         return _smooth(support, tile_hw, overlap, reason)
+    for image_hw in sorted(image_sizes):
+        odd = support.odd_side(image_hw)
+        if odd:
+            return _smooth(support, tile_hw, overlap, f"{odd}; tiles differ from the whole image everywhere")
     needed = max(support.rows.both, support.columns.both)
     # Tiles begin at multiples of the period.
     if overlap is not None and overlap < needed:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.training.own_gradients import without_gradients
 from swinmr_profiling.training.step.losses import first_tensor
+from swinmr_profiling.training.tiling.computed_places import reads_computed_places
 from swinmr_profiling.training.tiling.tile_grid import Reach, rounded_up
 
 # Added to every parameter: those that begin as zeros (the last layer of a branch, a table of positions) would hide what
@@ -64,11 +65,18 @@ class StripProbe:
         self.module, self._built = module, built
         self.scale: int | None = None
 
-    def strip(self, axis: int, length: int, period: int, factor: int = 1) -> tuple[Tensor, ...]:
+    def strip(
+        self, axis: int, length: int, period: int, factor: int = 1, seed: int = 0
+    ) -> tuple[Tensor, ...]:
         """Inputs of one image: `length` along the axis, at least two windows across."""
         side = rounded_up(max(2 * period, LEAST_SIDE), period) * factor
         hw = (length, side) if axis == 0 else (side, length)
-        return self._built.at_size(hw).example_inputs(1, "cpu", self.dtype)
+        return self._built.at_size(hw).example_inputs(1, "cpu", self.dtype, seed=seed)
+
+    def computed_places(self, length: int, period: int, factor: int = 1) -> str | None:
+        """The module that reads pixels where the image sends it, if one does. Raises NotProbedError."""
+        images = [self.strip(0, length, period, factor, seed) for seed in (0, 1)]
+        return reads_computed_places(self.module, images, self.run)
 
     def run(self, inputs: tuple[Tensor, ...]) -> Tensor:
         """The result (1, C, scale H, scale W). Raises NotProbedError."""
@@ -113,18 +121,22 @@ class StripProbe:
         lowest, highest = first // self.scale, -(-last // self.scale)
         return Spread(Reach(before=max(0, highest - end), after=max(0, begin - lowest)), None)
 
-    def difference(self, axis: int, period: int, reach: Reach, factor: int = 1) -> float:
+    def difference(self, axis: int, period: int, reach: Reach, factor: int = 1, rest: int = 0) -> float:
         """Largest difference between tiles and the whole strip where they should be equal, over the largest value.
 
-        Two tiles: at the beginning, and one period further, at the end. Raises NotProbedError.
+        Two tiles: at the beginning, and one period further, at the end. rest: pixels by which the strip, and with it
+        the last tile, is longer than a multiple of the period. Raises NotProbedError.
         """
-        tile = rounded_up(max(reach.both, period), period) + period
-        inputs = self.strip(axis, tile + period, period, factor)
+        tile = rounded_up(max(reach.both, period, LEAST_LENGTH), period) + period
+        inputs = self.strip(axis, tile + period + rest, period, factor)
         whole = self.run(inputs)
         scale = self.scale or 1
         largest = 0.0
-        for begin, low, high in ((0, 0, tile - reach.after), (period, reach.before, tile)):
-            made = self.run(tuple(self._cut(x, inputs[0], axis, begin, tile) for x in inputs))
+        for begin, end, low, high in (
+            (0, tile, 0, tile - reach.after),
+            (period, tile + period + rest, reach.before, tile + rest),
+        ):
+            made = self.run(tuple(self._cut(x, inputs[0], axis, begin, end - begin) for x in inputs))
             wanted = whole.narrow(2 + axis, (begin + low) * scale, (high - low) * scale)
             gap = (made.narrow(2 + axis, low * scale, (high - low) * scale) - wanted).abs().max()
             largest = max(largest, float(gap))

@@ -36,6 +36,8 @@ class Support:
         rows, columns: how far pixels outside of a tile reach into it, along each axis; None unless `kind` is "finite".
         reason: in words, why there is no exact tile; names the module where it is one. "" where there is.
         limit: pixels up to which was looked.
+        multiples_only: of a finite network: its images differ from tiles where a side is no multiple of `period`, in
+            words; "" where such images are tiles as well, or are none that it takes.
     """
 
     kind: Kind
@@ -45,6 +47,17 @@ class Support:
     columns: Reach | None
     reason: str
     limit: int
+    multiples_only: str = ""
+
+    def odd_side(self, image_hw: tuple[int, int]) -> str:
+        """Why tiles are not equal to a whole image of this size, though they are of others; "" where they are."""
+        if (
+            self.kind != "finite"
+            or not self.multiples_only
+            or not any(side % self.period for side in image_hw)
+        ):
+            return ""
+        return f"an image of {image_hw[0]} x {image_hw[1]} is no multiple of {self.period}, and {self.multiples_only}"
 
     @property
     def least_tile(self) -> int | None:
@@ -106,6 +119,10 @@ def _on_strips(probe: StripProbe, period: int, factor: int, limit: int) -> Suppo
     """Raises NotProbedError."""
     reaches: list[Reach] = []
     length = max(LEAST_LENGTH, 4 * period)
+    reader = probe.computed_places(length, period, factor)
+    if reader is not None:
+        reason = f"{reader} reads pixels at places that it computes from the image, as far as these lead"
+        return Support("wide", period, probe.scale, None, None, reason, limit)
     for axis in (0, 1):
         found, length = _reach(probe, axis, period, factor, limit, length)
         if isinstance(found, tuple):
@@ -118,7 +135,24 @@ def _on_strips(probe: StripProbe, period: int, factor: int, limit: int) -> Suppo
             share = f"by {gap:.1e} of the largest value"
             reason = f"what it makes of a pixel depends on where in the image that lies ({share})"
             return Support("position", period, probe.scale, None, None, reason, limit)
-    return Support("finite", period, probe.scale, reaches[0], reaches[1], "", limit)
+    odd = _at_other_sizes(probe, period, factor, reaches)
+    return Support("finite", period, probe.scale, reaches[0], reaches[1], "", limit, odd)
+
+
+def _at_other_sizes(probe: StripProbe, period: int, factor: int, reaches: list[Reach]) -> str:
+    """What differs in images whose sides are no multiples of the period; "" where nothing does.
+
+    Such an image may be padded on both sides, which moves all windows, or its small maps enlarged by no whole factor.
+    """
+    for axis, reach in enumerate(reaches):
+        for rest in sorted({1, period // 2, period - 1} - {0, period}):
+            try:
+                gap = probe.difference(axis, period, reach, factor, rest)
+            except NotProbedError:  # nor will it take such a whole image
+                continue
+            if not gap <= SAME[probe.dtype]:
+                return f"there what it makes of a tile differs by {gap:.1e} of the largest value"
+    return ""
 
 
 def _reach(

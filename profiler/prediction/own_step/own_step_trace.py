@@ -101,6 +101,12 @@ def trace_step(
         if names:
             remarks.append(f"no step of {', '.join(names)} in {MOST_CALLS} calls: its state is not in it")
 
+    def still_grows(names: list[str]) -> None:
+        if names:
+            remarks.append(
+                f"the state of {', '.join(names)} still grew after {MOST_CALLS} calls: it will need more than this"
+            )
+
     with (
         random_state_kept(),
         emulation,
@@ -118,7 +124,7 @@ def trace_step(
                         trace.enter(tensor, "module.to(device)")
                 step.setup(device)
                 trace.category = None
-                for _ in calls_until_stepped(step, TRACED_STEPS, never_stepped):
+                for _ in calls_until_stepped(step, TRACED_STEPS, never_stepped, still_grows):
                     trace.start_step()
                     trace.phase, trace.category = "inputs", "inputs"
                     batch = batch_of(step, example, batch_size)

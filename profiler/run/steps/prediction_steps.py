@@ -119,6 +119,9 @@ def _predict_strategies(
             training.strategies or ("ddp",),
             training.devices,
             trust_config=options.measure.trust_config,
+            on_refused=lambda strategy, reason: context.warn(
+                ProfileWarning("memory_not_predicted", f"{strategy} is not predicted: {reason}")
+            ),
         )
     except ModelError as error:
         context.warn(ProfileWarning("memory_not_predicted", f"strategies are not predicted: {error}"))
@@ -127,7 +130,9 @@ def _predict_strategies(
         profile.memory_model, predictions, budgets, target_batch=training.target_batch
     )
     profile.strategies = [strategy_block(*one) for one in zip(predictions, found, strict=True)]
-    return predictions[0]
+    # The answer is for the first one that was asked for, or for one GPU.
+    first = (training.strategies or ("ddp",))[0]
+    return predictions[0] if predictions[0].strategy == first else None
 
 
 def _budgets(context: RunContext, torch_version: str) -> list[Budget]:

@@ -464,6 +464,53 @@ def test_a_step_that_only_gives_its_loss_is_finished():
         predict_training(GivesALossOfTwo())
 
 
+class Thaws(Distillation):
+    """A layer joins the optimizer in the second call, as in gradual unfreezing."""
+
+    def setup(self, device):
+        self.student, self.calls = mlp(64, 128, 256).to(device), 0
+        self.optimizer = torch.optim.Adam(self.student[0].parameters(), foreach=False)
+
+    def step(self, batch):
+        self.calls += 1
+        if self.calls == 2:
+            self.optimizer.add_param_group({"params": list(self.student[1].parameters())})
+        self.student.zero_grad()
+        self.student(batch).mean().backward()
+        self.optimizer.step()
+
+
+class Grows(Distillation):
+    """Keeps one tensor more of each call, as a history that is not full yet."""
+
+    def step(self, batch):
+        self.student(batch).mean().backward()
+        self.optimizer.step()
+        kept = self.optimizer.state[self.student[0][0].weight].setdefault("history", [])
+        kept.append(torch.zeros(3, device=batch.device))
+
+
+def test_a_state_that_grows_is_waited_for_and_told():
+    trace = trace_step(on_meta(Thaws()), None, 256, {}, as_on_cuda=False)
+    assert len(trace.step_starts) == 3
+
+    step = Thaws()
+    gc.collect()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step.setup(CPU)
+        for _ in range(4):
+            gc.collect()
+            step.step(step.batch(256))
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    held = np.cumsum([event.nbytes() for event in sorted(events, key=lambda e: e.start_ns())])
+    assert int(trace.live_bytes().max()) == pytest.approx(int(held.max()), rel=0.002)
+
+
+def test_a_state_that_never_ends_growing_is_told():
+    trace = trace_step(on_meta(Grows()), None, 2, {}, as_on_cuda=False)
+    assert any("the state of optimizer still grew after 64 calls" in text for text in trace.assumptions)
+
+
 class Selects(Distillation):
     def step(self, batch):
         output = self.student(batch)

@@ -1,17 +1,29 @@
 """Which tiles an evaluation takes: asked for by size, or fitted to a card that stands in for a GPU."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from swinmr_profiling.training.evaluation.evaluation import ReconstructionError
 from swinmr_profiling.training.evaluation.evaluation_tiling import (
     TileRequest,
+    first_cut_slice,
     measure_difference,
     tile_evaluation,
     tiling_lines,
 )
 from swinmr_profiling.training.tiling.tiled_network import TiledNetwork
-from tests.training.tiling.made_networks import PositionTable, SqueezeExcite, around, edsr, swinmr
+from tests.training.tiling.made_networks import (
+    MeanOfLargeImages,
+    PadsBothSides,
+    PositionTable,
+    SqueezeExcite,
+    around,
+    edsr,
+    of_module,
+    swinmr,
+)
 
 
 class Card:
@@ -115,11 +127,41 @@ def test_a_whole_image_that_does_not_fit_is_told():
     assert "not measured: the whole image does not fit" in tiling_lines(tiling.block)[1]
 
 
-def test_nothing_is_measured_where_nothing_changes():
+def test_tiles_that_should_be_equal_are_compared_too():
     built = swinmr(4)
     tiling = tiled(built, [(60, 60)], TileRequest(28))
-    measure_difference(tiling, built.module, {}, torch.device("cpu"), None)
-    assert tiling.block["difference"] is None
+    sample = {"input": torch.rand(1, 1, 60, 60), "name": ["one"]}
+    measure_difference(tiling, built.module, sample, torch.device("cpu"), None)
+    assert not tiling.changes_result
+    assert 0 <= tiling.block["difference"]["largest"] < 1e-5
+
+
+def test_what_a_network_does_with_large_images_alone_is_seen_in_a_slice():
+    built = around(MeanOfLargeImages())
+    tiling = tiled(built, [(20, 20), (60, 60)], TileRequest(24))
+    assert not tiling.changes_result  # as far as strips can tell
+    small, large = SimpleNamespace(image_hw=(20, 20), slices=3), SimpleNamespace(image_hw=(60, 60), slices=1)
+    assert first_cut_slice(tiling, [small, large]) == 3
+    assert first_cut_slice(tiling, [small]) is None
+    sample = {"input": torch.rand(1, 1, 60, 60), "name": ["volume, slice 3"]}
+    measure_difference(tiling, built.module, sample, torch.device("cpu"), None)
+    assert tiling.changes_result
+    assert (
+        "tiling changes the result; volume, slice 3 in tiles is not the whole image"
+        in tiling_lines(tiling.block)[0]
+    )
+
+
+def test_sides_between_multiples_are_marked_and_refused_by_auto():
+    built = of_module(PadsBothSides())
+    assert not tiled(built, [(64, 48)], TileRequest(32)).changes_result
+    tiling = tiled(built, [(64, 48), (67, 48)], TileRequest(32))
+    assert tiling.changes_result
+    assert "an image of 67 x 48 is no multiple of 8" in tiling.block["reason"]
+    # An image that no tile cuts does not matter.
+    assert not tiled(built, [(64, 48), (31, 29)], TileRequest(32)).changes_result
+    with pytest.raises(ReconstructionError, match=r"67 x 48 is no multiple of 8.*--tile N cuts all the same"):
+        tiled(built, [(64, 48), (67, 48)], TileRequest(None, card=Card(2000)))
 
 
 def test_images_no_larger_than_the_tile_go_in_whole():

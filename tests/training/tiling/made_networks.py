@@ -96,6 +96,60 @@ class SumAlongTheEdge(nn.Module):
         return self.conv(x)
 
 
+class MeanOfLargeImages(nn.Module):
+    """Takes the mean of the whole image off, but only off images whose sides are both long."""
+
+    def forward(self, x):
+        return x - x.mean((2, 3), keepdim=True) if min(x.shape[-2:]) >= 50 else x
+
+
+class PadsBothSides(nn.Module):
+    """Half of what a multiple of 8 needs on each side: windows of an odd image begin before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(1, 4, 8, stride=8), nn.ConvTranspose2d(4, 1, 8, stride=8)
+
+    def forward(self, x):
+        height, width = x.shape[-2:]
+        down, across = -height % 8, -width % 8
+        top, left = down // 2, across // 2
+        padded = nn.functional.pad(x, (left, across - left, top, down - top), mode="replicate")
+        return x + self.up(self.down(padded))[..., top : top + height, left : left + width]
+
+
+class SkipResized(nn.Module):
+    """Half the size, and enlarged to what came in: by no factor of 2 where that was odd."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.join = nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.Conv2d(5, 1, 3, padding=1)
+
+    def forward(self, x):
+        small = nn.functional.interpolate(self.down(x), x.shape[-2:], mode="bilinear")
+        return self.join(torch.cat([small, x], 1))
+
+
+class Warps(nn.Module):
+    """Reads pixels where a convolution of the image sends it: grid_sample, or a deformable convolution."""
+
+    def __init__(self, deformable):
+        super().__init__()
+        self.places = nn.Conv2d(1, 18 if deformable else 2, 3, padding=1)
+        self.weight = nn.Parameter(torch.randn(1, 1, 3, 3))
+        self.deformable = deformable
+
+    def forward(self, x):
+        places = self.places(x)
+        if self.deformable:
+            from torchvision.ops import deform_conv2d
+
+            return deform_conv2d(x, places, self.weight, padding=1)
+        grid = nn.functional.affine_grid(torch.eye(2, 3).to(x)[None], x.shape, align_corners=False)
+        pixels = torch.tensor([2 / x.shape[-1], 2 / x.shape[-2]]).to(x)
+        return nn.functional.grid_sample(x, grid + places.movedim(1, -1) * pixels, align_corners=False)
+
+
 def around(module, channels=4):
     """Convolutions before and after: (B, 1, H, W) in and out."""
     return of_module(

@@ -4,15 +4,20 @@ import pytest
 import torch
 from torch import nn
 
+from swinmr_profiling.training.tiling.chosen_tiles import choose_tiles
 from swinmr_profiling.training.tiling.period import structural_period
 from swinmr_profiling.training.tiling.support import find_support
 from swinmr_profiling.training.tiling.tile_grid import Reach
+from swinmr_profiling.training.tiling.tiled_network import TiledNetwork
 from tests.training.tiling.made_networks import (
     GlobalAttention,
+    PadsBothSides,
     PositionTable,
+    SkipResized,
     SqueezeExcite,
     SumAlongTheEdge,
     TwoStrides,
+    Warps,
     around,
     configured,
     edsr,
@@ -158,3 +163,39 @@ def test_a_network_that_insists_on_float32():
 def test_a_network_that_makes_no_image():
     support = find_support(of_module(nn.Sequential(nn.Flatten(), nn.LazyLinear(3))))
     assert support.kind == "unknown"
+
+
+@pytest.mark.parametrize("deformable", [False, True])
+def test_a_network_that_reads_where_the_image_sends_it_has_no_end(deformable):
+    # Fed unknown places, torchvision's deformable convolution ends the process, and grid_sample takes the edge.
+    if deformable:
+        pytest.importorskip("torchvision")
+    support = find_support(of_module(nn.Sequential(Warps(deformable))))
+    assert support.kind == "wide"
+    assert support.reason.startswith("0 (Warps) reads pixels at places that it computes from the image")
+
+
+def test_a_grid_that_no_image_changes_is_none_of_these():
+    class Shift(nn.Module):
+        def forward(self, x):
+            grid = nn.functional.affine_grid(torch.eye(2, 3).to(x)[None], x.shape, align_corners=False)
+            return nn.functional.grid_sample(x, grid, align_corners=False)
+
+    assert find_support(of_module(Shift())).kind in ("finite", "position")
+
+
+@pytest.mark.parametrize(("network", "period"), [(PadsBothSides, 8), (SkipResized, 2)])
+def test_tiles_are_the_whole_image_only_at_multiples(network, period):
+    torch.manual_seed(0)
+    built = of_module(network().double().eval())
+    support = find_support(built)
+    assert (support.kind, support.period) == ("finite", period)
+    for image_hw, equal in (((64, 96), True), ((64, 91), False), ((67, 96), False)):
+        assert bool(support.odd_side(image_hw)) is not equal
+        tiles = choose_tiles(support, (48, 48), image_sizes=[(48, 48), image_hw])
+        assert tiles.changes_result is not equal
+        # And so it is: tiles as they were chosen without knowing the image.
+        exact = TiledNetwork(built.module, choose_tiles(support, (48, 48)).plan)
+        x = torch.rand(1, 1, *image_hw, dtype=torch.float64)
+        with torch.no_grad():
+            assert torch.allclose(exact(x), built.module(x), atol=1e-10) is equal

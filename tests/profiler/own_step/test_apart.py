@@ -71,6 +71,7 @@ def plain():
     return figures()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", AROUND)
 @pytest.mark.filterwarnings("ignore:.*CUDA is not available")
 def test_a_context_around_a_call_is_not_in_its_figures_and_stays_as_it_was(name, plain):

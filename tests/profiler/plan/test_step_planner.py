@@ -183,6 +183,7 @@ def test_a_size_that_was_not_traced_is_what_its_trace_says():
     assert synthesised(own.step("none", 6), own.step("none", 4), 12).macs == 4 * traced.macs
 
 
+@pytest.mark.slow
 def test_sizes_that_are_called_otherwise_are_traced_themselves(monkeypatch):
     spans = SpanTrace.spans
     own = StepPlanner(config_of(NETWORKS["DiT"][0]))

@@ -153,6 +153,9 @@ def test_the_gpu_of_the_profile_and_what_ran_on_it(recommend, read_profile):
     # 4 / 16 = 0.25 s a step; 3200 / 16 = 200 s.
     assert "time: 250.0 ms an optimizer step, 6.9 h per 100,000 steps" in run.stdout
     assert "epoch of 3,200 samples: 3.3 min" in run.stdout
+    # What ran needs no prediction beside it.
+    alone = recommend(profile(blocks=blocks, gpu=gpu_of(24124)))
+    assert "✓ batch 4 per device (measured, has run)" in alone.stdout
     # Named, it is that very GPU, by its name or by its memory.
     for own in (("--gpu", "RTX 3090"), ("--gpu-memory", "24124MiB")):
         named = recommend(content, *own)

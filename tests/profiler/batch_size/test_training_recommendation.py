@@ -289,6 +289,14 @@ def test_a_divisor_that_has_not_run_is_named_not_recommended():
     assert "2 would: measure it with --batch-sizes 2" in entry["reason"]
 
 
+def test_what_accumulation_keeps_is_added_to_what_ran_without():
+    # 50 MiB of gradients: 4 ran in 4500, and 4550 are more than there is.
+    blocks = {1: measured(1200), 2: measured(2300), 4: measured(4500)}
+    assert chosen(one(here(4549), blocks, target_batch=8)) == (2, 4, 8)
+    assert chosen(one(here(4550), blocks, target_batch=8)) == (4, 2, 8)
+    assert chosen(one(here(4549), blocks, target_batch=4)) == (4, 1, 4)
+
+
 def test_only_larger_sizes_were_tried():
     entry = one(here(5000), {8: failed()})
     assert (entry["batch_size"], entry["failure"]) == (None, "not_run")

@@ -231,3 +231,22 @@ def test_second_derivatives_are_counted_and_their_parts_known():
     assert report.uncounted_operators == {}
     assert report.counted_on == "meta"
     assert report.macs == mode.get_total_flops() // 2 > 0
+
+
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape", "ends", "macs"),
+    [
+        ((24, 16), (3, 16, 8), [8, 8, 24], 24 * 16 * 8),  # every row meets one weight
+        ((3, 8, 16), (3, 16, 32), None, 3 * 8 * 16 * 32),  # a batch
+        ((8, 48), (48, 32), [16, 16, 48], 8 * 48 * 32),  # one product in three pieces
+        ((3, 8, 16), (16, 32), [8, 16, 32], 8 * 16 * 32),  # every column meets one of three
+    ],
+)
+def test_grouped_products_by_what_is_cut(a_shape, b_shape, ends, macs):
+    class Grouped(torch.nn.Module):
+        def forward(self, a, b):
+            offsets = None if ends is None else torch.tensor(ends, dtype=torch.int32, device=a.device)
+            return torch._grouped_mm(a, b, offs=offsets)
+
+    inputs = tuple(torch.randn(shape, dtype=torch.bfloat16) for shape in (a_shape, b_shape))
+    assert count_forward(Grouped(), inputs).macs == macs

@@ -39,8 +39,8 @@ def predict(request: PredictionRequest) -> Prediction:
     import torch
 
     from swinmr_profiling.models.registry import build_model
-    from swinmr_profiling.profiler.prediction.predict import TraceFamily
     from swinmr_profiling.profiler.prediction.trace.traced_step import trace_inference, trace_training
+    from swinmr_profiling.profiler.prediction.trace_family import TraceFamily
 
     config = request.config
     torch.manual_seed(config.system.seed)

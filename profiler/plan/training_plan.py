@@ -25,11 +25,11 @@ from swinmr_profiling.profiler.plan.moved_bytes import by_moved_bytes, moved_byt
 from swinmr_profiling.profiler.plan.plan_file import PlannedSetting, TrainingPlan, config_in_setting
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, Way
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
-from swinmr_profiling.profiler.prediction.predict import training_trace
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
 from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
 from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
 from swinmr_profiling.profiler.prediction.trace.traced_step import young_garbage_only
+from swinmr_profiling.profiler.prediction.trace_family import training_trace
 from swinmr_profiling.profiler.record.blocks.figures import Checkpointing
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import interval

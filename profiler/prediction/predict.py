@@ -17,7 +17,6 @@ from swinmr_profiling.profiler.prediction.memory_snapshot import snapshot_of, wr
 from swinmr_profiling.profiler.prediction.own_step.configured_trace import (
     VALIDATION,
     observed_precision,
-    trace_configured,
     trained_bytes_of,
     validated_shape,
 )
@@ -25,16 +24,17 @@ from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
 from swinmr_profiling.profiler.prediction.server import WrittenSnapshot
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, TrainingSetting
-from swinmr_profiling.profiler.prediction.trace.affine_trace import AffineTrace, NotAlignedError, align
 from swinmr_profiling.profiler.prediction.trace.allocation_frames import without_folder
-from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
 from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
-from swinmr_profiling.profiler.prediction.trace.trace_cache import cached, trace_key
 from swinmr_profiling.profiler.prediction.trace.traced_step import (
     FINITE_ASSUMPTION,
-    trace_inference,
     trace_lines,
-    trace_training,
+)
+from swinmr_profiling.profiler.prediction.trace_family import (
+    TraceFamily,
+    own_step_family,
+    training_family,
+    training_trace,
 )
 from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
 from swinmr_profiling.profiler.record.blocks.memory_model import (
@@ -50,104 +50,12 @@ from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.profiler.record.prediction_intervals import basis_as_block
 from swinmr_profiling.profiler.record.units import MIB
-from swinmr_profiling.training.step.own_step import OwnStepError
 
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
 TABLE_END_BYTES = 288 * 10**9
 UNTESTED_8_BIT = "states of bitsandbytes' optimizer (from its source as of 0.44)"
 UNTESTED_ON_HOST = "what waits on the host (training.on_host) is let go and brought as on a CPU"
 TABLE_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
-
-
-class TraceFamily:
-    """Traces of one setting: traced where they were asked for directly, synthesised where that is exact."""
-
-    def __init__(self, trace: Callable[[int], Trace], *, check: bool) -> None:
-        """check: trace a third size to check the other two with, and batch 1 by itself."""
-        self._trace = trace
-        self._synthesised_from = ALIGNED_BATCHES[0] if check else 1
-        self._direct: dict[int, Trace] = {}
-        self.affine: AffineTrace | None = None
-        self.problem: str | None = None
-        first, second = (self.direct(batch) for batch in ALIGNED_BATCHES)
-        try:
-            self.affine = align(first, second)
-        except NotAlignedError as error:
-            self.problem = str(error)
-        self.checked = False
-        if check and self.affine is not None:
-            third = self.direct(CHECK_BATCH)
-            self.checked = self.affine.explains(third)
-            if not self.checked:
-                self.problem = f"batch {CHECK_BATCH} is not what batches {ALIGNED_BATCHES} promise"
-                self.affine = None
-
-    @property
-    def traced_batches(self) -> list[int]:
-        return sorted(self._direct)
-
-    def direct(self, batch_size: int) -> Trace:
-        """The trace of this very batch size."""
-        if batch_size not in self._direct:
-            self._direct[batch_size] = self._trace(batch_size)
-        return self._direct[batch_size]
-
-    def assumptions(self) -> list[str]:
-        """What the traces had to assume, each once."""
-        return list(dict.fromkeys(text for trace in self._direct.values() for text in trace.assumptions))
-
-    def at(self, batch_size: int) -> Trace:
-        """The trace of a batch size: synthesised where allocations are affine, else traced."""
-        if batch_size in self._direct:
-            return self._direct[batch_size]
-        if self.affine is None or batch_size < self._synthesised_from:
-            return self.direct(batch_size)
-        try:
-            return self.affine.at(batch_size)
-        except NotAlignedError:
-            return self.direct(batch_size)
-
-
-def own_step_family(trace: Callable[[int], Trace]) -> tuple[TraceFamily, list[str]]:
-    """Traces of a step of the user's own, and what is to be said of them. Raises OwnStepError."""
-    try:
-        family = TraceFamily(trace, check=True)
-        family.direct(1)
-    except OwnStepError as error:
-        # BatchNorm, for one, does not train a single sample.
-        family = TraceFamily(trace, check=False)
-        return family, [f"batch 1 is inferred from batches {ALIGNED_BATCHES}: by itself it raises ({error})"]
-    return family, []
-
-
-def training_trace(
-    built: BuiltModel,
-    config: ExperimentConfig,
-    loss_parts: str,
-    batch_size: int,
-    step: OtherStep | None = None,
-    results: RememberedResults | None = None,
-) -> Trace:
-    """The trace of a batch size of a config's training step, from the disk where it is there.
-
-    step: the one that the config names in place of ours. results: as `trace_training` takes them.
-    """
-    key = trace_key(memory_fingerprint(config), batch_size, "training", loss_parts)
-    if step is not None:
-        return cached(key, lambda: trace_configured(step, built, config, batch_size))
-    return cached(key, lambda: trace_training(built, config, batch_size, results=results))
-
-
-def training_family(
-    built: BuiltModel,
-    config: ExperimentConfig,
-    loss_parts: str,
-    *,
-    check: bool,
-    step: OtherStep | None = None,
-) -> TraceFamily:
-    """Traces of the training step of a config."""
-    return TraceFamily(lambda batch: training_trace(built, config, loss_parts, batch, step), check=check)
 
 
 def write_step_snapshot(
@@ -192,17 +100,6 @@ def write_step_snapshot(
     snapshot, written = snapshot_of(trace, stacks, workspace_bytes=workspace_bytes, title=title)
     write_snapshot(snapshot, file)
     return written
-
-
-def inference_family(built: BuiltModel, config: ExperimentConfig, parts: str) -> TraceFamily:
-    """Traces of one forward pass without gradients on the whole image."""
-    fingerprint = memory_fingerprint(config)
-
-    def trace(batch_size: int) -> Trace:
-        key = trace_key(fingerprint, batch_size, "inference", parts)
-        return cached(key, lambda: trace_inference(built, config, batch_size))
-
-    return TraceFamily(trace, check=False)
 
 
 def size_entry(trace: Trace, result: ReplayResult, expandable: ReplayResult | None) -> PredictedSize:

@@ -81,7 +81,7 @@ class PredictionWorker:
 
     def do_trace(self, batch_size: int, **setting: Any) -> int:
         """Traces one batch size of a setting and keeps it on disk; answers the size."""
-        from swinmr_profiling.profiler.prediction.predict import training_trace
+        from swinmr_profiling.profiler.prediction.trace_family import training_trace
 
         _, config, built = self._in_setting(**setting)
         training_trace(built, config, self.loss_parts, batch_size, self._step(built))
@@ -123,7 +123,8 @@ class PredictionWorker:
 
     def do_predict_inference(self, precision: Precision, batch_sizes: list[int]) -> PredictedInference:
         """`memory_model.inference`."""
-        from swinmr_profiling.profiler.prediction.predict import inference_family, predict_sizes
+        from swinmr_profiling.profiler.prediction.predict import predict_sizes
+        from swinmr_profiling.profiler.prediction.trace_family import inference_family
 
         config = config_with(self.config, TrainingSetting(precision, "none", None))
         family = inference_family(self._build(config), config, self.loss_parts)

@@ -13,9 +13,10 @@ from swinmr_profiling.configs.sections.strategy import Strategy
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import validation_shape
-from swinmr_profiling.profiler.prediction.predict import TraceFamily, memory_setting
+from swinmr_profiling.profiler.prediction.predict import memory_setting
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting
 from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
+from swinmr_profiling.profiler.prediction.trace_family import TraceFamily
 from swinmr_profiling.profiler.ranks.fake_ranks import META, fake_rank
 from swinmr_profiling.profiler.ranks.traced_rank import RankStep, trace_rank
 from swinmr_profiling.profiler.ranks.traffic import Kind, ring_bytes

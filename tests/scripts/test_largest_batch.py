@@ -6,8 +6,8 @@ import pytest
 
 from swinmr_profiling.configs import load_config
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.prediction.predict import training_family
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay
+from swinmr_profiling.profiler.prediction.trace_family import training_family
 from swinmr_profiling.scripts import profile_model, recommend_batch_size
 from tests.conftest import REPOSITORY, TINY_SWINIR
 from tests.profiler.batch_size.test_rule import by_its_words

@@ -8,9 +8,10 @@ from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.allocator.allocation_order import packed
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import largest_batch, needed_bytes
-from swinmr_profiling.profiler.prediction.predict import TraceFamily, size_entry
+from swinmr_profiling.profiler.prediction.predict import size_entry
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay
 from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training
+from swinmr_profiling.profiler.prediction.trace_family import TraceFamily
 from tests.conftest import TINY_SWINIR
 from tests.profiler.batch_size.test_rule import by_its_words
 from tests.training_profiles import setting, typed_setting

@@ -83,6 +83,7 @@ def test_every_width_has_every_figure(table, folder, monkeypatch, capsys):
         assert piped == texts[80]
 
 
+@pytest.mark.slow
 def test_the_pipelines_at_every_width(tmp_path, monkeypatch, capsys):
     """One by one and beside each other."""
     pytest.importorskip("diffusers")

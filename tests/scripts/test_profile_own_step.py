@@ -236,6 +236,7 @@ def test_a_step_that_hangs_ends_by_the_timeout(profile_model, own_step, read_pro
     assert profile["batch_profiling"]["1"]["training"]["error"] == "killed"
 
 
+@pytest.mark.slow
 def test_a_line_that_asks_is_named_and_an_assumption_is_told(profile_model, own_step, read_profile, tmp_path):
     place = f"steps.py:{line_of('# a value')}"
     arguments = ("--device", "cpu", "--predict-only", "--trust-config", "--no-cache")

@@ -32,6 +32,7 @@ def prediction(strategy, devices=4, **training):
     return predict_rank(three_layers(WIDTH), config, setting_of(config, "fp32"), devices, asked=[1])
 
 
+@pytest.mark.slow
 def test_a_rank_under_each_strategy():
     """Between steps: weights 3 W and states 6 W, under DDP 3 W of buckets; shards are a quarter. ZeRO-1 of three layers
     between four: the largest rank has one, and its two states."""

@@ -120,6 +120,7 @@ def test_tiles_of_an_image_of_swinmr():
     assert height < side
 
 
+@pytest.mark.slow
 def test_an_image_that_fits_is_whole():
     (setting,) = fitted(GIB, (64, 40)).settings
     assert (setting.image.whole, setting.image.tiles) == (True, 1)

@@ -82,6 +82,7 @@ def test_a_context_around_a_call_is_not_in_its_figures_and_stays_as_it_was(name,
         assert state() == before
 
 
+@pytest.mark.slow
 def test_threads_get_the_figures_of_one(plain):
     # Four at once: each changes torch for the process while it lasts.
     found = []

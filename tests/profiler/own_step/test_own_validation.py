@@ -94,6 +94,7 @@ def predicted(step_of, name):
     )
 
 
+@pytest.mark.slow
 def test_validation_by_hand(step_of):
     # Between steps: the weight. Of validation: input 3 x 256 and output 3 x 128 numbers, 4 bytes each.
     setting = predicted(step_of, "Validates")

@@ -236,7 +236,8 @@ def calls_until_stepped(
 
 def _state_numbers(optimizer: torch.optim.Optimizer) -> int:
     """How many numbers all tensors of an optimizer's state hold together."""
-    leaves = tree_leaves([dict(state) for state in _wrapped(optimizer).state.values()])
+    states = _wrapped(optimizer).state.values()
+    leaves = tree_leaves([dict(state) if isinstance(state, Mapping) else state for state in states])
     return sum(leaf.numel() for leaf in leaves if isinstance(leaf, Tensor))
 
 

@@ -119,7 +119,7 @@ def drawn(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
         source = (CHECKOUT / module).read_text(encoding="utf-8")
         try:
             changes = behaviour(mutated(source, mutant.operator, mutant.occurrence)) != behaviour(source)
-        except SyntaxError:
+        except (SyntaxError, AttributeError):  # the latter from exception_replacer, at `except a.B:`
             continue
         if changes:
             chosen.append(mutant)

@@ -52,5 +52,12 @@ def test_a_narrow_convolution_of_a_small_image_is_copied():
     assert workspace_bytes(call(16, 8, (480, 640))) == int(14.0625 * MIB) + 2304 + 512
 
 
+def test_large_images_are_those_that_the_cache_of_an_rtx_4090_does_not_hold():
+    # 73,728 KiB of L2 (NVIDIA's Ada whitepaper); 32 channels of 768 x 768 in and out in 16 bits are just that.
+    assert 2 * 32 * 768 * 768 * 2 == 73_728 * 1024
+    assert workspace_bytes(call(32, 32, (768, 768))) == 73_728 * 1024 + 2 * 32 * 32 * 9 + 512
+    assert workspace_bytes(call(32, 32, (768, 769))) == 0
+
+
 def test_grouped_convolutions_are_copied_as_others():
     assert workspace_bytes(call(64, 64, (8, 8), groups=4)) == 2 * (64 * 64 * 2 + 64 * 16 * 9) + 512

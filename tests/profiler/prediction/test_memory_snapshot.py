@@ -76,6 +76,8 @@ def test_by_hand():
         [3, 6],
     )
     snapshot, written = snapshot_of(trace, None, workspace_bytes=5 * MIB, title="PREDICTED")
+    # The viewer draws one timeline a stream; all of this is on the default stream, whose address is 0.
+    assert {event["stream"] for event in snapshot["device_traces"][0]} == {0}
     peak, alive = viewers_peak(snapshot)
     assert peak == written.peak_bytes == 5 * MIB + 1024 + 2 * MIB + 512
     assert sorted(alive.values()) == [512, 1024, 5 * MIB]

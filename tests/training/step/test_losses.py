@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torchvision.models import vgg19
+from torchvision.models import VGG19_Weights, vgg19
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.training.errors import LossError
@@ -198,6 +198,12 @@ def test_the_perceptual_loss_equals_vgg19_run_by_hand(vgg_file):
     expected = 0.1 * F.l1_loss(at(x, 2), at(y, 2)) + F.l1_loss(at(x, 7), at(y, 7))
     assert (at(x, 2) < 0).any()  # not cut off by an in-place ReLU
     assert loss(x, y).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_images_are_normalized_as_torchvision_normalizes_them(vgg_file):
+    loss, asked = PerceptualLoss(vgg_file, [2], [1.0]), VGG19_Weights.IMAGENET1K_V1.transforms()
+    assert loss.mean.flatten().tolist() == pytest.approx(asked.mean)
+    assert loss.std.flatten().tolist() == pytest.approx(asked.std)
 
 
 def test_the_perceptual_loss_is_a_fixed_ruler(vgg_file):

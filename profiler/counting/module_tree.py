@@ -10,7 +10,7 @@ caller.
 import threading
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -86,9 +86,13 @@ class ModuleTracker:
         return stack
 
     @contextmanager
-    def credited_to(self, owner: Owner) -> Iterator[None]:
-        """Credits what this thread does to ``owner`` (a ``current()`` of the thread that handed it over)."""
+    def credited_to(self, owner: Owner, note: Callable[[Any], None] | None = None) -> Iterator[None]:
+        """Credits what this thread does to ``owner`` (a ``current()`` of the thread that handed it over).
+
+        note: leaves a note of ``running()`` on the nodes that this thread has made (see dispatch/thread_nodes.py).
+        """
         before, entered_in = self._stack, self._of_thread.entered_in
+        before_note, self._of_thread.note = getattr(self._of_thread, "note", None), note
         self.in_other_threads = True
         self._of_thread.stack, self._of_thread.is_followed = [before[0], owner], True
         self._of_thread.entered_in = [-1, torch._C._current_graph_task_id()]
@@ -96,6 +100,12 @@ class ModuleTracker:
             yield
         finally:
             self._of_thread.stack, self._of_thread.entered_in = before, entered_in
+            self._of_thread.note = before_note
+
+    def _note_nodes(self, values: Any) -> None:
+        """Notes whose the nodes are that ``values`` come from, in a thread that needs notes."""
+        if (note := getattr(self._of_thread, "note", None)) is not None:
+            note(values)
 
     def _index(self, module: nn.Module, path: str, ancestors: tuple[nn.Module, ...]) -> None:
         if not any(isinstance(ancestor, torch.jit.ScriptModule) for ancestor in ancestors):
@@ -147,6 +157,7 @@ class ModuleTracker:
             check_script(module, type(module).__name__)
         elif not self._is_followed() and not self.in_module():
             self.unseen_modules[type(module).__name__] += 1
+        self._note_nodes(args)
         in_network = module in self._paths or self._stack[-1].in_network
         self._stack.append(Owner(module, self._path_of(module), in_network))
         self._of_thread.entered_in.append(torch._C._current_graph_task_id())
@@ -156,6 +167,7 @@ class ModuleTracker:
     def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
         # A module whose forward raised is left too (always_call), but one that another hook kept from
         # starting was never entered: leave down to this module, and only if it is there.
+        self._note_nodes(output)
         for depth in range(len(self._stack) - 1, 0, -1):
             if self._stack[depth].module is module:
                 del self._stack[depth:], self._of_thread.entered_in[depth:]

@@ -81,17 +81,21 @@ class CountingMode(ThreadFollowingMode):
         twin.composed = ComposedConvolutions()
         return twin
 
-    def handed_over(self) -> Callable[[], AbstractContextManager[Any]]:
+    def handed_over(self) -> Callable[[], AbstractContextManager[Callable[[Any], object]]]:
         owner = self.tracker.current()
         self.composed.in_other_threads = True
         return lambda: self._in_another_thread(owner)
 
     @contextmanager
-    def _in_another_thread(self, owner: Owner) -> Iterator[None]:
-        # Under a mode of functions PyTorch leaves its fast paths, which no training takes.
-        noted = NotedNodes(self.tracker) if self.tallies.split_recomputed else nullcontext()
-        with self.tracker.credited_to(owner), noted:
-            yield
+    def _in_another_thread(self, owner: Owner) -> Iterator[Callable[[Any], object]]:
+        if not self.tallies.split_recomputed:
+            # Under a mode of functions PyTorch leaves its fast paths, which no training takes.
+            with self.tracker.credited_to(owner):
+                yield lambda result: None
+            return
+        noted = NotedNodes(self.tracker)
+        with self.tracker.credited_to(owner, noted.note), noted:
+            yield noted.note
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.dispatched(func, types, args, kwargs or {})

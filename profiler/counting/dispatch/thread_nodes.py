@@ -4,7 +4,6 @@ Autograd numbers its nodes in each thread anew, so that a number tells nothing o
 carry a note instead: of the module that was running, and whether they are the third convolution of a complex one.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,32 +24,45 @@ class NotedNodes(TorchFunctionMode):
         self._noted_to = torch._C._autograd._get_sequence_nr()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if not torch.is_grad_enabled():
-            # As in the forward of a function of one's own, whose node has its number before it is part of a graph.
-            return result
-        # With those of a function of one's own, which is none of PyTorch's, since the last.
-        made = range(self._noted_to, torch._C._autograd._get_sequence_nr())
-        if made:
-            composed = getattr(mode_of_this_thread(), "composed", None)
-            for node in _nodes(result, made):
-                if OWNER not in node.metadata:
-                    node.metadata[OWNER] = self.tracker.running()
-                    node.metadata[IS_THIRD] = composed is not None and composed.has_third(node)
-            self._noted_to = made.stop
+        kwargs = kwargs or {}
+        self.note((args, kwargs))
+        given = _ends((args, kwargs))
+        result = func(*args, **kwargs)
+        self.note(result, set(given))
         return result
 
+    def note(self, values: Any, seen: set[Any] | None = None) -> None:
+        """Leaves the note on what this thread has made since the last, of all that ``values`` come from.
 
-def _nodes(result: Any, numbers: range) -> Iterator[Any]:
-    """The nodes of these numbers from which a result comes. Another thread's have others, but for chance."""
-    waiting = [
-        t.grad_fn for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.grad_fn is not None
-    ]
-    seen: set[Any] = set()
-    while waiting:
-        node = waiting.pop()
-        if node in seen or not hasattr(node, "_sequence_nr") or node._sequence_nr() not in numbers:
-            continue
-        seen.add(node)
-        yield node
-        waiting += [behind for behind, _ in node.next_functions if behind is not None]
+        Asked before a function of PyTorch and where a module begins and ends, too: no mode is told of a function of
+        one's own. seen: nodes that are older.
+        """
+        if torch.is_grad_enabled():
+            # Else as in the forward of a function of one's own: its node has its number before it is part of a graph.
+            now = torch._C._autograd._get_sequence_nr()
+            self._note(_ends(values), range(self._noted_to, now), seen or set())
+
+    def _note(self, ends: list[Any], numbers: range, seen: set[Any]) -> None:
+        """Leaves the note on the nodes of these numbers behind ``ends``, none of them ``seen``.
+
+        A node of another thread may have such a number, too. But in one thread what is behind a node was made before
+        it, and no two have one number.
+        """
+        self._noted_to = numbers.stop
+        composed = getattr(mode_of_this_thread(), "composed", None)
+        waiting, taken = ([(end, numbers.stop) for end in ends] if numbers else []), set()
+        for node, below in waiting:  # which grows
+            number = node._sequence_nr() if hasattr(node, "_sequence_nr") else -1
+            if node in seen or number in taken or number not in range(numbers.start, below):
+                continue
+            seen.add(node)
+            taken.add(number)
+            if OWNER not in node.metadata:
+                node.metadata[OWNER] = self.tracker.running()
+                node.metadata[IS_THIRD] = composed is not None and composed.has_third(node)
+            waiting += [(behind, number) for behind, _ in node.next_functions if behind is not None]
+
+
+def _ends(values: Any) -> list[Any]:
+    """The nodes whose results these are."""
+    return [t.grad_fn for t in tree_leaves(values) if isinstance(t, torch.Tensor) and t.grad_fn is not None]

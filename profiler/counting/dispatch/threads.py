@@ -57,9 +57,12 @@ class ThreadFollowingMode(TorchDispatchMode):
         twin._followed_depth = 0
         return twin
 
-    def handed_over(self) -> Callable[[], AbstractContextManager[Any]]:
-        """Called where work is handed over: makes the context in which the other thread is to do it."""
-        return nullcontext
+    def handed_over(self) -> Callable[[], AbstractContextManager[Callable[[Any], object]]]:
+        """Called where work is handed over: makes the context in which the other thread is to do it.
+
+        The context gives a function, which is told the result.
+        """
+        return lambda: nullcontext(lambda result: None)
 
     def raise_from_threads(self) -> None:
         """Raises the first error of another thread, if there was one."""
@@ -87,8 +90,10 @@ class ThreadFollowingMode(TorchDispatchMode):
             # One method of a pool may call another: entered twice, the mode would count twice.
             entered = mode_of_this_thread() is not None
             try:
-                with context(), nullcontext() if entered else self.twin():
-                    return function(*args, **kwargs)
+                with context() as told, nullcontext() if entered else self.twin():
+                    result = function(*args, **kwargs)
+                    told(result)
+                    return result
             except BaseException as error:
                 if not entered:
                     self.thread_errors.append(error)

@@ -22,14 +22,18 @@ def test_gradients_of_work_in_threads():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_gradients_stand_at_the_modules_whose_forward_ran_in_a_thread(way):
-    """Before and behind the threads the thread that is counted has numbers of its own, which theirs repeat."""
+    """Before and behind the threads the thread that is counted has numbers of its own, which theirs repeat.
+
+    It is a new one, as in a new process: its nodes have the numbers from 0 on, like those of the network's threads.
+    """
 
     def forward(net, x):
         return net.last(WAYS[way](net, net.first(x)))
 
     net = Network(forward)
     net.first, net.last = nn.Linear(8, 8), nn.Linear(8, 8)
-    report = count_training_step(forward_backward, net, (X,))
+    with ThreadPoolExecutor(1) as new:
+        report = new.submit(count_training_step, forward_backward, net, (X,)).result()
     children = {child["name"]: child["macs"] for child in report.by_module["children"]}
     assert report.macs == 11 * ONE
     if way == "functions instead of modules":
@@ -39,38 +43,70 @@ def test_gradients_stand_at_the_modules_whose_forward_ran_in_a_thread(way):
         assert children == {"a": 3 * ONE, "b": 3 * ONE, "first": 2 * ONE, "last": 3 * ONE}
 
 
-def test_a_function_of_ones_own_in_a_thread():
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, weight):
-            ctx.save_for_backward(x, weight)
-            return x @ weight
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
 
-        @staticmethod
-        def backward(ctx, grad):
-            x, weight = ctx.saved_tensors
-            return grad @ weight.T, x.T @ grad
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight.T, x.T @ grad
 
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(8, 8))
 
-        def forward(self, x):
-            return Product.apply(x, self.weight).relu()
+class Own(nn.Module):
+    """behind: what comes after the function of one's own."""
 
+    def __init__(self, behind):
+        super().__init__()
+        self.weight, self.behind = nn.Parameter(torch.ones(8, 8)), behind
+
+    def forward(self, x):
+        return self.behind(Product.apply(x, self.weight))
+
+
+@pytest.mark.parametrize("behind", [torch.relu, lambda y: y], ids=["with PyTorch's behind it", "last"])
+def test_a_function_of_ones_own_in_a_thread(behind):
     def forward(net, x):
         with ThreadPoolExecutor(1) as pool:
             return net.b(pool.submit(net.own, net.a(x)).result())
 
     net = Network(forward)
-    net.own = Own()
+    net.own = Own(behind)
     children = count_training_step(forward_backward, net, (X,)).by_module["children"]
     assert {child["name"]: child["macs"] for child in children} == {
         "a": 2 * ONE,
         "b": 3 * ONE,
         "own": 3 * ONE,
     }
+
+
+def test_a_function_of_ones_own_that_is_all_that_a_thread_does():
+    """No module's: the network's own, whatever module the counted thread was in at that number."""
+
+    def forward(net, x):
+        with ThreadPoolExecutor(1) as pool:
+            return net.b(pool.submit(Product.apply, net.a(x), net.weight).result())
+
+    net = Network(forward)
+    net.weight = nn.Parameter(torch.ones(8, 8))
+    tree = count_training_step(forward_backward, net, (X,)).by_module
+    assert {child["name"]: child["macs"] for child in tree["children"]} == {"a": 2 * ONE, "b": 3 * ONE}
+    assert tree["macs"] == 8 * ONE
+
+
+def test_a_function_of_ones_own_before_a_module_of_the_same_thread():
+    def forward(net, x):
+        with ThreadPoolExecutor(1) as pool:
+            return net.b(pool.submit(lambda y: net.c(Product.apply(y, net.weight)), net.a(x)).result())
+
+    net = Network(forward)
+    net.c, net.weight = nn.Linear(8, 8), nn.Parameter(torch.ones(8, 8))
+    tree = count_training_step(forward_backward, net, (X,)).by_module
+    macs = {child["name"]: child["macs"] for child in tree["children"]}
+    assert macs == {"a": 2 * ONE, "b": 3 * ONE, "c": 3 * ONE}
+    assert tree["macs"] == 11 * ONE
 
 
 def test_gradients_of_complex_convolutions_in_threads():

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from swinmr_profiling.profiler.batch_size.estimate import expected_bytes
 from swinmr_profiling.profiler.batch_size.search import LARGEST_BATCH, search_batch
 from swinmr_profiling.profiler.record.blocks.recommended import BudgetChange, Reduction
 from swinmr_profiling.profiler.record.failures import Failure
@@ -316,3 +317,10 @@ def test_memory_that_falls_as_the_batch_grows_is_a_failed_measurement():
     result = Device(needs=lambda batch: 4 * GIB - batch * 100 * MIB).search(None)
     assert (result.outcome, result.batch_size) == (Outcome.FAILED, None)
     assert result.failure.detail.startswith("failed measurement: memory falls from 3,996 MiB at batch 1")
+
+
+def test_an_estimate_is_the_prediction_corrected_by_the_largest_measurement():
+    """As little as one byte predicted is a measure, and nothing predicted is none to divide by."""
+    assert expected_bytes(4, {1: 100, 2: 150}, lambda batch: 10 * batch) == 40 * 150 // 20
+    assert expected_bytes(4, {1: 100}, lambda batch: batch) == 400
+    assert expected_bytes(4, {1: 100}, lambda batch: batch - 1) == 300

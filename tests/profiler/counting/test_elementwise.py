@@ -5,7 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.profiler.counting import count_forward, count_training_step
+from swinmr_profiling.profiler.counting.formulas.recurrent import (
+    mkldnn_rnn_layer,
+    mkldnn_rnn_layer_backward,
+)
 from swinmr_profiling.scripts.counter_cases.case_modules import Call
 
 COMPLEX = torch.zeros(2, 8, 8, dtype=torch.complex64)
@@ -46,6 +50,19 @@ def test_elementwise_rules(name, function, inputs, flops):
     report = count_forward(Call(function), inputs)
     assert report.elementwise_flops == flops
     assert report.macs == report.softmax_macs == 0
+
+
+def test_the_backward_of_a_normalisation_is_twice_its_forward():
+    """5 and 10 for each of 5 x 8 numbers; their mean sums each, and its gradient divides for each."""
+    report = count_training_step(lambda m, x: m(x).mean().backward(), nn.LayerNorm(8), (torch.zeros(5, 8),))
+    assert report.elementwise_flops == (5 + 10 + 1 + 1) * 5 * 8
+
+
+def test_one_layer_of_an_lstm_in_onednn_by_hand():
+    """T B (numel(W_ih) + numel(W_hh)), and twice that backward: T = 5, B = 3, 6 numbers in and 8 hidden, 4 gates."""
+    x, weights = torch.zeros(5, 3, 6), (torch.zeros(32, 6), torch.zeros(32, 8))
+    assert mkldnn_rnn_layer(None, x, *weights) == 5 * 3 * 32 * (6 + 8)
+    assert mkldnn_rnn_layer_backward(None, x, *weights) == 2 * 5 * 3 * 32 * (6 + 8)
 
 
 def test_softmax_is_two_multiply_adds_per_element():

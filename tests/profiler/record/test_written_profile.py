@@ -80,3 +80,14 @@ def test_a_complete_profile_was_measured_or_predicted():
     content["single_image"] = content["memory_model"] = None
     with pytest.raises(ValueError, match="measured or predicted"):
         typed(content)
+
+
+@pytest.mark.parametrize(("length", "said"), [(107, "k" * 107), (108, "k" * 104 + "...")])
+def test_the_place_of_a_fault_is_120_characters_at_most(length, said):
+    """A key of a damaged file may be of any length; `architecture.` is 13 of them."""
+    content = profile()
+    content["architecture"]["k" * length] = 1
+    with pytest.raises(ValueError) as caught:
+        typed(content)
+    place = str(caught.value).split(":")[0]
+    assert place == f"architecture.{said}"

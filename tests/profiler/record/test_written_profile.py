@@ -1,6 +1,7 @@
 """The typed profile: the schema comes out of it, and it refuses what no run writes."""
 
 import json
+import re
 
 import pydantic
 import pytest
@@ -87,7 +88,5 @@ def test_the_place_of_a_fault_is_120_characters_at_most(length, said):
     """A key of a damaged file may be of any length; `architecture.` is 13 of them."""
     content = profile()
     content["architecture"]["k" * length] = 1
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=rf"^architecture\.{re.escape(said)}: "):
         typed(content)
-    place = str(caught.value).split(":")[0]
-    assert place == f"architecture.{said}"

@@ -26,6 +26,20 @@ COMPLEX = torch.zeros(2, 8, 8, dtype=torch.complex64)
         # With fixed statistics one multiply and one add.
         ("batch norm", nn.BatchNorm2d(4).eval(), (torch.zeros(2, 4, 3, 3),), 2 * 72),
         ("sum", torch.sum, (torch.zeros(10),), 10),
+        # A comparison and a product; an exponential, a sum, a division and a sign; a square and a sum, with the mean's.
+        ("leaky ReLU", F.leaky_relu, (torch.zeros(3, 4),), 2 * 12),
+        ("sigmoid", torch.sigmoid, (torch.zeros(3, 4),), 4 * 12),
+        ("variance", torch.var, (torch.zeros(3, 4),), 2 * 12),
+        ("squared error", F.mse_loss, (torch.zeros(3, 4), torch.zeros(3, 4)), 4 * 12),
+        # What is added, not what it is added to; the rows taken of a table, not the table.
+        (
+            "index add",
+            lambda x, i, s: x.index_add(0, i, s),
+            (torch.zeros(9, 4), torch.tensor([0, 2]), torch.zeros(2, 4)),
+            8,
+        ),
+        ("bag of rows", nn.EmbeddingBag(50, 4), (torch.zeros(2, 3, dtype=torch.int64),), 2 * 3 * 4),
+        ("means of windows", nn.AdaptiveAvgPool2d(2), (torch.zeros(1, 2, 8, 8),), 2 * 64),
         # Copies pixels: no arithmetic, though torch can also write it as an index in floating point.
         ("nearest", lambda x: F.interpolate(x, scale_factor=2.0), (torch.zeros(1, 2, 4, 4),), 0),
         # Four products and their sums for each of 2 x 8 x 8.
@@ -35,6 +49,15 @@ COMPLEX = torch.zeros(2, 8, 8, dtype=torch.complex64)
             (torch.zeros(1, 2, 4, 4),),
             8 * 128,
         ),
+        # 2, 8 and 16 neighbours' products and sums.
+        ("linear", nn.Upsample(scale_factor=2.0, mode="linear"), (torch.zeros(1, 2, 4),), 4 * 16),
+        (
+            "trilinear",
+            nn.Upsample(scale_factor=2.0, mode="trilinear"),
+            (torch.zeros(1, 1, 2, 2, 2),),
+            16 * 64,
+        ),
+        ("bicubic", nn.Upsample(scale_factor=2.0, mode="bicubic"), (torch.zeros(1, 2, 4, 4),), 32 * 128),
         # 4 x 4 windows of 3 x 3 in 2 channels.
         ("max pool", nn.MaxPool2d(3, 2), (torch.zeros(1, 2, 9, 9),), 2 * 16 * 9),
         # 10 pairs of 5 rows, 3 operations for each of 8 numbers.

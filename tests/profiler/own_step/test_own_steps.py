@@ -13,7 +13,7 @@ from swinmr_profiling.profiler.own_step.step import ModuleStep, on_meta
 from swinmr_profiling.profiler.prediction.own_step.configured_trace import step_without_data
 from swinmr_profiling.profiler.prediction.own_step.own_step_trace import trace_step
 from swinmr_profiling.training.step.configured_step import configured_step
-from swinmr_profiling.training.step.own_step import modules_of, optimizers_of
+from swinmr_profiling.training.step.own_step import modules_of, optimizers_of, resized
 from tests.profiler.own_step.example_steps import (
     Distillation,
     GanStep,
@@ -386,3 +386,16 @@ def test_a_file_with_several_steps_gives_the_one_that_is_named(tmp_path):
     assert trace.autocast == ["float16"]
     assert trace.assumptions == ["no gradient overflows its scale"]
     assert bytes_at_the_end(trace)["optimizer_state"] == 8 * numbers
+
+
+def test_what_has_the_batch_axis_is_resized_and_nothing_else():
+    """The first tensor says what a batch is: 4. A mean, a table of 7 and a word stay."""
+    example = {
+        "image": torch.zeros(4, 3),
+        "mean": torch.tensor(0.5),
+        "table": torch.zeros(7, 2),
+        "mode": "train",
+    }
+    given = resized(example, 16)
+    assert [tuple(given[key].shape) for key in ("image", "mean", "table")] == [(16, 3), (), (7, 2)]
+    assert given["mode"] == "train"

@@ -55,6 +55,11 @@ def test_sizes_of_any_batch():
     assert order().sizes(10**18).tolist() == [10**19 + 100, 7, 10**19 + 100]
 
 
+def test_the_largest_sizes_that_are_read():
+    found = unpacked(block(sizes=(2**62, 0, -(2**62), 10)))
+    assert found.fixed_bytes.tolist() == [-(2**62), 2**62, -(2**62)]
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -68,6 +73,7 @@ def test_sizes_of_any_batch():
         block(sizes=(7, 0, 100)),
         block(sizes=(7, -1)),  # shrinks with the batch
         block(sizes=(2**63 - 1, 0, 100, 10)),
+        block(sizes=(-(2**62) - 1, 0, 100, 10)),
         block(sizes=()),
         block(steps=()),
         block(steps=(1, 2)),  # there is no third pair

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from swinmr_profiling.profiler.counting import count_forward, count_training_step
+from swinmr_profiling.profiler.counting.formulas.products import linear_backward, matmul_backward
 from swinmr_profiling.profiler.counting.formulas.recurrent import (
     mkldnn_rnn_layer,
     mkldnn_rnn_layer_backward,
@@ -110,3 +111,11 @@ def test_the_softmax_inside_attention_counts_fused_or_not(real):
     report = count_forward(Attention(real), inputs)
     assert report.counted_on == ("cpu" if real else "meta")
     assert report.softmax_macs == 2 * (2 * 4 * 10 * 7)
+
+
+@pytest.mark.parametrize(("mask", "products"), [((True, False), 1), ((False, True), 1), ((True, True), 2)])
+def test_products_of_a_backward_operator_are_of_the_gradients_asked_for(mask, products):
+    """Each is of the forward's size: 3 x 5 times 5 x 4."""
+    grad, a, b = torch.zeros(3, 4), torch.zeros(3, 5), torch.zeros(5, 4)
+    assert matmul_backward(None, grad, a, b, mask) == products * 3 * 5 * 4
+    assert linear_backward(None, a, grad, b.T, (*mask, True)) == products * 3 * 5 * 4

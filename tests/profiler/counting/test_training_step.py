@@ -209,6 +209,36 @@ def test_a_gradient_penalty_is_no_recomputation():
     assert training.recomputed_macs == 0
 
 
+@pytest.mark.parametrize(("again", "recomputed"), [(False, 0), (True, 2)])
+def test_a_gradient_penalty_of_a_module_that_is_recomputed(again, recomputed):
+    """Both backwards compute its first product again, outside of any module within it."""
+
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x):
+            return (x @ self.weight).tanh() @ self.weight
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pair = Pair()
+
+        def forward(self, x):
+            return checkpoint(self.pair, x, use_reentrant=False) if again else self.pair(x)
+
+    def step(module, x):
+        (gradient,) = torch.autograd.grad(module(x).tanh().sum(), x, create_graph=True)
+        gradient.square().sum().backward()
+
+    training = count_training_step(step, Network(), (differentiable(5, 8),), create_graph=True)
+    # Forward 2, gradient of the input 2; their backward 4 (both factors), the forward's 4 (input and weight).
+    assert training.macs == 12 * 5 * 8 * 8
+    assert training.recomputed_macs == recomputed * 5 * 8 * 8
+
+
 def test_a_step_with_a_loss_network_and_an_optimizer():
     def step(module, loss_network, optimizer, x, target):
         loss = F.mse_loss(loss_network(module(x)), loss_network(target))

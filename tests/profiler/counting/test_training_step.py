@@ -198,6 +198,13 @@ def test_a_checkpointed_function_without_modules():
     assert training.recomputed_macs == 5 * 8 * 8
 
 
+def test_the_phases_of_a_layer():
+    """One product forward, two backward: the gradients of the weight and of the input."""
+    training = count_training_step(forward_backward, nn.Linear(8, 8), (differentiable(5, 8),))
+    one = 5 * 8 * 8
+    assert training.macs_by_phase == {"forward": one, "loss": 0, "backward": 2 * one, "optimizer": 0}
+
+
 def test_a_gradient_penalty_is_no_recomputation():
     def step(module, x):
         (gradient,) = torch.autograd.grad(module(x).tanh().sum(), x, create_graph=True)

@@ -137,6 +137,14 @@ def test_where_every_process_dies_the_prediction_says_so(process):
         made.predict([OWN], [1], 2)
 
 
+def test_a_signal_ends_every_process_at_once(process):
+    with session() as made:
+        made.start(2)
+        made.predict([OWN], [1], 2)
+        made.kill()
+        assert [one.alive for one in process.made] == [False, False]
+
+
 def test_leaving_early_closes_no_pipe_that_is_read(process):
     """Ctrl-C while the processes still import: the threads see their end, and then the pipes are closed."""
     process.imports = threading.Event()

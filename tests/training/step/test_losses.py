@@ -206,6 +206,12 @@ def test_images_are_normalized_as_torchvision_normalizes_them(vgg_file):
     assert loss.std.flatten().tolist() == pytest.approx(asked.std)
 
 
+def test_channels_that_are_no_colours_are_averaged(vgg_file):
+    loss, (x, y) = PerceptualLoss(vgg_file, [2], [1.0]), images(shape=(2, 2, 16, 16))
+    grey = [(image[:, :1] + image[:, 1:]) / 2 for image in (x, y)]
+    assert loss(x, y).item() == pytest.approx(loss(*grey).item(), rel=1e-5)
+
+
 def test_the_perceptual_loss_is_a_fixed_ruler(vgg_file):
     components = {"perceptual": {"weights_file": str(vgg_file)}}
     loss = build_loss(config(components))

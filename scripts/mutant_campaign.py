@@ -39,9 +39,18 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 # Room -> the tests that are asked for it, beside those of the same name; nearest first.
 ROOMS = {
-    "profiler/batch_size": ["tests/profiler/batch_size", "tests/profiler/run/test_training_choice.py"],
+    "profiler/batch_size": [
+        "tests/profiler/batch_size",
+        "tests/profiler/run/test_training_choice.py",
+        "tests/scripts/test_recommend_batch_size.py",
+    ],
     "profiler/allocator": ["tests/profiler/allocator", "tests/profiler/prediction"],
-    "profiler/prediction": ["tests/profiler/prediction", "tests/profiler/gpu_check"],
+    "profiler/prediction": [
+        "tests/profiler/prediction",
+        "tests/profiler/gpu_check",
+        "tests/profiler/own_step",
+        "tests/profiler/plan",
+    ],
     "profiler/counting": ["tests/profiler/counting"],
     "profiler/record": [
         "tests/profiler/record",
@@ -50,8 +59,8 @@ ROOMS = {
     ],
     "training/step": ["tests/training/step", "tests/training/run"],
 }
-# Another counter's process and whole networks: nothing of the room is decided there.
-LEFT_OUT = ("--ignore=tests/profiler/counting/other_counters",)
+# Processes of other counters, with whole networks: they decide nothing but what of our own is about them.
+OTHER_COUNTERS = "profiler/counting/other_counters"
 CPU_LIMIT_S = 300
 TIMEOUT_S = 3600
 NOT_NOTICED = ("passed", "no tests", "unstable")
@@ -131,6 +140,7 @@ def drawn(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
 def tests_of(module: str, checkout: Path) -> tuple[list[str], list[str]]:
     """Test files and folders for a module: those of its name and those that import it, then those of its room."""
     room = next(room for room in ROOMS if module.startswith(f"{room}/"))
+    rooms = [f"tests/{OTHER_COUNTERS}"] if module.startswith(OTHER_COUNTERS) else ROOMS[room]
     stem = Path(module).stem
     named = [
         file
@@ -144,7 +154,7 @@ def tests_of(module: str, checkout: Path) -> tuple[list[str], list[str]]:
         if re.search(rf"\b{re.escape(dotted)}\b", file.read_text(encoding="utf-8"))
     ]
     own = [str(file.relative_to(checkout)) for file in dict.fromkeys([*named, *importing])]
-    return own, [path for path in ROOMS[room] if (checkout / path).exists()]
+    return own, [path for path in rooms if (checkout / path).exists()]
 
 
 class FirstFailure:
@@ -177,7 +187,9 @@ def run_tests(checkout: Path, tests: list[str], marked: str = "not slow") -> tup
         os.dup2(quiet, 2)
         import pytest
 
-        options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marked, "--tb=no", *LEFT_OUT]
+        options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marked, "--tb=no"]
+        if not any(OTHER_COUNTERS in test for test in tests):
+            options.append(f"--ignore=tests/{OTHER_COUNTERS}")
         os._exit(int(pytest.main([*options, *tests], plugins=[FirstFailure(writes)])))
     os.close(writes)
     outcome = "timeout"
@@ -239,6 +251,9 @@ def main(argv: list[str] | None = None) -> int:
         metavar="I/N",
         help="only every N-th, from the I-th: N runs at a time share the work",
     )
+    parser.add_argument(
+        "--again", action="store_true", help="try those of --records anew that no test has noticed"
+    )
     parser.add_argument("--records", type=Path, default=CHECKOUT / "results" / "mutants.jsonl")
     for stream in (sys.stdout, sys.stderr):
         # Not by the package, which no fork may have imported from here.
@@ -259,6 +274,8 @@ def main(argv: list[str] | None = None) -> int:
         for line in args.records.read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
             known[entry["module"], entry["operator"], entry["occurrence"], entry["before"]] = entry
+    if args.again:
+        known = {key: entry for key, entry in known.items() if entry["outcome"] not in NOT_NOTICED}
     results = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "checkout"

@@ -1,5 +1,6 @@
 """The step of option files with a discriminator against real CPU runs, written anew in each framework's order."""
 
+import copy
 import gc
 
 import pytest
@@ -62,6 +63,9 @@ class RealRun:
         self.of_g = torch.optim.SGD(self.g.parameters(), **options, foreach=False)
         self.of_d = torch.optim.SGD(self.d.parameters(), **options, foreach=False)
 
+    def batch(self):
+        return torch.rand(SIZE, 3, 32, 32), torch.zeros(SIZE, 3, 32, 32)
+
     def says(self, judged, real):
         return F.binary_cross_entropy_with_logits(judged, judged.new_ones(judged.size()) * float(real))
 
@@ -73,7 +77,7 @@ class RealRun:
             average.data.mul_(0.99).add_(now.data, alpha=0.01)
 
     def step(self):
-        self.lq, self.gt = torch.rand(SIZE, 3, 32, 32), torch.zeros(SIZE, 3, 32, 32)
+        self.lq, self.gt = self.batch()
         for p in self.d.parameters():
             p.requires_grad = False
         self.of_g.zero_grad()
@@ -141,7 +145,7 @@ class RealTrainner(RealRun):
         return loss + 0.1 * self.says(self.judged, True)
 
     def step(self):
-        self.lq, self.gt = torch.rand(SIZE, 3, 32, 32), torch.zeros(SIZE, 3, 32, 32)
+        self.lq, self.gt = self.batch()
         loss = self.generator_loss()
         loss.backward()
         self.update(self.g, self.of_g)
@@ -161,7 +165,7 @@ class RealNeosr(RealTrainner):
     """`image` of neosr: both updates at the end."""
 
     def step(self):
-        self.lq, self.gt = torch.rand(SIZE, 3, 32, 32), torch.zeros(SIZE, 3, 32, 32)
+        self.lq, self.gt = self.batch()
         loss = self.generator_loss()
         loss.backward()
         nn.utils.clip_grad_norm_(self.g.parameters(), 1.0)
@@ -215,6 +219,31 @@ def test_live_bytes_are_those_of_a_real_run(case, monkeypatch):
         held += event.nbytes()
         most = max(most, held)
     assert predicted == pytest.approx(most, rel=0.002)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_steps_leave_the_weights_of_a_real_run(case, monkeypatch):
+    monkeypatch.setattr(adversarial_orders, "build_discriminator", judge)
+    kind, given = CASES[case]
+    chosen = config(**given)
+    step = other_step(chosen, build_model(chosen, trust_config=True), trust_config=True).made()
+    real = kind(given.get("relativistic", False))
+    with torch.no_grad():
+        for p in real.d.parameters():
+            p *= 8  # so that what the discriminator says weighs as much as the image
+    step.net_g, step.net_d, real.ema = map(copy.deepcopy, (real.g, real.d, real.g))
+    step.setup(torch.device("cpu"))
+    for optimizer in (step.of_g, step.of_d):
+        optimizer.param_groups[0] |= {"lr": 1e-4, "weight_decay": 0.0}
+    batches = [(torch.rand(SIZE, 3, 32, 32), torch.rand(SIZE, 3, 32, 32)) for _ in range(2)]
+    for batch in batches:
+        real.batch = lambda batch=batch: batch
+        real.step()
+        step.step(batch)
+    pairs = ((step.net_g, real.g), (step.net_d, real.d), (step.net_g_ema, real.ema))
+    for ours, theirs in pairs:
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            assert torch.allclose(one, other, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("order", ["trainner", "neosr"])

@@ -98,6 +98,12 @@ def test_without_a_prediction_nothing_unmeasured_is_returned():
     assert all(trial.expected_bytes is None for trial in result.trials[:2])
 
 
+def test_the_reason_names_the_next_batch_where_that_was_tried():
+    device = Device(needs=lambda batch: GIB if batch == 1 else 30 * GIB)
+    result = device.search(lambda batch: batch * GIB)
+    assert (result.batch_size, result.reason) == (1, "batch 2 does not fit")
+
+
 def test_out_of_memory_on_the_way_is_survived_and_recorded():
     """The prediction is linear, the truth has a jump at 30 that nothing below it foretells."""
 

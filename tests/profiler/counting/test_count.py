@@ -146,6 +146,14 @@ def test_a_leftover_of_old_weight_norm_is_no_obstacle():
     assert (report.macs, report.counted_on) == (160, "meta")
 
 
+def test_a_copy_of_lazy_parameters_makes_its_data_without_data():
+    layer = nn.LazyLinear(4)
+    copied, _ = copy_to(layer, ())
+    assert copied(torch.empty(2, 8, device="meta")).is_meta
+    assert (copied.weight.shape, copied.weight.is_meta) == ((4, 8), True)
+    assert nn.parameter.is_lazy(layer.weight)
+
+
 def test_a_lazy_model_keeps_being_lazy():
     module = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d())
     report = count_forward(module, (torch.zeros(1, 2, 8, 8),))

@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from swinmr_profiling.profiler.counting.parameters import MIB, describe_parameters
+from swinmr_profiling.profiler.counting import count_forward
+from swinmr_profiling.profiler.counting.parameters import MIB, describe_parameters, with_counts
 
 
 def describe(module):
@@ -23,6 +24,14 @@ def test_layers_by_hand():
     assert got.buffer_elements == 17
     # Sixteen floats and one int64.
     assert got.buffer_bytes == 16 * 4 + 8
+
+
+def test_what_was_counted_of_one_image():
+    """2 x 5 x 8 x 8 FLOPs of 8 x 8 parameters."""
+    module, inputs = nn.Linear(8, 8, bias=False), (torch.zeros(5, 8),)
+    got = with_counts(describe_parameters(module, [5, 8]), count_forward(module, inputs))
+    assert (got.num_runs, got.macs, got.flops, got.flops_per_parameter) == (1, 320, 640, 10.0)
+    assert (got.gmacs, got.gflops) == (320e-9, 640e-9)
 
 
 def test_frozen_parameters_are_not_trainable():

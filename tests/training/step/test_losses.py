@@ -204,6 +204,8 @@ def test_images_are_normalized_as_torchvision_normalizes_them(vgg_file):
     loss, asked = PerceptualLoss(vgg_file, [2], [1.0]), VGG19_Weights.IMAGENET1K_V1.transforms()
     assert loss.mean.flatten().tolist() == pytest.approx(asked.mean)
     assert loss.std.flatten().tolist() == pytest.approx(asked.std)
+    # They are no weights: a VGG19's own state, and nothing else, is what is kept of the loss.
+    assert {key.split(".")[0] for key in loss.state_dict()} == {"features"}
 
 
 def test_channels_that_are_no_colours_are_averaged(vgg_file):

@@ -201,7 +201,7 @@ def test_a_folder_that_names_code_is_refused_before_anything_of_it_runs(
 
 @pytest.mark.parametrize("text", ["[]", "{", "[" * 100_000])
 def test_an_index_that_is_none_is_one_line(tmp_path, text):
-    from swinmr_profiling.profiler.pipelines.defined.folder_code import refuse_code
+    from swinmr_profiling.profiler.pipelines.defined.folder import refuse_code
     from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
     (tmp_path / "model_index.json").write_text(text)

@@ -110,5 +110,6 @@ class _Clock:
         self.inside = 0.0
 
     @property
-    def seconds_per_operator(self) -> float | None:
-        return (self.total - self.inside) / self.operators if self.operators else None
+    def us_per_operator(self) -> float | None:
+        """Microseconds that noting one took, beside running it."""
+        return (self.total - self.inside) / self.operators * 1e6 if self.operators else None

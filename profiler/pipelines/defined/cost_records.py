@@ -84,7 +84,7 @@ class PipelineCost:
     """A run of a pipeline. MACs are exact; memory is predicted.
 
     Attributes:
-        timesteps: denoiser times of the scheduler; calls_per_timestep: 2 where guidance is a second call.
+        timesteps: denoiser times of the scheduler.
         macs_per_step: of one time, guidance as asked for; beside it without and with (None: never runs so).
     """
 
@@ -93,7 +93,6 @@ class PipelineCost:
     geometry: Geometry
     scheduler: str
     timesteps: int
-    calls_per_timestep: int
     is_guided: bool
     macs_per_step: int
     macs_per_step_without_guidance: int

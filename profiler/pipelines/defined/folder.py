@@ -3,11 +3,16 @@
 `model_index.json` names a class for every component; each has a folder with its config. What those files do not
 say (how often text encoders run, how guidance reaches the denoiser, how resolutions are rounded) is taken from the
 definition of the same pipeline class that comes with the project.
+
+Python code in such a folder, which loading it would run, is refused. Some releases of diffusers import a module that
+`model_index.json` names from the folder itself, others ask for `trust_remote_code` first. What is refused here does not
+depend on the release.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +25,9 @@ from swinmr_profiling.profiler.pipelines.defined.definition import (
     list_pipelines,
     load_pipeline,
 )
-from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
+INDEX_NAME = "model_index.json"
 DENOISERS = ("transformer", "unet")
 DECODERS = ("vae", "movq")
 DEFAULT_SIDE_PX = 512
@@ -194,3 +199,38 @@ def _tokens(encoder: Component, tokenizer_limit: Any) -> int:
         if isinstance(tokens, int) and 0 < tokens <= LONGEST_FIXED_PROMPT:
             return tokens
     return UNKNOWN_ENCODER_TOKENS
+
+
+def refuse_code(folder: Path) -> None:
+    """Raises PipelineError for a folder whose index names Python code of its own, or cannot be read to tell."""
+    try:
+        index = json.loads((folder / INDEX_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise PipelineError(f"{folder / INDEX_NAME}: cannot be read: {type(error).__name__}") from error
+    if not isinstance(index, dict):
+        raise PipelineError(f"{folder / INDEX_NAME}: expected a JSON object")
+    for what in _named_code(folder, index):
+        raise PipelineError(
+            f"{folder}: its {INDEX_NAME} names code ({what}), which loading would run: a folder of weights and configs "
+            "alone can be used"
+        )
+
+
+def _named_code(folder: Path, index: dict[str, object]) -> Iterator[str]:
+    kind = index.get("_class_name")
+    if not isinstance(kind, str):  # [module, class] of a custom pipeline
+        yield f"_class_name {json.dumps(kind)}"
+    for name in ("custom_pipeline", "_custom_pipeline"):
+        if name in index:
+            yield f"{name} {json.dumps(index[name])}"
+    for name, entry in index.items():
+        if name.startswith("_") or not isinstance(entry, list) or not entry or entry[0] is None:
+            continue
+        module = entry[0]
+        if isinstance(module, str) and module.isidentifier():
+            for place in (f"{name}/{module}.py", f"{module}.py", f"{module}/__init__.py"):
+                if (folder / place).is_file():
+                    yield str(Path(place))
+        elif not (isinstance(module, str) and module.startswith(("diffusers.", "transformers."))):
+            # diffusers imports "a.b" as it stands: any module of the machine.
+            yield f"{name} {json.dumps(entry)}"

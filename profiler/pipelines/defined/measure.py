@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.models.stand_in import autocast_on_meta
@@ -15,9 +18,11 @@ from swinmr_profiling.profiler.counting import CountReport
 from swinmr_profiling.profiler.counting.count import report_of
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
-from swinmr_profiling.profiler.pipelines.defined.fast_meta import FastElementwise, FusedAttention
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.training.setup.step_memory import LiveBytes
+
+aten = torch.ops.aten
+ELEMENTWISE = frozenset({aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor})
 
 
 @dataclass(frozen=True)
@@ -65,3 +70,49 @@ def measure_call(
             f"{type(module).__name__} runs {names}, for which there is no formula: register_formula teaches one"
         )
     return MeasuredCall(count, live.peak_bytes)
+
+
+class FusedAttention(TorchFunctionMode):
+    """Sends `scaled_dot_product_attention` to one fused operator.
+
+    On meta torch takes attention apart into two products with all scores between them: at 1024 px 4 GiB a layer,
+    which no GPU kernel allocates. The fused operator has the same multiply-adds and makes only its result. What no
+    fused kernel takes (values of another width, fewer than four dimensions) stays as it is.
+    """
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is F.scaled_dot_product_attention:
+            named = (kwargs[name] for name in ("query", "key", "value") if name in kwargs)
+            query, key, value = (*args, *named)[:3]
+            if query.is_meta and query.dim() == 4 and query.shape[-1] == value.shape[-1] and key.dim() == 4:
+                with torch._C.DisableTorchFunction():
+                    return aten._scaled_dot_product_flash_attention(query, key, value)[0]
+        return function(*args, **kwargs)
+
+
+class FastElementwise(TorchDispatchMode):
+    """Answers elementwise operators of two contiguous meta tensors of one dtype by an empty tensor.
+
+    That is what they return: the broadcast shape, contiguous, the same dtype. Everything else runs as it is. torch's
+    own Python references would take most of the time of a count.
+    """
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in ELEMENTWISE and len(args) == 2 and _is_plain(args[0]):
+            first, second = args
+            if _is_plain(second) and second.dtype == first.dtype:
+                return first.new_empty(torch.broadcast_shapes(first.shape, second.shape))
+            if isinstance(second, (int, float)) and not isinstance(second, bool):
+                return first.new_empty(first.shape)
+        return function(*args, **(kwargs or {}))
+
+
+def _is_plain(tensor: object) -> bool:
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tensor.is_meta
+        and tensor.dim() > 0
+        and tensor.is_floating_point()
+        and tensor.is_contiguous()
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -126,10 +127,13 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
     (denoiser_name, denoiser), (decoder_name, decoder) = anatomy.denoiser, anatomy.decoder
     for name, module in anatomy.all.items():
         _refuse_replaced(name, module)
-    found = {}
-    for name, module in sorted(anatomy.text_encoders.items()):
-        tokenizer = getattr(pipe, name.replace("text_encoder", "tokenizer"), None)
-        found[name] = (_component(name, module), getattr(tokenizer, "model_max_length", None))
+    found = {
+        name: (
+            _component(name, module),
+            getattr(getattr(pipe, name.replace("text_encoder", "tokenizer"), None), "model_max_length", None),
+        )
+        for name, module in sorted(anatomy.text_encoders.items())
+    }
     encoders, extra_context = match_text_encoders(found, template)
     scheduler = pipe.scheduler
     definition = replace(
@@ -144,8 +148,11 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
         vae=_component(decoder_name, decoder),
         text_encoders=encoders,
         prior=_prior(anatomy, template),
-        image_encoder=_image_encoder(anatomy, template),
-        safety_checker=_safety_checker(anatomy),
+        # The one that text to image runs; an adapter's waits for an image.
+        image_encoder=None
+        if template.image_encoder is None
+        else _other(anatomy, lambda module: "pixel_values" in forward_parameters(type(module))),
+        safety_checker=_other(anatomy, lambda module: hasattr(module, "concept_embeds")),
         extra_context_tokens=extra_context,
         vae_scale_factor=None,
         notes=(),
@@ -225,18 +232,6 @@ def _prior(anatomy: Anatomy, template: PipelineDefinition) -> Prior | None:
     return replace(template.prior, class_path=found.class_path, config=found.config, parameters=None)
 
 
-def _image_encoder(anatomy: Anatomy, template: PipelineDefinition) -> Component | None:
-    """The one that text to image runs; an adapter's waits for an image."""
-    if template.image_encoder is None:
-        return None
-    names = [
-        name for name, module in anatomy.others.items() if "pixel_values" in forward_parameters(type(module))
-    ]
-    return _component(names[0], anatomy.others[names[0]]) if names else None
-
-
-def _safety_checker(anatomy: Anatomy) -> Component | None:
-    for name, module in anatomy.others.items():
-        if hasattr(module, "concept_embeds"):
-            return _component(name, module)
-    return None
+def _other(anatomy: Anatomy, is_it: Callable[[nn.Module], bool]) -> Component | None:
+    """The first of the networks without a part of the denoising that is it."""
+    return next((_component(name, found) for name, found in anatomy.others.items() if is_it(found)), None)

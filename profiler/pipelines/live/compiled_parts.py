@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -145,12 +146,12 @@ def _bypass(part: CompiledPart, compiled: Callable[..., Any], mode: ComponentMod
     return call
 
 
-@contextmanager
-def other_compiled_code(mode: ComponentMode) -> Iterator[None]:
+def other_compiled_code(mode: ComponentMode) -> AbstractContextManager[object]:
     """Lists what inductor made of functions that are no parts of a network: of its kernels only some are seen."""
-    before = sys.modules.get(INDUCTOR)
-    kind: Any = getattr(before, "CompiledFxGraph", None)
-    own: Any = None if kind is None else kind.__call__
+    kind: Any = getattr(sys.modules.get(INDUCTOR), "CompiledFxGraph", None)
+    if kind is None:
+        return nullcontext()
+    own = kind.__call__
 
     def call(graph: Any, *args: Any, **kwargs: Any) -> Any:
         if mode.is_innermost():
@@ -158,13 +159,7 @@ def other_compiled_code(mode: ComponentMode) -> Iterator[None]:
             mode.uncounted_by.setdefault("", set()).add("compiled::function")
         return own(graph, *args, **kwargs)
 
-    if kind is not None:
-        kind.__call__ = call
-    try:
-        yield
-    finally:
-        if kind is not None:
-            kind.__call__ = own
+    return mock.patch.object(kind, "__call__", call)
 
 
 def _signature(arguments: Any) -> tuple[Any, ...]:

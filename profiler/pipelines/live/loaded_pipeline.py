@@ -9,7 +9,7 @@ from typing import Any
 
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS, resolve_device
-from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME, refuse_code
+from swinmr_profiling.profiler.pipelines.defined.folder import INDEX_NAME, refuse_code
 from swinmr_profiling.profiler.pipelines.defined.libraries import require_library
 from swinmr_profiling.profiler.pipelines.defined.schedule import replace_scheduler
 from swinmr_profiling.profiler.pipelines.errors import PipelineError

@@ -8,10 +8,9 @@ from torch import nn
 
 from swinmr_profiling.profiler.pipelines.defined.components import build_on_meta
 from swinmr_profiling.profiler.pipelines.defined.definition import Component, load_pipeline
-from swinmr_profiling.profiler.pipelines.defined.fast_meta import FastElementwise, FusedAttention
 from swinmr_profiling.profiler.pipelines.defined.inputs import DenoiserCall, denoiser_arguments
 from swinmr_profiling.profiler.pipelines.defined.libraries import find_class
-from swinmr_profiling.profiler.pipelines.defined.measure import measure_call
+from swinmr_profiling.profiler.pipelines.defined.measure import FastElementwise, FusedAttention, measure_call
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 pytest.importorskip("diffusers")

@@ -29,7 +29,7 @@ def fit(parsed: FitArguments, console: Console) -> int:
     loaded = parsed.read_config()
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from swinmr_profiling.models.errors import ModelError
-    from swinmr_profiling.profiler.largest_tile.asked import budget_asked, settings_asked
+    from swinmr_profiling.profiler.largest_tile.card_sizes import budget_asked, settings_asked
     from swinmr_profiling.profiler.largest_tile.console import print_fit
     from swinmr_profiling.profiler.largest_tile.inference_fit import fit_inference
     from swinmr_profiling.profiler.record.failures import first_lines

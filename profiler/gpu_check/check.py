@@ -93,10 +93,6 @@ class GpuCheck:
     def left_s(self) -> float:
         return self.record.time_budget_s - (self.clock() - self.started)
 
-    @property
-    def gpu_uuid(self) -> str | None:
-        return None if self.gpu is None else self.gpu.uuid
-
     def run(self) -> GpuCheckRecord:
         """Does as much as the time allows; what is left out says so. Raises RequestRefusedError without the device."""
         self._open()
@@ -291,7 +287,7 @@ class GpuCheck:
             timeout_s=timeout_s,
             trust_config=combination.trust_config,
             environment=combination.variables,
-            gpu_uuid=self.gpu_uuid,
+            gpu_uuid=None if self.gpu is None else self.gpu.uuid,
         )
         with TrainingProbes(options) as probes:
             if combination.mode == "search":

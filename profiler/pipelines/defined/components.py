@@ -77,5 +77,6 @@ def _without_initialisation() -> AbstractContextManager[object]:
     def untouched(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return tensor
 
-    names = [name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_")]
-    return mock.patch.multiple(nn.init, **dict.fromkeys(names, untouched))
+    names = (name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_"))
+    replaced: dict[str, Any] = dict.fromkeys(names, untouched)
+    return mock.patch.multiple(nn.init, **replaced)

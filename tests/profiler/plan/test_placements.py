@@ -12,11 +12,12 @@ from swinmr_profiling.profiler.batch_size.budget import budget_on
 from swinmr_profiling.profiler.plan.candidates import (
     Base,
     bases,
+    by_moved_bytes,
     changes_of_result,
     has_convolutions,
+    moved_bytes,
     placements,
 )
-from swinmr_profiling.profiler.plan.moved_bytes import by_moved_bytes, moved_bytes
 from swinmr_profiling.profiler.plan.plan_file import (
     PlannedSetting,
     config_in_setting,

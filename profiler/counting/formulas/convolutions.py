@@ -49,8 +49,7 @@ def plain_transposed_convolution(out: Any, x: Tensor, weight: Tensor, *args: Any
 
 def unbatched_convolution(out: Tensor, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Work:
     """slow_conv* take (C, spatial) and (N, C, spatial): outputs per channel times numel(W)."""
-    channels = out.shape[weight.dim() * -1 + 1]
-    return out.numel() // channels * weight.numel()
+    return out.numel() // out.shape[1 - weight.dim()] * weight.numel()
 
 
 def conv_tbc(out_tbo: Tensor, x_tbc: Tensor, weight_kco: Tensor, *args: Any, **kwargs: Any) -> Work:

@@ -151,8 +151,11 @@ COUNTED: dict[str, CountedOperator] = {
     **_table("attention", a.flex_attention_backward, "higher_order::flex_attention_backward"),
     **_table("attention", a.attention_bnhd, "aten::_flash_attention_forward"),
     **_table("attention", a.efficient_attention_bnhd, "aten::_efficient_attention_forward"),
-    **_table("attention", a.attention_bnhd_backward, "aten::_flash_attention_backward"),
-    **_table("attention", a.efficient_attention_bnhd_backward, "aten::_efficient_attention_backward"),
+    **_table(
+        "attention",
+        a.attention_bnhd_backward,
+        "aten::_flash_attention_backward aten::_efficient_attention_backward xformers_flash::flash_bwd",
+    ),
     **_table(
         "attention",
         a.multi_head_attention,
@@ -160,14 +163,13 @@ COUNTED: dict[str, CountedOperator] = {
     ),
     **_table("attention", a.transformer_encoder_layer, "aten::_transformer_encoder_layer_fwd"),
     # flash-attn, xformers, causal-conv1d, where their kernels are operators (see extensions.py for the others)
-    **_table("attention", e.fused_attention, "flash_attn::_flash_attn_forward"),
+    **_table("attention", a.dense_bnhd, "flash_attn::_flash_attn_forward"),
     **_table(
         "attention", a.attention_bnhd, "flash_attn::_flash_attn_varlen_forward xformers_flash::flash_fwd"
     ),
     **_table("attention", a.flash_attention_3, "flash_attn_3::fwd"),
     **_table("attention", a.dense_bnhd_backward, "flash_attn::_flash_attn_backward"),
     **_table("attention", a.varlen_bnhd_backward, "flash_attn::_flash_attn_varlen_backward"),
-    **_table("attention", a.attention_bnhd_backward, "xformers_flash::flash_bwd"),
     **_table("attention", a.efficient_attention_bnhd, "xformers::efficient_attention_forward_cutlass"),
     **_table("attention", a.cutlass_backward, "xformers::efficient_attention_backward_cutlass"),
     **_table("convolution", e.causal_conv1d, "DaoAILab::_causal_conv1d_fwd_cpp"),

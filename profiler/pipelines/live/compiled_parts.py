@@ -19,8 +19,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from swinmr_profiling.profiler.counting import CountReport
-from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
-from swinmr_profiling.profiler.counting.components.component_tracker import component_of
+from swinmr_profiling.profiler.counting.components import ComponentMode, component_of
 from swinmr_profiling.profiler.counting.count import report_of
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept

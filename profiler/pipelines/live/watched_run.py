@@ -17,10 +17,11 @@ from typing import Any
 
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.counting import KINDS
-from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
-from swinmr_profiling.profiler.counting.components.component_tracker import ComponentTracker, component_of
-from swinmr_profiling.profiler.counting.dispatch.threads import mode_of_this_thread
-from swinmr_profiling.profiler.counting.operators.extensions import watch as ways_out
+from swinmr_profiling.profiler.counting.components import (
+    ComponentMode,
+    ComponentTracker,
+    component_of,
+)
 from swinmr_profiling.profiler.pipelines.live.anatomy import networks_of, wrapped_networks_of
 from swinmr_profiling.profiler.pipelines.live.compiled_parts import (
     CompiledPart,
@@ -123,8 +124,8 @@ def watching(pipe: Any) -> Iterator[WatchedRun]:
                 stack.enter_context(watched_method(scheduler, "step", _noted_step(run)))
             stack.enter_context(counted_at_boundary(parts, mode))
             stack.enter_context(other_compiled_code(mode))
-            for context in (tracker, mode, ways_out.watched_by(mode_of_this_thread)):
-                stack.enter_context(context)
+            stack.enter_context(tracker)
+            stack.enter_context(mode)
             yield run
     except BaseException as error:
         run.partial = one_line(error)

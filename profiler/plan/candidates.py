@@ -65,11 +65,9 @@ class Base:
 def bases(config: ExperimentConfig, budget: Budget, *, allow_patch: bool) -> Iterator[Base]:
     """Each precision and patch, in the config's own layout."""
     own = PRECISIONS[config.system.mixed_precision]
-    precisions = [own]
-    if own == "fp32" and budget.bf16_hardware is not False:
-        precisions.append("bf16")
+    beside: list[Precision] = ["bf16"] if own == "fp32" and budget.bf16_hardware is not False else []
     for patch in (config.training_patch_hw, *_smaller_patches(config, allow_patch)):
-        for precision in precisions:
+        for precision in (own, *beside):
             try:
                 yield Base(config_with(config, TrainingSetting(precision, "none", patch)), precision, patch)
             except ConfigError:

@@ -69,9 +69,8 @@ class ComposedConvolutions:
     def is_third(self, name: str) -> bool:
         """Whether the operator that has just run is a third convolution or its gradient. Call it for each operator."""
         letter = _LETTERS.get(name)
-        if letter is None and name != _BACKWARD:
-            return False
-        if not (letter == "V" or self._trail or self._third_nodes or self.in_other_threads):
+        is_asked = letter is not None or name == _BACKWARD
+        if not (is_asked and (letter == "V" or self._trail or self._third_nodes or self.in_other_threads)):
             # The usual case: no complex number anywhere so far.
             return False
         call = call_from_python()

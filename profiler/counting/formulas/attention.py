@@ -77,7 +77,7 @@ def _bnhd(queries: int, lengths: int | None, *, backward: bool = False) -> Calla
         score_count = _score_count_bnhd(q, k, cum_q, cum_k)
         if backward:
             return _backward_work(score_count, q.shape[-1], v.shape[-1])
-        return score_count * (q.shape[-1] + v.shape[-1])
+        return int(score_count * (q.shape[-1] + v.shape[-1]))
 
     return formula
 

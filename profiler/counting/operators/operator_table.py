@@ -48,7 +48,7 @@ COUNTED: dict[str, CountedOperator] = {
     **_table(
         "linear", p.grouped_mm, "aten::_grouped_mm aten::_scaled_grouped_mm aten::_scaled_grouped_mm_v2"
     ),
-    **_table("other", p.dot, "aten::dot aten::vdot"),
+    **_table("other", p.mv, "aten::dot aten::vdot"),
     **_table(PRODUCT, p.mm, "aten::bmm"),
     **_table(PRODUCT, p.addmm, "aten::baddbmm aten::baddbmm_ aten::addbmm aten::addbmm_"),
     **_table("linear", p.matmul_backward, "aten::matmul_backward"),
@@ -127,7 +127,8 @@ COUNTED: dict[str, CountedOperator] = {
         "quantized::conv_transpose1d quantized::conv_transpose2d quantized::conv_transpose3d",
     ),
     **_table("convolution", c.convolution_backward, "aten::convolution_backward"),
-    **_table("convolution", c.deform_conv2d, "torchvision::deform_conv2d"),
+    # Sampling the input is interpolation and not counted.
+    **_table("convolution", c.plain_convolution, "torchvision::deform_conv2d"),
     **_table("convolution", c.deform_conv2d_backward, "torchvision::_deform_conv2d_backward"),
     # Attention: every backend that scaled_dot_product_attention may choose
     **_table(

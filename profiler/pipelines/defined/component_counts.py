@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -16,6 +17,24 @@ from swinmr_profiling.profiler.pipelines.defined.geometry import decode, latent_
 from swinmr_profiling.profiler.pipelines.defined.inputs import DenoiserCall, denoiser_arguments, is_packed
 from swinmr_profiling.profiler.pipelines.defined.measure import MeasuredCall, measure_call
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
+
+Answer = TypeVar("Answer")
+
+
+def _once(method: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Of a method that is given a network: one that is given its component, and asks for the same but once."""
+
+    @functools.wraps(method)
+    def ask(self: ComponentCounts, component: Component, *what: Any, **options: Any) -> Answer:
+        identity = json.dumps([component.class_path, component.config], sort_keys=True, default=str)
+        key = (identity, method.__name__, what, *options.items())
+        if key not in self._results:
+            if identity not in self._modules:
+                self._modules[identity] = self._build(component, self.dtype)
+            self._results[key] = method(self, self._modules[identity], *what, **options)
+        return self._results[key]
+
+    return ask
 
 
 class ComponentCounts:
@@ -38,87 +57,62 @@ class ComponentCounts:
         """Drops the networks."""
         self._modules.clear()
 
-    def denoiser(self, component: Component, call: DenoiserCall, *, memory: bool = True) -> MeasuredCall:
+    @_once
+    def denoiser(self, module: nn.Module, call: DenoiserCall, *, memory: bool) -> MeasuredCall:
         """One call of a denoiser or a prior; without `memory` in two thirds of the time."""
 
-        def measure_with(module: nn.Module, mask_device: str) -> MeasuredCall:
+        def measure_with(mask_device: str) -> MeasuredCall:
             arguments = denoiser_arguments(module, replace(call, dtype=self.dtype, mask_device=mask_device))
             return measure_call(module, lambda network: network(**arguments), arguments, memory=memory)
 
-        def measure(module: nn.Module) -> MeasuredCall:
-            try:
-                return measure_with(module, "meta")
-            except PipelineError:
-                return measure_with(module, "cpu")
+        try:
+            return measure_with("meta")
+        except PipelineError:
+            return measure_with("cpu")
 
-        return self._once(component, ("denoiser", call, memory), measure)
-
-    def latent_patch(self, component: Component) -> int:
+    @_once
+    def latent_patch(self, module: Any) -> int:
         """Latent pixels per token and side: 2 where the pipeline packs 2 x 2, else the network's own patches."""
+        patch = getattr(module.config, "patch_size", None) or 1
+        # Of networks for videos it has an axis of frames, too.
+        return 2 if is_packed(module) else int(patch[-1] if isinstance(patch, (list, tuple)) else patch)
 
-        def measure(module: nn.Module) -> int:
-            patch = getattr(module.config, "patch_size", None) or 1
-            # Of networks for videos it has an axis of frames, too.
-            return 2 if is_packed(module) else int(patch[-1] if isinstance(patch, (list, tuple)) else patch)
-
-        return self._once(component, ("patch",), measure)
-
-    def vae_scale_factor(self, component: Component) -> int:
+    @_once
+    def vae_scale_factor(self, module: nn.Module) -> int:
         """Pixels per latent pixel and side."""
-        return self._once(component, ("factor",), vae_scale_factor)
+        return vae_scale_factor(module)
 
-    def decode(self, component: Component, batch: int, latent_height: int, latent_width: int) -> MeasuredCall:
+    @_once
+    def decode(self, module: nn.Module, batch: int, latent_height: int, latent_width: int) -> MeasuredCall:
         """One `vae.decode` of a latent of so many latent pixels."""
+        shape = latent_shape(module, batch, latent_height, latent_width)
+        latent = torch.empty(shape, dtype=self.dtype, device="meta")
+        return measure_call(module, lambda vae: decode(vae, latent), latent)
 
-        def measure(module: nn.Module) -> MeasuredCall:
-            shape = latent_shape(module, batch, latent_height, latent_width)
-            latent = torch.empty(shape, dtype=self.dtype, device="meta")
-            return measure_call(module, lambda vae: decode(vae, latent), latent)
-
-        return self._once(component, ("decode", batch, latent_height, latent_width), measure)
-
-    def encode(self, component: Component, batch: int, height: int, width: int) -> MeasuredCall:
+    @_once
+    def encode(self, module: Any, batch: int, height: int, width: int) -> MeasuredCall:
         """One `vae.encode` of an image of so many pixels."""
+        image = torch.empty(batch, 3, height, width, dtype=self.dtype, device="meta")
+        return measure_call(module, lambda _: module.encode(image), image)
 
-        def measure(module: nn.Module) -> MeasuredCall:
-            image = torch.empty(batch, 3, height, width, dtype=self.dtype, device="meta")
-            vae: Any = module
-            return measure_call(module, lambda _: vae.encode(image), image)
-
-        return self._once(component, ("encode", batch, height, width), measure)
-
-    def text(self, component: Component, batch: int, tokens: int) -> MeasuredCall:
+    @_once
+    def text(self, module: nn.Module, batch: int, tokens: int) -> MeasuredCall:
         """One call of a text encoder with so many tokens."""
+        arguments = text_arguments(module, batch, tokens)
+        return measure_call(module, lambda network: network(**arguments), arguments)
 
-        def measure(module: nn.Module) -> MeasuredCall:
-            arguments = text_arguments(module, batch, tokens)
-            return measure_call(module, lambda network: network(**arguments), arguments)
-
-        return self._once(component, ("text", batch, tokens), measure)
-
-    def image(self, component: Component, batch: int) -> MeasuredCall:
+    @_once
+    def image(self, module: Any, batch: int) -> MeasuredCall:
         """One call of a vision network, or of a safety checker, with images of the size it was made for."""
-
-        def measure(module: nn.Module) -> MeasuredCall:
-            config: Any = module.config
-            settings = getattr(config, "vision_config", config)
-            shape = (batch, settings.num_channels, settings.image_size, settings.image_size)
-            pixels = torch.empty(shape, dtype=self.dtype, device="meta")
-            call = (
-                _check_safety if hasattr(module, "concept_embeds") else lambda network, image: network(image)
-            )
-            return measure_call(module, lambda network: call(network, pixels), pixels)
-
-        return self._once(component, ("image", batch), measure)
-
-    def _once(self, component: Component, what: tuple, measure: Callable[[nn.Module], Any]) -> Any:
-        identity = json.dumps([component.class_path, component.config], sort_keys=True, default=str)
-        key = (identity, *what)
-        if key not in self._results:
-            if identity not in self._modules:
-                self._modules[identity] = self._build(component, self.dtype)
-            self._results[key] = measure(self._modules[identity])
-        return self._results[key]
+        settings = getattr(module.config, "vision_config", module.config)
+        shape = (batch, settings.num_channels, settings.image_size, settings.image_size)
+        pixels = torch.empty(shape, dtype=self.dtype, device="meta")
+        checks_safety = hasattr(module, "concept_embeds")
+        return measure_call(
+            module,
+            lambda network: _check_safety(network, pixels) if checks_safety else network(pixels),
+            pixels,
+        )
 
 
 def text_arguments(module: nn.Module, batch: int, tokens: int) -> dict[str, torch.Tensor | bool]:

@@ -77,7 +77,7 @@ def cost_pipeline(
     parts = [
         _component(
             *(denoiser_name(definition.denoiser), "denoiser", definition.denoiser),
-            *(counts.denoiser(definition.denoiser, running), running.batch, dtype),
+            *(counts.denoiser(definition.denoiser, running, memory=True), running.batch, dtype),
             calls=timesteps * (2 if guided and not is_doubled else 1),
         ),
         *_text_encoders(definition, request, guided, counts),
@@ -162,7 +162,7 @@ def _prior(
     if (prior := definition.prior) is not None:
         batch = 2 * request.batch if prior.default_guidance_scale > 1 else request.batch
         calls = count_timesteps(make_scheduler(prior.scheduler, prior.scheduler_config), prior.default_steps)
-        measured = counts.denoiser(prior, DenoiserCall(batch, 1, 1, 0, 0, 0))
+        measured = counts.denoiser(prior, DenoiserCall(batch, 1, 1, 0, 0, 0), memory=True)
         yield _component("prior", "prior", prior, measured, batch, counts.dtype, calls=calls)
 
 

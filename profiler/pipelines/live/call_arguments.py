@@ -85,8 +85,7 @@ def _opened(file: str) -> Any:
 def given(pipe: Any, arguments: dict[str, Any], name: str, otherwise: Any) -> Any:
     """An argument of a call as the pipeline gets it: the one given, or the default of its signature."""
     parameter = inspect.signature(type(pipe).__call__).parameters.get(name)
-    default = parameter.default if parameter is not None else None
-    value = arguments.get(name, default)
+    value = arguments.get(name, None if parameter is None else parameter.default)
     return otherwise if value is None or value is inspect.Parameter.empty else value
 
 
@@ -103,9 +102,8 @@ def checkpoint_defaults(pipe: Any) -> PipelineDefinition | None:
         if definition.pipeline_class != kind:
             continue
         own = definition.denoiser.config
-        if all(_plain(config.get(key)) == _plain(value) for key, value in own.items()):
-            return definition
-        if name == STEP_DISTILLED and config.get("guidance_embeds") is False:
+        is_distilled = name == STEP_DISTILLED and config.get("guidance_embeds") is False
+        if is_distilled or all(_plain(config.get(key)) == _plain(value) for key, value in own.items()):
             return definition
     return None
 

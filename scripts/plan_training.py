@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError
+from swinmr_profiling.configs.writing.atomic_files import write_text
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_NOTHING_FITS, EXIT_PARTIAL
@@ -32,7 +33,6 @@ def plan_training(parsed: PlanArguments, console: Console) -> int:
 
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.profiler.plan.console import print_plan
-    from swinmr_profiling.profiler.plan.plan_file import write_plan
     from swinmr_profiling.profiler.plan.training_plan import TrainingPlanner
     from swinmr_profiling.profiler.record.failures import first_lines
     from swinmr_profiling.training.errors import LossError, OptimizerError
@@ -64,7 +64,7 @@ def plan_training(parsed: PlanArguments, console: Console) -> int:
     if not plan.setting.fits:
         complain(f"error: nothing fits {plan.budget.name}; the nearest setting is printed")
         return EXIT_NOTHING_FITS
-    written = parsed.write(lambda file: write_plan(file, plan))
+    written = parsed.write(lambda file: write_text(file, plan.model_dump_json(indent=2) + "\n"))
     if written is not None:
         console.line()
         console.good(f"plan written to {written}; training.plan in a config takes it", indent=0)

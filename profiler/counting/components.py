@@ -62,10 +62,6 @@ class ComponentTracker(ModuleTracker):
         """Calls of a network: those of its busiest module."""
         return max((n for path, n in self.calls.items() if component_of(path) == name), default=0)
 
-    def in_component(self) -> bool:
-        """Whether one of the networks is running in this thread."""
-        return bool(component_of(self.running().path))
-
     def macs_of(self, name: str) -> Counter[str]:
         """MACs of a network by kind; "": outside all networks."""
         found: Counter[str] = Counter()
@@ -165,7 +161,7 @@ class ComponentMode(CountingMode):
 
     def left_pytorch(self, way: str, tensor: torch.Tensor) -> None:
         """In a network, values that go to another library may be multiplied there; outside, images become pictures."""
-        if way == "tolist" or not self.tracker.in_component():
+        if way == "tolist" or not component_of(self.tracker.running().path):
             return
         if tensor.is_floating_point() or tensor.is_complex():
             with suppress(Exception):

@@ -153,7 +153,7 @@ class ModuleTracker:
         if module not in self._paths:
             # One that is not a submodule: in a list, or of somebody else.
             check_script(module, type(module).__name__)
-        elif not self._is_followed() and not self.in_module():
+        elif not (self._is_followed() or self.in_module()):
             self.unseen_modules[type(module).__name__] += 1
         self._note_nodes(args)
         in_network = module in self._paths or self._stack[-1].in_network

@@ -191,8 +191,7 @@ class GpuCheck:
 
     def _predict_one(self, combination: Combination) -> Prediction | str:
         """The prediction, or why there is none."""
-        missing = _missing(combination)
-        if missing is not None:
+        if (missing := _missing(combination)) is not None:
             return missing
         sizes = {c.batch_size for c in self.combinations if _network(c) == _network(combination)}
         request = PredictionRequest(
@@ -256,8 +255,8 @@ class GpuCheck:
                 return self._measure(row, combination, batch_size, table)
             except WorkerError as failed:
                 halved = combination.mode in ("training", "inference") and batch_size > 1
-                oom = failed.failure.error == "OOM"
-                if table or not (oom and halved and self.left_s >= combination.takes_s):
+                is_oom = failed.failure.error == "OOM"
+                if table or not (is_oom and halved and self.left_s >= combination.takes_s):
                     raise
                 batch_size //= 2
 

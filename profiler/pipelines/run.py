@@ -141,7 +141,7 @@ def _costed(
         found = replace(
             found,
             step_scaling=step_scaling(definition, parsed.request(), counts),
-            resolution_scaling=resolution_scaling(definition, parsed.request(), counts),
+            resolution_scaling=list(resolution_scaling(definition, parsed.request(), counts)),
         )
     counts.release()
     return found

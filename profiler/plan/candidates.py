@@ -116,24 +116,20 @@ def has_batch_norm(module: nn.Module) -> bool:
 
 def changes_of_result(
     config: ExperimentConfig, base: Base, micro_batch: int, accumulate: int, *, batch_norm: bool
-) -> list[str]:
+) -> Iterator[str]:
     """What of the result of a config a setting changes, beside the order of sums. batch_norm: `has_batch_norm`."""
-    changes = []
     own = PRECISIONS[config.system.mixed_precision]
     if base.precision != own:
-        changes.append(f"{base.precision} in place of {own}: other rounding")
+        yield f"{base.precision} in place of {own}: other rounding"
     if base.channels_last != config.system.channels_last:
-        changes.append(f"{'channels-last' if base.channels_last else 'contiguous'} layout: other rounding")
+        yield f"{'channels-last' if base.channels_last else 'contiguous'} layout: other rounding"
     if accumulate > 1 and batch_norm:
-        changes.append(
-            f"BatchNorm normalises {micro_batch} samples at a time, not {micro_batch * accumulate}"
-        )
+        yield f"BatchNorm normalises {micro_batch} samples at a time, not {micro_batch * accumulate}"
     frequency = config.training.loss.components.frequency
     if accumulate > 1 and frequency.transform == "swinmr" and frequency.weight:
-        changes.append("the frequency loss over the batch has another weight with another micro-batch")
+        yield "the frequency loss over the batch has another weight with another micro-batch"
     if base.patch != config.training_patch_hw:
-        changes.append(f"patch {base.patch}: trains another model")
-    return changes
+        yield f"patch {base.patch}: trains another model"
 
 
 def by_moved_bytes(

@@ -101,7 +101,6 @@ def cut(step: TracedStep) -> CutStep:
     if len(calls) and (np.diff(np.minimum.accumulate(calls)) != np.diff(calls)).any():
         raise NoChainError("the backward pass goes back and forth between modules")
     starts = [0] * len(spans)
-    end = len(step.trace.events)
     reached = len(spans)
     for position, call in zip(positions, calls.tolist(), strict=True):
         while reached > max(call, 0):
@@ -112,9 +111,7 @@ def cut(step: TracedStep) -> CutStep:
             break
     else:
         end = _end_of_backward(step, positions[-1])
-    while reached > 0:
-        reached -= 1
-        starts[reached] = end
+    starts[:reached] = [end] * reached
     trace = step.trace
     rounded = -(-trace.sizes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
     work = sorted(step.spans.work)

@@ -161,8 +161,7 @@ class TrainingPlanner:
                 if turned is not None and (setting is None or _work(turned) < _work(setting)):
                     found.append(turned)
             # A smaller micro-batch is worth it only where less is moved.
-            placed = self._least_moved(base, planner, micro_batch, before)
-            if placed is not None:
+            if (placed := self._least_moved(base, planner, micro_batch, before)) is not None:
                 found.append(placed)
                 before = placed
         return found
@@ -329,8 +328,8 @@ class TrainingPlanner:
             recomputed_bytes=cost[1] * accumulate,
             to_host_bytes=to_host,
             to_device_bytes=to_device,
-            changes=changes_of_result(
-                self.config, base, micro_batch, accumulate, batch_norm=self._has_batch_norm
+            changes=list(
+                changes_of_result(self.config, base, micro_batch, accumulate, batch_norm=self._has_batch_norm)
             ),
             memory_fingerprint="0" * 64,
         )

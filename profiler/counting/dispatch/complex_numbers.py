@@ -113,7 +113,8 @@ def call_from_python() -> tuple[CodeType, int] | None:
         code = frame.f_code
         if code.co_name == "_engine_run_backward":
             return None
-        if not _is_between(code):
+        # Between the caller and a mode stand this counter, other modes, and what torch wraps them in.
+        if not (code.co_name == "__torch_dispatch__" or code.co_filename.startswith(_BETWEEN)):
             return code, frame.f_lasti
         frame = frame.f_back
     # A thread of the engine's own has no Python code beneath.
@@ -129,8 +130,3 @@ _BETWEEN = (
     str(Path(_TORCH, "_compile.py")),
     str(Path(_TORCH, "_ops.py")),
 )
-
-
-def _is_between(code: CodeType) -> bool:
-    """Whether code stands between the caller and a mode: this counter, other modes, what torch wraps them in."""
-    return code.co_name == "__torch_dispatch__" or code.co_filename.startswith(_BETWEEN)

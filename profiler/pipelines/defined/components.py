@@ -32,7 +32,7 @@ def build_on_meta(component: Component, dtype: torch.dtype = torch.bfloat16) -> 
         raise PipelineError(
             f"{component.class_name} cannot be built from its config: {type(error).__name__}: {first_line(error)}"
         ) from error
-    count = parameter_count(module)
+    count = sum(parameter.numel() for parameter in module.parameters())  # a shared one once
     if component.parameters is not None and count != component.parameters:
         raise PipelineError(
             f"{component.class_name} has {count:,} parameters, not the {component.parameters:,} that are recorded: "
@@ -40,11 +40,6 @@ def build_on_meta(component: Component, dtype: torch.dtype = torch.bfloat16) -> 
         )
     # nn.Module's own: diffusers' warns of a cast that is meant here.
     return nn.Module.to(module, dtype).eval().requires_grad_(False)
-
-
-def parameter_count(module: nn.Module) -> int:
-    """Elements of all parameters, a shared one once."""
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _from_diffusers(kind: type, component: Component) -> nn.Module | None:

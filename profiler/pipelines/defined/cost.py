@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
 from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
-from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts, DenoiserCall
 from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     ComponentCost,
     PipelineCost,
@@ -21,7 +21,6 @@ from swinmr_profiling.profiler.pipelines.defined.cost_records import (
 )
 from swinmr_profiling.profiler.pipelines.defined.definition import Component, PipelineDefinition
 from swinmr_profiling.profiler.pipelines.defined.geometry import Geometry, resolve_geometry
-from swinmr_profiling.profiler.pipelines.defined.inputs import DenoiserCall
 from swinmr_profiling.profiler.pipelines.defined.measure import MeasuredCall
 from swinmr_profiling.profiler.pipelines.defined.schedule import (
     count_timesteps,
@@ -35,12 +34,11 @@ SIDES_PX = (512, 640, 768, 896, 1024)
 
 
 def cost_pipeline(
-    definition: PipelineDefinition, asked: PipelineRequest, counts: ComponentCounts | None = None
+    definition: PipelineDefinition, asked: PipelineRequest, counts: ComponentCounts
 ) -> PipelineCost:
     """Counts every component of a run. Raises PipelineError for what cannot be built or is not taken."""
     request = resolve_request(definition, asked)
     dtype = PRECISIONS[request.precision]
-    counts = ComponentCounts(dtype) if counts is None else counts
     if counts.dtype != dtype:
         raise ValueError(f"counts are for {counts.dtype}, the request is for {dtype}")
     scheduler = make_scheduler(definition.scheduler, definition.scheduler_config)
@@ -62,8 +60,6 @@ def cost_pipeline(
         geometry.latent_height,
         geometry.latent_width,
         context_tokens=definition.extra_context_tokens + sum(length.context for length in lengths),
-        image_height=geometry.computed_height,
-        image_width=geometry.computed_width,
         real_tokens=definition.extra_context_tokens + sum(length.real for length in lengths),
     )
     doubled = replace(call, batch=2 * request.batch)
@@ -162,7 +158,7 @@ def _prior(
     if (prior := definition.prior) is not None:
         batch = 2 * request.batch if prior.default_guidance_scale > 1 else request.batch
         calls = count_timesteps(make_scheduler(prior.scheduler, prior.scheduler_config), prior.default_steps)
-        measured = counts.denoiser(prior, DenoiserCall(batch, 1, 1, 0, 0, 0), memory=True)
+        measured = counts.denoiser(prior, DenoiserCall(batch, 1, 1, 0), memory=True)
         yield _component("prior", "prior", prior, measured, batch, counts.dtype, calls=calls)
 
 
@@ -216,13 +212,12 @@ def step_scaling(
     definition: PipelineDefinition,
     request: PipelineRequest,
     counts: ComponentCounts,
-    steps: Sequence[int] = STEPS,
 ) -> list[StepPoint]:
     """MACs of a run by its steps: a straight line in the denoiser's calls, above what runs once."""
-    costs = [cost_pipeline(definition, replace(request, steps=number), counts) for number in steps]
+    costs = [cost_pipeline(definition, replace(request, steps=number), counts) for number in STEPS]
     return [
         StepPoint(number, cost.denoiser.calls, cost.macs, cost.macs / costs[0].macs)
-        for number, cost in zip(steps, costs, strict=True)
+        for number, cost in zip(STEPS, costs, strict=True)
     ]
 
 
@@ -230,28 +225,23 @@ def resolution_scaling(
     definition: PipelineDefinition,
     request: PipelineRequest,
     counts: ComponentCounts,
-    sides_px: Sequence[int] = SIDES_PX,
-) -> list[SidePoint | RefusedSide]:
+) -> Iterator[SidePoint | RefusedSide]:
     """MACs of square images by their side; attention apart, whose share grows. A side that is refused is said."""
-    points: list[SidePoint | RefusedSide] = []
     first: PipelineCost | None = None
-    for side in sides_px:
+    for side in SIDES_PX:
         try:
             cost = cost_pipeline(definition, replace(request, height=side, width=side), counts)
         except PipelineError as error:
-            points.append(RefusedSide(side, str(error)))
+            yield RefusedSide(side, str(error))
             continue
         first = cost if first is None else first
         kinds = cost.denoiser.by_kind
-        points.append(
-            SidePoint(
-                side_px=side,
-                computed_px=[cost.geometry.computed_height, cost.geometry.computed_width],
-                macs_per_step=cost.macs_per_step,
-                total_macs=cost.macs,
-                relative=cost.macs / first.macs,
-                denoiser_attention_share=kinds["attention"] / sum(kinds.values()),
-                activation_peak_bytes=cost.activation_peak.activation_peak_bytes,
-            )
+        yield SidePoint(
+            side_px=side,
+            computed_px=[cost.geometry.computed_height, cost.geometry.computed_width],
+            macs_per_step=cost.macs_per_step,
+            total_macs=cost.macs,
+            relative=cost.macs / first.macs,
+            denoiser_attention_share=kinds["attention"] / sum(kinds.values()),
+            activation_peak_bytes=cost.activation_peak.activation_peak_bytes,
         )
-    return points

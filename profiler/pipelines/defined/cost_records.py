@@ -111,6 +111,11 @@ class PipelineCost:
         return {kind: sum(c.by_kind[kind] * c.calls for c in self.components) for kind in KINDS}
 
     @property
+    def size(self) -> str:
+        """What is computed, as "1024x768": width by height in pixels."""
+        return f"{self.geometry.computed_width}x{self.geometry.computed_height}"
+
+    @property
     def parameters(self) -> int:
         return sum(c.parameters for c in self.components if c.counts_weights)
 
@@ -132,12 +137,6 @@ class PipelineCost:
     def denoiser(self) -> ComponentCost:
         (denoiser,) = self.of_role("denoiser")
         return denoiser
-
-    @property
-    def is_rounded(self) -> bool:
-        """Whether it computes at another size than was asked for."""
-        one = self.geometry
-        return (one.height, one.width) != (one.computed_height, one.computed_width)
 
     def of_role(self, role: str) -> list[ComponentCost]:
         return [component for component in self.components if component.role == role]

@@ -105,11 +105,8 @@ def _not_costed(
 
 def template_for(pipeline_class: str) -> PipelineDefinition | None:
     """The project's definition of a pipeline class, for what a folder does not say."""
-    for name in list_pipelines():
-        definition = load_pipeline(name)
-        if definition.pipeline_class == pipeline_class:
-            return definition
-    return None
+    known = map(load_pipeline, list_pipelines())
+    return next((one for one in known if one.pipeline_class == pipeline_class), None)
 
 
 def _read_json(file: Path, otherwise: str) -> dict[str, Any]:
@@ -195,14 +192,13 @@ def match_text_encoders(
 
 def _tokens(encoder: Component, tokenizer_limit: Any) -> int:
     """What prompts are padded to: the tokenizer's limit, or the positions the encoder has."""
-    for tokens in (tokenizer_limit, encoder.config.get("max_position_embeddings")):
-        if isinstance(tokens, int) and 0 < tokens <= LONGEST_FIXED_PROMPT:
-            return tokens
-    return UNKNOWN_ENCODER_TOKENS
+    limits = (tokenizer_limit, encoder.config.get("max_position_embeddings"))
+    fixed = (limit for limit in limits if isinstance(limit, int) and 0 < limit <= LONGEST_FIXED_PROMPT)
+    return next(fixed, UNKNOWN_ENCODER_TOKENS)
 
 
-def refuse_code(folder: Path) -> None:
-    """Raises PipelineError for a folder whose index names Python code of its own, or cannot be read to tell."""
+def index_without_code(folder: Path) -> dict[str, Any]:
+    """The index of a folder. Raises PipelineError where it names Python code of its own, or cannot be read to tell."""
     try:
         index = json.loads((folder / INDEX_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -214,6 +210,7 @@ def refuse_code(folder: Path) -> None:
             f"{folder}: its {INDEX_NAME} names code ({what}), which loading would run: a folder of weights and configs "
             "alone can be used"
         )
+    return index
 
 
 def _named_code(folder: Path, index: dict[str, object]) -> Iterator[str]:

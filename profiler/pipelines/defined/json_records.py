@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from typing_extensions import NotRequired
-
 
 class WorkFigures(TypedDict):
     """Parameters of the denoiser, MACs and FLOPs (2 x MACs) of a step and of the run, each with its text."""
@@ -73,12 +71,11 @@ class CostRecord(RunFigures):
 
 
 class FailedRecord(TypedDict):
-    """A pipeline, or a live run, of which nothing is known, and why."""
+    """A live run of which nothing is known, and why."""
 
     enabled: Literal[False]
     reason: str
-    pipeline: NotRequired[str]
-    model_id: NotRequired[str | None]
+    model_id: str | None
 
 
 class LivePrediction(TypedDict):
@@ -133,21 +130,3 @@ class PredictedRecord(CostRecord, DeviceFigures):
 
 
 LiveRecord = WatchedRecord | PredictedRecord
-
-
-class MeasuredOnlyRecord(TypedDict):
-    """A pipeline of the file that was run, and for which no prediction is written; `reason` says so."""
-
-    enabled: Literal[True]
-    source: Literal["measured"]
-    pipeline: str
-    reason: str
-    measured: WatchedRecord
-
-
-class FileRecord(CostRecord):
-    """One pipeline of the file that `profile_pipeline.py` writes."""
-
-    step_scaling: NotRequired[list[dict[str, Any]]]
-    resolution_scaling: NotRequired[list[dict[str, Any]]]
-    measured: NotRequired[WatchedRecord | FailedRecord]

@@ -46,11 +46,6 @@ class Anatomy:
         """The one decoder; as `denoiser`."""
         return self._one("decoder", self.decoders)
 
-    @property
-    def denoiser_names(self) -> str:
-        """Of those that there are, as "transformer" or "transformer + transformer_2"; "-" where there is none."""
-        return " + ".join(self.denoisers) or "-"
-
     def _one(self, kind: str, found: dict[str, nn.Module]) -> tuple[str, nn.Module]:
         if not found:
             raise PipelineError(

@@ -30,8 +30,7 @@ def call_arguments(pipe: Any, settings: GenerationSettings, seed: int) -> dict[s
     """
     accepted = inspect.signature(type(pipe).__call__).parameters
     steps, scale = settings.num_inference_steps, settings.guidance_scale
-    known = checkpoint_defaults(pipe)
-    if known is not None:
+    if (known := checkpoint_defaults(pipe)) is not None:
         steps = known.default_steps if steps is None else steps
         scale = known.default_guidance_scale if scale is None else scale
     wanted = {
@@ -60,17 +59,13 @@ def call_arguments(pipe: Any, settings: GenerationSettings, seed: int) -> dict[s
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     missing = [argument for argument in needed if argument in IMAGE_ARGUMENTS]
-    if missing or _is_for_images(accepted, arguments, name):
+    # Img2img pipelines have a default of None for the image, and raise deep inside without one.
+    is_for_images = any(word in name for word in ("Img2Img", "ImageTo", "Inpaint", "InstructPix2Pix"))
+    if missing or (is_for_images and "image" in accepted and "image" not in arguments):
         raise PipelineError(f"{name} starts from an image: give one with --image")
     if needed:
         raise PipelineError(f"{name} cannot be called from here: it needs {', '.join(needed)}")
     return arguments
-
-
-def _is_for_images(accepted: Any, arguments: dict[str, Any], name: str) -> bool:
-    """Img2img pipelines have a default of None for the image, and raise deep inside without one."""
-    is_named_so = any(word in name for word in ("Img2Img", "ImageTo", "Inpaint", "InstructPix2Pix"))
-    return is_named_so and "image" in accepted and "image" not in arguments
 
 
 def _opened(file: str) -> Any:

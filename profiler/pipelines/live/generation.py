@@ -213,12 +213,10 @@ def _entries_of(
 def _file_names(model_ids: Sequence[str]) -> dict[str, str]:
     """A file name for each model; numbered where two have one name, so that no image replaces another."""
     names: dict[str, str] = {}
-    for model_id in model_ids:
-        name = plain = model_name(model_id)
-        numbers = itertools.count(2)
-        while model_id not in names and name in names.values():
-            name = f"{plain}_{next(numbers)}"
-        names.setdefault(model_id, name)
+    for model_id in dict.fromkeys(model_ids):
+        plain = model_name(model_id)
+        numbered = (f"{plain}_{number}" for number in itertools.count(2))
+        names[model_id] = next(n for n in itertools.chain([plain], numbered) if n not in names.values())
     return names
 
 

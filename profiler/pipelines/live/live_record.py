@@ -52,7 +52,7 @@ def watched_record(
         "model_id": model_id,
         "pipeline": anatomy.pipeline_class,
         "pipeline_class": anatomy.pipeline_class,
-        "model_component": anatomy.denoiser_names,
+        "model_component": " + ".join(anatomy.denoisers) or "-",
         "pipeline_params": _parameters(anatomy.all.values()),
         **work_figures(_parameters(anatomy.denoisers.values()), step, total),
         "pipeline_calls": len(run.calls),
@@ -154,11 +154,8 @@ def _batch(told: Mapping[str, PlainValue], input_shape: Sequence[int]) -> int:
 
 def _latent_shape(run: WatchedRun, anatomy: Anatomy) -> list[int] | None:
     """What the decoder decoded last, of a pipeline with one."""
-    for name in anatomy.decoders:
-        for part in ("post_quant_conv", "decoder"):
-            if (shape := run.shapes.get(f"{name}.{part}")) is not None:
-                return shape
-    return None
+    parts = (f"{name}.{part}" for name in anatomy.decoders for part in ("post_quant_conv", "decoder"))
+    return next((run.shapes[part] for part in parts if part in run.shapes), None)
 
 
 def _notes(run: WatchedRun, asked: int, steps: int, denoisers: int) -> list[str]:

@@ -114,7 +114,7 @@ def watching(pipe: Any) -> Iterator[WatchedRun]:
     run = WatchedRun(pipe)
     tracker = ComponentTracker(networks_of(pipe))
     mode = ComponentMode(tracker)
-    parts = compiled_parts(wrapped_networks_of(pipe))
+    parts = list(compiled_parts(wrapped_networks_of(pipe)))
     scheduler = getattr(pipe, "scheduler", None)
     started = time.perf_counter()
     try:
@@ -195,8 +195,7 @@ def _fill(run: WatchedRun, mode: ComponentMode, parts: list[CompiledPart]) -> No
         run.networks[OUTSIDE] = outside
     for name, reason in tracker.not_seen.items():
         run.missing(name, reason)
-    unseen = [*mode.tracker.unseen_modules, *mode.unfinished()]
-    if unseen:
+    if unseen := [*mode.tracker.unseen_modules, *mode.unfinished()]:
         run.missing(OUTSIDE, f"work in other threads was not seen: {', '.join(unseen)}")
     by_operator = Counter(sums.by_operator)
     for part in parts:
@@ -206,16 +205,15 @@ def _fill(run: WatchedRun, mode: ComponentMode, parts: list[CompiledPart]) -> No
 
 def _counted(name: str, tracker: ComponentTracker, mode: ComponentMode) -> NetworkCount:
     by_kind = tracker.macs_of(name)
-    count = NetworkCount(
+    uncounted = ", ".join(sorted(mode.uncounted_by.get(name, ())))
+    return NetworkCount(
         name,
         tracker.calls_of(name),
         sum(by_kind.values()),
-        mode.softmax_by.get(name, 0),
+        mode.softmax_by[name],
         {kind: by_kind[kind] for kind in KINDS},
+        reason=f"no formula for {uncounted}" if uncounted else None,
     )
-    if uncounted := mode.uncounted_by.get(name):
-        count.reason = f"no formula for {', '.join(sorted(uncounted))}"
-    return count
 
 
 def _add_compiled(run: WatchedRun, part: CompiledPart, by_operator: Counter[str]) -> None:

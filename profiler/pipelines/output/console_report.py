@@ -102,7 +102,7 @@ def print_comparison(console: Console, pipelines: Sequence[AnyPipeline]) -> None
     rows = [
         [
             cost.definition.name,
-            f"{cost.geometry.computed_width}x{cost.geometry.computed_height}",
+            cost.size,
             parameters_text(cost.parameters),
             str(cost.request.steps),
             str(cost.denoiser.calls),
@@ -121,8 +121,8 @@ def print_comparison(console: Console, pipelines: Sequence[AnyPipeline]) -> None
         "GMACs/step as run, with guidance where asked for; FLOPs are 2 x MACs; memory is predicted", 0
     )
     for cost in done:
-        if cost.is_rounded:
-            console.note(f"{cost.definition.name}: {cost.notes[0]}", 0)
+        if cost.geometry.note:
+            console.note(f"{cost.definition.name}: {cost.geometry.note}", 0)
     for one in pipelines:
         if isinstance(one, FailedPipeline):
             console.bad(f"{one.name}: {one.reason}", 0)

@@ -17,13 +17,7 @@ from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     MeasuredPipeline,
     PipelineCost,
 )
-from swinmr_profiling.profiler.pipelines.defined.json_records import (
-    CostRecord,
-    FailedRecord,
-    FileRecord,
-    MeasuredOnlyRecord,
-    WorkFigures,
-)
+from swinmr_profiling.profiler.pipelines.defined.json_records import CostRecord, WorkFigures
 from swinmr_profiling.profiler.pipelines.output.figures import flops_text, macs_text, parameters_text
 
 SCHEMA_VERSION = 1
@@ -39,8 +33,8 @@ COMPONENT_COLUMNS = (
 KIND_COLUMNS = ("attention", "convolution", "linear")
 
 
-def pipeline_record(pipeline: AnyPipeline) -> FileRecord | MeasuredOnlyRecord | FailedRecord:
-    """One pipeline of the file."""
+def pipeline_record(pipeline: AnyPipeline) -> dict[str, Any]:
+    """One pipeline of the file: its cost with what was asked for beside it, its run alone, or why there is neither."""
     if isinstance(pipeline, MeasuredPipeline):
         return {
             "enabled": True,
@@ -51,7 +45,7 @@ def pipeline_record(pipeline: AnyPipeline) -> FileRecord | MeasuredOnlyRecord | 
         }
     if isinstance(pipeline, FailedPipeline):
         return {"enabled": False, "pipeline": pipeline.name, "reason": pipeline.reason}
-    record: FileRecord = {**cost_record(pipeline.cost)}
+    record: dict[str, Any] = {**cost_record(pipeline.cost)}
     if pipeline.step_scaling is not None:
         record["step_scaling"] = [asdict(point) for point in pipeline.step_scaling]
     if pipeline.resolution_scaling is not None:

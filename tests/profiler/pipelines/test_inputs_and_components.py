@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
+from swinmr_profiling.profiler.pipelines.defined.component_counts import DenoiserCall, denoiser_arguments
 from swinmr_profiling.profiler.pipelines.defined.components import build_on_meta
 from swinmr_profiling.profiler.pipelines.defined.definition import Component, load_pipeline
-from swinmr_profiling.profiler.pipelines.defined.inputs import DenoiserCall, denoiser_arguments
 from swinmr_profiling.profiler.pipelines.defined.libraries import find_class
 from swinmr_profiling.profiler.pipelines.defined.measure import FastElementwise, FusedAttention, measure_call
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
 pytest.importorskip("diffusers")
-CALL = DenoiserCall(1, 8, 8, 5, 64, 64)
+CALL = DenoiserCall(1, 8, 8, 5)
 
 
 def test_a_broken_config_is_one_line():

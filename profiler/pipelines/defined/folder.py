@@ -20,7 +20,6 @@ from typing import Any
 from swinmr_profiling.profiler.pipelines.defined.definition import (
     Component,
     PipelineDefinition,
-    Prior,
     TextEncoder,
     list_pipelines,
     load_pipeline,
@@ -62,6 +61,8 @@ def read_pipeline_folder(folder: Path) -> PipelineDefinition:
     if "scheduler" not in components:
         raise PipelineError(f"{folder}: its model_index.json names no scheduler")
     scheduler = _read_json(folder / "scheduler" / "scheduler_config.json", "component scheduler is missing")
+    # Of a pipeline whose prediction has no prior, that of the folder is not read.
+    priors = ("prior_prior", "prior") if template.prior is not None else ()
     encoders, extra_context = _text_encoders(folder, components, template)
     factor = template.vae_scale_factor
     side = denoiser.config.get("sample_size")
@@ -80,9 +81,9 @@ def read_pipeline_folder(folder: Path) -> PipelineDefinition:
         vae=vae,
         text_encoders=encoders,
         extra_context_tokens=extra_context,
-        prior=_prior(folder, components, template),
-        image_encoder=_optional(folder, components, "prior_image_encoder"),
-        safety_checker=_optional(folder, components, "safety_checker"),
+        prior=template.prior_as(_first(folder, components, *priors)),
+        image_encoder=_first(folder, components, "prior_image_encoder"),
+        safety_checker=_first(folder, components, "safety_checker"),
         vae_scale_factor=None,
         notes=_not_costed(folder, components, template),
     )
@@ -133,22 +134,13 @@ def _component(folder: Path, components: dict[str, tuple[str, str]], name: str) 
 
 
 def _one_of(folder: Path, components: dict, names: tuple[str, ...], what: str) -> Component:
-    for name in names:
-        if name in components:
-            return _component(folder, components, name)
-    raise PipelineError(f"{folder}: its model_index.json names no {what} ({' or '.join(names)})")
+    if (found := _first(folder, components, *names)) is None:
+        raise PipelineError(f"{folder}: its model_index.json names no {what} ({' or '.join(names)})")
+    return found
 
 
-def _optional(folder: Path, components: dict, name: str) -> Component | None:
-    return _component(folder, components, name) if name in components else None
-
-
-def _prior(folder: Path, components: dict, template: PipelineDefinition) -> Prior | None:
-    name = next((name for name in ("prior_prior", "prior") if name in components), None)
-    if name is None or template.prior is None:
-        return None
-    found = _component(folder, components, name)
-    return replace(template.prior, class_path=found.class_path, config=found.config, parameters=None)
+def _first(folder: Path, components: dict, *names: str) -> Component | None:
+    return next((_component(folder, components, name) for name in names if name in components), None)
 
 
 def _text_encoders(

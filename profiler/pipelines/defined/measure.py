@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.models.stand_in import autocast_on_meta
@@ -20,9 +19,6 @@ from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.training.setup.step_memory import LiveBytes
-
-aten = torch.ops.aten
-ELEMENTWISE = frozenset({aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor})
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,6 @@ def measure_call(
             torch.no_grad(),
             FusedAttention(),
             autocast_on_meta("cpu"),
-            FastElementwise(),
             live if memory else nullcontext(),
             mode.tracker,
             mode,
@@ -87,32 +82,5 @@ class FusedAttention(TorchFunctionMode):
             query, key, value = (*args, *named)[:3]
             if query.is_meta and query.dim() == 4 and query.shape[-1] == value.shape[-1] and key.dim() == 4:
                 with torch._C.DisableTorchFunction():
-                    return aten._scaled_dot_product_flash_attention(query, key, value)[0]
+                    return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value)[0]
         return function(*args, **kwargs)
-
-
-class FastElementwise(TorchDispatchMode):
-    """Answers elementwise operators of two contiguous meta tensors of one dtype by an empty tensor.
-
-    That is what they return: the broadcast shape, contiguous, the same dtype. Everything else runs as it is. torch's
-    own Python references would take most of the time of a count.
-    """
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function in ELEMENTWISE and len(args) == 2 and _is_plain(args[0]):
-            first, second = args
-            if _is_plain(second) and second.dtype == first.dtype:
-                return first.new_empty(torch.broadcast_shapes(first.shape, second.shape))
-            if isinstance(second, (int, float)) and not isinstance(second, bool):
-                return first.new_empty(first.shape)
-        return function(*args, **(kwargs or {}))
-
-
-def _is_plain(tensor: object) -> bool:
-    return (
-        isinstance(tensor, torch.Tensor)
-        and tensor.is_meta
-        and tensor.dim() > 0
-        and tensor.is_floating_point()
-        and tensor.is_contiguous()
-    )

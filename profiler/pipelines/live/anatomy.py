@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from swinmr_profiling.models.from_diffusers.denoiser import forward_parameters
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
-from swinmr_profiling.profiler.pipelines.defined.definition import Component, PipelineDefinition, Prior
+from swinmr_profiling.profiler.pipelines.defined.definition import Component, PipelineDefinition
 from swinmr_profiling.profiler.pipelines.defined.folder import match_text_encoders, template_for
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
@@ -142,7 +143,7 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
         denoiser=_component(denoiser_name, denoiser),
         vae=_component(decoder_name, decoder),
         text_encoders=encoders,
-        prior=_prior(anatomy, template),
+        prior=template.prior_as(next(itertools.starmap(_component, anatomy.priors.items()), None)),
         # The one that text to image runs; an adapter's waits for an image.
         image_encoder=None
         if template.image_encoder is None
@@ -184,9 +185,9 @@ def written_for(pipe: Any) -> PipelineDefinition:
 
 def not_costed(definition: PipelineDefinition, anatomy: Anatomy) -> list[str]:
     """Networks of the pipeline that no prediction costs: a ControlNet, an adapter's image encoder."""
-    parts = [definition.denoiser, definition.vae, *definition.text_encoders]
-    parts += [p for p in (definition.prior, definition.image_encoder, definition.safety_checker) if p]
-    costed = {part.class_path.partition(":")[0] for part in parts}
+    parts = (definition.denoiser, definition.vae, *definition.text_encoders)
+    optional = (definition.prior, definition.image_encoder, definition.safety_checker)
+    costed = {part.class_path.partition(":")[0] for part in (*parts, *optional) if part is not None}
     return [name for name in anatomy.all if name not in costed]
 
 
@@ -218,13 +219,6 @@ def _component(name: str, module: nn.Module) -> Component:
     config = getattr(module, "config", {})
     config = config.to_dict() if hasattr(config, "to_dict") else dict(config)
     return Component(f"{name}:{type(module).__module__}.{type(module).__name__}", config)
-
-
-def _prior(anatomy: Anatomy, template: PipelineDefinition) -> Prior | None:
-    if not anatomy.priors or template.prior is None:
-        return None
-    found = _component(*next(iter(anatomy.priors.items())))
-    return replace(template.prior, class_path=found.class_path, config=found.config, parameters=None)
 
 
 def _other(anatomy: Anatomy, is_it: Callable[[nn.Module], bool]) -> Component | None:

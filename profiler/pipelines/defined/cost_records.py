@@ -221,18 +221,14 @@ def resolve_request(definition: PipelineDefinition, request: PipelineRequest) ->
     scale = request.guidance_scale
     if scale is not None and not 1 <= scale < float("inf"):
         raise PipelineError(f"guidance scale {scale:g}: at least 1, and 1 means none")
-    filled = ResolvedRequest(
-        height=definition.native_resolution if request.height is None else request.height,
-        width=definition.native_resolution if request.width is None else request.width,
-        steps=definition.default_steps if request.steps is None else request.steps,
-        guidance_scale=definition.default_guidance_scale if scale is None else scale,
-        true_cfg_scale=request.true_cfg_scale,
-        batch=request.batch,
-        scheduler=request.scheduler,
-        prompt_tokens=request.prompt_tokens,
-        negative_prompt=request.negative_prompt,
-        precision=request.precision,
-    )
+    own = {
+        "height": definition.native_resolution,
+        "width": definition.native_resolution,
+        "steps": definition.default_steps,
+        "guidance_scale": definition.default_guidance_scale,
+    }
+    asked = {name: value for name, value in vars(request).items() if value is not None}
+    filled = ResolvedRequest(**{**own, **asked})
     if request.true_cfg_scale > 1 and definition.guidance != "distilled":
         raise PipelineError(f"{definition.name} has no true_cfg_scale: its guidance scale is a real one")
     for name in ("height", "width", "steps", "batch"):

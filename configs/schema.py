@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -123,6 +123,10 @@ class ExperimentConfig(Section):
     evaluation: EvaluationSection = Field(EvaluationSection(), description="What is reported.")
     logging: LoggingSection = Field(LoggingSection(), description="What a run writes down.")
     system: SystemSection = Field(SystemSection(), description="Precision, seeds and devices.")
+
+    def changed(self, section: str, **values: Any) -> ExperimentConfig:
+        """The config with other values in one of its sections. They are taken as they are, and not checked."""
+        return self.model_copy(update={section: getattr(self, section).model_copy(update=values)})
 
     @property
     def is_denoiser(self) -> bool:

@@ -19,17 +19,20 @@ import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError
 from swinmr_profiling.configs.writing.atomic_files import write_text
 from swinmr_profiling.configs.writing.standard_streams import complain
-from swinmr_profiling.profiler.largest_tile.command_line import FitArguments, parse_fit_arguments
+from swinmr_profiling.profiler.largest_tile.command_line import parse_fit_arguments
 from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_NOTHING_FITS, EXIT_PARTIAL
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 
 
-def fit(parsed: FitArguments, console: Console) -> int:
-    """Searches, prints, writes. Raises InputError."""
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
+    """Searches, prints, writes; returns the exit status. Raises InputError."""
+    parsed = parse_fit_arguments(arguments)
+    console = Console(width=report_columns(), verbose=parsed.verbose)
     loaded = parsed.read_config()
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     from swinmr_profiling.models.errors import ModelError
-    from swinmr_profiling.profiler.largest_tile.asked import budget_asked, settings_asked
+    from swinmr_profiling.profiler.largest_tile.card_sizes import budget_asked, settings_asked
     from swinmr_profiling.profiler.largest_tile.console import print_fit
     from swinmr_profiling.profiler.largest_tile.inference_fit import fit_inference
     from swinmr_profiling.profiler.record.failures import first_lines
@@ -63,16 +66,7 @@ def fit(parsed: FitArguments, console: Console) -> int:
     if all(setting.largest is None for setting in found.settings):
         complain(f"error: no image fits {budget.name}, not even of {found.period} pixels a side")
         return EXIT_NOTHING_FITS
-    return EXIT_DONE
-
-
-@swinmr_profiling.command.entry_point
-def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status."""
-    parsed = parse_fit_arguments(arguments)
-    console = Console(width=report_columns(), verbose=parsed.verbose)
-    code = fit(parsed, console)
-    return EXIT_PARTIAL if code == EXIT_DONE and console.failed else code
+    return EXIT_PARTIAL if console.failed else EXIT_DONE
 
 
 if __name__ == "__main__":

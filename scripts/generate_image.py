@@ -33,7 +33,7 @@ from swinmr_profiling.profiler.pipelines.live.generation import (
     generate_image,
     generate_images_sequential,
 )
-from swinmr_profiling.profiler.pipelines.output.measured_report import print_image_profile
+from swinmr_profiling.profiler.pipelines.output.console_report import print_image_profile
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 
 __all__ = ["generate_image", "generate_images_sequential", "main"]

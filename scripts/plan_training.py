@@ -17,22 +17,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import ConfigError
+from swinmr_profiling.configs.writing.atomic_files import write_text
 from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_NOTHING_FITS, EXIT_PARTIAL
-from swinmr_profiling.profiler.plan.command_line import PlanArguments, parse_plan_arguments
+from swinmr_profiling.profiler.plan.command_line import parse_plan_arguments
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
 
 
-def plan_training(parsed: PlanArguments, console: Console) -> int:
-    """Plans, prints, writes. Raises InputError."""
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
+    """Plans, prints, writes; returns the exit status. Raises InputError."""
+    parsed = parse_plan_arguments(arguments)
+    console = Console(width=report_columns(), verbose=parsed.verbose)
     loaded = parsed.read_config()
     # Imported here: a config that is wrong is told at once, without waiting for torch.
     import torch
 
     from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.profiler.plan.console import print_plan
-    from swinmr_profiling.profiler.plan.plan_file import write_plan
     from swinmr_profiling.profiler.plan.training_plan import TrainingPlanner
     from swinmr_profiling.profiler.record.failures import first_lines
     from swinmr_profiling.training.errors import LossError, OptimizerError
@@ -64,20 +67,11 @@ def plan_training(parsed: PlanArguments, console: Console) -> int:
     if not plan.setting.fits:
         complain(f"error: nothing fits {plan.budget.name}; the nearest setting is printed")
         return EXIT_NOTHING_FITS
-    written = parsed.write(lambda file: write_plan(file, plan))
+    written = parsed.write(lambda file: write_text(file, plan.model_dump_json(indent=2) + "\n"))
     if written is not None:
         console.line()
         console.good(f"plan written to {written}; training.plan in a config takes it", indent=0)
-    return EXIT_DONE
-
-
-@swinmr_profiling.command.entry_point
-def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status."""
-    parsed = parse_plan_arguments(arguments)
-    console = Console(width=report_columns(), verbose=parsed.verbose)
-    code = plan_training(parsed, console)
-    return EXIT_PARTIAL if code == EXIT_DONE and console.failed else code
+    return EXIT_PARTIAL if console.failed else EXIT_DONE
 
 
 if __name__ == "__main__":

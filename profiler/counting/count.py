@@ -1,10 +1,10 @@
-"""count_forward: the MACs of one call of a model, on a copy without data."""
+"""The MACs of one call of a model (count_forward) and of a training step (count_training_step), without their data."""
 
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -14,18 +14,17 @@ from swinmr_profiling.configs.error_words import first_line
 from swinmr_profiling.models.stand_in import autocast_on_meta
 from swinmr_profiling.profiler.counting.dispatch.complex_numbers import complex_as_one
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
-from swinmr_profiling.profiler.counting.dispatch.threads import mode_of_this_thread
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept, restored
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
-from swinmr_profiling.profiler.counting.operators.extensions import watch
 from swinmr_profiling.profiler.counting.operators.nested import part_shapes
 from swinmr_profiling.profiler.counting.operators.operator_table import KINDS
-from swinmr_profiling.profiler.counting.report import CountReport
+from swinmr_profiling.profiler.counting.report import CountReport, TrainingCountReport
 from swinmr_profiling.profiler.counting.script_modules import frozen_numbers
 from swinmr_profiling.training.own_gradients import wants_gradients
 
 # Characters of an error that a note quotes.
 LONGEST_REASON = 160
+PHASES = ("forward", "loss", "backward", "optimizer")
 
 
 class NeedsGradientsError(RuntimeError):
@@ -69,6 +68,67 @@ def count_forward(
     return report_of(mode, inputs, keywords, counted_on, note)
 
 
+def forward_backward(module: nn.Module, *inputs: Any, **kwargs: Any) -> None:
+    """The plainest training step: the sum of every differentiable output, and its backward."""
+    outputs = torch.utils._pytree.tree_leaves(module(*inputs, **kwargs))
+    differentiable = [t for t in outputs if isinstance(t, torch.Tensor) and t.requires_grad]
+    if not differentiable:
+        raise ValueError("no output needs a gradient: every parameter and input of the model is frozen")
+    total = sum(t.abs().sum() if t.is_complex() else t.sum() for t in differentiable)
+    cast(torch.Tensor, total).backward()
+
+
+def count_training_step(
+    step: Callable[..., object],
+    module: nn.Module,
+    inputs: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    create_graph: bool = False,
+    only_without_data: bool = False,
+) -> TrainingCountReport:
+    """Counts ``step(copy of module, *inputs, **kwargs)``, which runs a forward and a backward, and may do more.
+
+    Args:
+        step: calls the module it is given, makes a loss and calls ``backward()``; ``forward_backward`` is the
+            plainest. It must not keep the module: that is a copy on the meta device, of which nothing remains.
+        module: in the train or eval mode to be counted; left as it is.
+        inputs, kwargs: anything the step needs, copied with the module. A loss network or an optimizer of the
+            module's parameters belongs here rather than in a closure, so that it is copied too.
+        create_graph: the step differentiates its own gradients (a gradient penalty) with custom backwards in Python.
+        only_without_data: raise what the step raises on meta, rather than train for real.
+
+    Returns:
+        TrainingCountReport. ``training_macs`` is 3 x the forward's where every input of every product needs a
+        gradient, less for first layers and frozen parts, and more where an optimizer multiplies matrices, as Muon;
+        ``recomputed_macs`` is what checkpointing and fused attention backwards compute again.
+
+    Raises:
+        Whatever the step raises in a real run, where it cannot run on meta; whatever copying the module raises.
+    """
+    keywords = kwargs or {}
+    # Around the copying too: a tensor made in inference mode can never have a gradient.
+    with torch.inference_mode(False), torch.enable_grad():
+        mode, counted_on, note = count_call(
+            module,
+            inputs,
+            keywords,
+            step,
+            trains=True,
+            only_without_data=only_without_data,
+            split_recomputed=True,
+            create_graph=create_graph,
+        )
+    counted = report_of(mode, inputs, keywords, counted_on, note)
+    return TrainingCountReport(
+        **vars(counted),
+        training_macs=counted.macs,
+        recomputed_macs=mode.tallies.apart["recomputed_macs"],
+        macs_by_phase={phase: mode.tallies.by_phase[phase] for phase in PHASES},
+        elementwise_flops_by_phase={phase: mode.tallies.elementwise_by_phase[phase] for phase in PHASES},
+    )
+
+
 def count_call(
     module: nn.Module,
     inputs: tuple[Any, ...],
@@ -98,7 +158,8 @@ def count_call(
         except NeedsGradientsError:
             raise
         except Exception as error:
-            device = _device_of(module)
+            held = (*module.parameters(), *module.buffers())
+            device = held[0].device.type if held else "cpu"
             if device == "meta" or only_without_data:
                 raise
             reason = _in_one_line(error)
@@ -120,7 +181,7 @@ def count_call(
 def _run(copied: Any, args: Any, keywords: Any, call: Any, mode_options: Any) -> CountingMode:
     tracker = ModuleTracker(copied)
     mode = CountingMode(tracker, inputs=(args, keywords), **mode_options)
-    with tracker, mode, watch.watched_by(mode_of_this_thread), optimizer_steps_told(mode):
+    with tracker, mode, optimizer_steps_told(mode):
         mode.returned(call(copied, *args, **keywords))
     return mode
 
@@ -147,7 +208,7 @@ def report_of(mode: CountingMode, inputs: Any, kwargs: Any, counted_on: str, not
     as_one = complex_as_one(macs, sums.complex_by_operator.total())
     uncounted = sums.uncounted + Counter(f"unseen::{name}" for name in mode.tracker.unseen_modules.elements())
     uncounted += Counter(f"unseen::{name}" for name in mode.unfinished())
-    remarks = ([note] if note else []) + _remarks(mode, as_one)
+    remarks = [*([note] if note else []), *_remarks(mode, as_one)]
     tensors = [t for t in torch.utils._pytree.tree_leaves((inputs, kwargs)) if isinstance(t, torch.Tensor)]
     parameters = [p for p in mode.tracker.root.parameters() if not nn.parameter.is_lazy(p)]
     return CountReport(
@@ -172,52 +233,34 @@ def report_of(mode: CountingMode, inputs: Any, kwargs: Any, counted_on: str, not
     )
 
 
-def _remarks(mode: CountingMode, as_one: int) -> list[str]:
+def _remarks(mode: CountingMode, as_one: int) -> Iterator[str]:
     """What a reader of the figures should know, from the tallies of a finished count."""
-    remarks = sorted(mode.remarks)
+    yield from sorted(mode.remarks)
     if mode.storages.decided_by_values:
         names = ", ".join(sorted(mode.storages.decided_by_values))
-        remarks.append(
-            f"values of the input decide what is computed ({names}): another input can give another count"
-        )
+        yield f"values of the input decide what is computed ({names}): another input can give another count"
     if mode.tallies.complex_by_operator:
-        remarks.append(
+        yield (
             "a complex multiply-add counts as four real ones, also in convolutions, of which PyTorch computes one by "
             f"three real ones; with one for each the MACs are {as_one:,}"
         )
     if mode.tracker.unseen_modules:
-        remarks.append(
-            "modules ran in a thread that was started before the count: not seen, listed as unseen"
-        )
+        yield "modules ran in a thread that was started before the count: not seen, listed as unseen"
     if mode.unfinished():
-        remarks.append(
-            "work in other threads had not ended when the forward had: what came later is not counted"
-        )
+        yield "work in other threads had not ended when the forward had: what came later is not counted"
     for error in mode.thread_errors:
-        remarks.append(f"another thread raised {_in_one_line(error)}: what it left undone is not counted")
+        yield f"another thread raised {_in_one_line(error)}: what it left undone is not counted"
     if frozen := frozen_numbers(mode.tracker.root):
-        remarks.append(f"{frozen:,} numbers are constants of frozen scripts and not among the parameters")
-    return remarks
+        yield f"{frozen:,} numbers are constants of frozen scripts and not among the parameters"
 
 
-@contextmanager
-def compiled_functions_run_eagerly() -> Iterator[None]:
+def compiled_functions_run_eagerly() -> AbstractContextManager[Any]:
     """Compiled code hides its operators in generated kernels. Without dynamo imported there is none."""
-    if "torch._dynamo" not in sys.modules:
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
-
-
-def _device_of(module: nn.Module) -> str:
-    tensor = next((t for t in (*module.parameters(), *module.buffers())), None)
-    return "cpu" if tensor is None else tensor.device.type
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _in_one_line(error: BaseException) -> str:
     """PyTorch's first sentence: behind it come advice and lists of backends."""
     line = first_line(error)
-    sentence = line.split(". ")[0]
-    text = sentence if len(line) > LONGEST_REASON else line
+    text = line.split(". ")[0] if len(line) > LONGEST_REASON else line
     return f"{type(error).__name__}: {text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 3] + '...'}"

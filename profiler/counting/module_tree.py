@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -40,10 +40,6 @@ class Owner(NamedTuple):
 NOBODY = Owner(None, ROOT)
 # Where a node that another thread made keeps its owner.
 OWNER = "_counted_owner"
-
-
-def _is_under(path: str, parent: str) -> bool:
-    return parent == ROOT or path == parent or path.startswith(parent + ".")
 
 
 class ModuleTracker:
@@ -133,11 +129,13 @@ class ModuleTracker:
             return self._stack[-1].path
         if len(candidates) == 1:
             return candidates[0]
-        for caller in reversed(self._stack):
-            for path in candidates:
-                if _is_under(path, caller.path):
-                    return path
-        return candidates[0]
+        under = (
+            path
+            for caller in reversed(self._stack)
+            for path in candidates
+            if caller.path == ROOT or f"{path}.".startswith(f"{caller.path}.")
+        )
+        return next(under, candidates[0])
 
     def _mark_sequence(self) -> None:
         # Every thread has numbers of its own; a backward is attributed by those of the thread that is counted.
@@ -155,7 +153,7 @@ class ModuleTracker:
         if module not in self._paths:
             # One that is not a submodule: in a list, or of somebody else.
             check_script(module, type(module).__name__)
-        elif not self._is_followed() and not self.in_module():
+        elif not (self._is_followed() or self.in_module()):
             self.unseen_modules[type(module).__name__] += 1
         self._note_nodes(args)
         in_network = module in self._paths or self._stack[-1].in_network
@@ -191,8 +189,7 @@ class ModuleTracker:
         if self.in_module() and not hasattr(node, "_sequence_nr"):
             return self._stack[-1]
         if self.in_other_threads and (owner := getattr(node, "metadata", {}).get(OWNER)) is not None:
-            noted: Owner = owner
-            return noted
+            return cast(Owner, owner)
         number = node._sequence_nr() if hasattr(node, "_sequence_nr") else 0
         return self._sequence_owners[bisect_right(self._sequence_starts, number) - 1]
 
@@ -222,7 +219,8 @@ class ModuleTracker:
         self, module: nn.Module, name: str, path: str, ancestors: tuple[Any, ...]
     ) -> tuple[ModuleNode, dict[int, int]]:
         own = dict(self.own_macs.get(path, {}))
-        sizes = {id(p): _numel(p) for p in module._parameters.values() if p is not None}
+        parameters = (p for p in module._parameters.values() if p is not None)
+        sizes = {id(p): 0 if nn.parameter.is_lazy(p) else p.numel() for p in parameters}
         children: list[ModuleNode] = []
         for child_name, child in module._modules.items():
             if child is None or child is module or child in ancestors:
@@ -243,7 +241,3 @@ class ModuleTracker:
             "children": children,
         }
         return node, sizes
-
-
-def _numel(parameter: nn.Parameter) -> int:
-    return 0 if nn.parameter.is_lazy(parameter) else parameter.numel()

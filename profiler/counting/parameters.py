@@ -17,23 +17,11 @@ def describe_parameters(module: nn.Module, input_shape: list[int]) -> Architectu
     A tensor that two modules share (tied weights) counts once, for the first of them, so that the parts sum to
     the whole. `model_size_mb` is MiB of the parameters, as users of this script know it; buffers stand apart.
     """
-    seen: set[int] = set()
-
-    def count_new(part: nn.Module) -> int:
-        total = 0
-        for parameter in part.parameters():
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                total += parameter.numel()
-        return total
-
-    own = 0
-    for parameter in module.parameters(recurse=False):
-        seen.add(id(parameter))
-        own += parameter.numel()
-    by_module = {name: count_new(child) for name, child in module.named_children()}
-    if own:
-        by_module["(itself)"] = own
+    by_module = {name: 0 for name, _ in module.named_children()}
+    # Each once, where it is met first: the module's own come before those of its children.
+    for name, parameter in module.named_parameters():
+        part = name.partition(".")[0] if "." in name else "(itself)"
+        by_module[part] = by_module.get(part, 0) + parameter.numel()
     parameters = list(module.parameters())
     buffers = list(module.buffers())
     parameter_bytes = sum(p.numel() * p.element_size() for p in parameters)

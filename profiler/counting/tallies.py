@@ -102,13 +102,11 @@ class Tallies:
             return kind
         # The last two tensors are the factors; either may be the weight, or a view of it.
         factors = [t for t in args if isinstance(t, torch.Tensor)][-2:]
-        weighted = isinstance(module, nn.Linear) or any(self._is_weight(t) for t in factors)
-        return "linear" if weighted else "attention"
-
-    def _is_weight(self, tensor: torch.Tensor) -> bool:
-        return type(tensor) in (nn.Parameter, torch.Tensor) and (
-            tensor.untyped_storage()._cdata in self._weight_storages
+        weighted = isinstance(module, nn.Linear) or any(
+            type(t) in (nn.Parameter, torch.Tensor) and t.untyped_storage()._cdata in self._weight_storages
+            for t in factors
         )
+        return "linear" if weighted else "attention"
 
     def _is_computed_again(self, name: str) -> bool:
         """A backward that keeps no logits makes those of each chunk again, and a loss."""

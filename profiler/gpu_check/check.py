@@ -93,10 +93,6 @@ class GpuCheck:
     def left_s(self) -> float:
         return self.record.time_budget_s - (self.clock() - self.started)
 
-    @property
-    def gpu_uuid(self) -> str | None:
-        return None if self.gpu is None else self.gpu.uuid
-
     def run(self) -> GpuCheckRecord:
         """Does as much as the time allows; what is left out says so. Raises RequestRefusedError without the device."""
         self._open()
@@ -195,8 +191,7 @@ class GpuCheck:
 
     def _predict_one(self, combination: Combination) -> Prediction | str:
         """The prediction, or why there is none."""
-        missing = _missing(combination)
-        if missing is not None:
+        if (missing := _missing(combination)) is not None:
             return missing
         sizes = {c.batch_size for c in self.combinations if _network(c) == _network(combination)}
         request = PredictionRequest(
@@ -260,8 +255,8 @@ class GpuCheck:
                 return self._measure(row, combination, batch_size, table)
             except WorkerError as failed:
                 halved = combination.mode in ("training", "inference") and batch_size > 1
-                oom = failed.failure.error == "OOM"
-                if table or not (oom and halved and self.left_s >= combination.takes_s):
+                is_oom = failed.failure.error == "OOM"
+                if table or not (is_oom and halved and self.left_s >= combination.takes_s):
                     raise
                 batch_size //= 2
 
@@ -291,7 +286,7 @@ class GpuCheck:
             timeout_s=timeout_s,
             trust_config=combination.trust_config,
             environment=combination.variables,
-            gpu_uuid=self.gpu_uuid,
+            gpu_uuid=None if self.gpu is None else self.gpu.uuid,
         )
         with TrainingProbes(options) as probes:
             if combination.mode == "search":

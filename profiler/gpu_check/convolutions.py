@@ -6,7 +6,7 @@ loops leave it off. This measures both, and the backward passes, on the card at 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -65,7 +65,7 @@ def same_without_benchmark(rows: list[ConvolutionCost]) -> bool:
 
 def _layer(
     device: Any, name: str, precision: str, channels_last: bool, benchmark: bool
-) -> list[ConvolutionCost]:
+) -> Iterator[ConvolutionCost]:
     import torch
 
     batch, inside, outside, side, kernel, groups = LAYERS[name]
@@ -85,23 +85,19 @@ def _layer(
         "backward_data": (lambda: backward([True, False, False]), x),
         "backward_weight": (lambda: backward([False, True, False]), w),
     }
-    rows = []
     for kind, (run, result) in calls.items():
         call = ConvolutionCall(
             kind, tuple(x.shape), tuple(w.shape), tuple(dy.shape), groups, x.element_size(), channels_last
         )
-        rows.append(
-            ConvolutionCost(
-                layer=name,
-                kind=kind,
-                precision=precision,
-                channels_last=channels_last,
-                benchmark=benchmark,
-                bytes=_beside_result(device, run, result),
-                predicted_bytes=workspace_bytes(call),
-            )
+        yield ConvolutionCost(
+            layer=name,
+            kind=kind,
+            precision=precision,
+            channels_last=channels_last,
+            benchmark=benchmark,
+            bytes=_beside_result(device, run, result),
+            predicted_bytes=workspace_bytes(call),
         )
-    return rows
 
 
 def _beside_result(device: Any, run: Callable[[], Any], result: Any) -> int:

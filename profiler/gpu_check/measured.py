@@ -81,8 +81,7 @@ def summary(rows: Sequence[Row]) -> dict[str, int | Spread]:
     for allocator in ("default", "expandable"):
         for name in (*COMPARED, "requested"):
             known = [getattr(row.ratios, name, None) for row in rows if row.allocator == allocator]
-            values = [abs(ratio - 1) for ratio in known if ratio is not None]
-            if values:
+            if values := [abs(ratio - 1) for ratio in known if ratio is not None]:
                 found[f"{name}_{allocator}"] = Spread(
                     median=statistics.median(values), worst=max(values), num_runs=len(values)
                 )

@@ -1,7 +1,8 @@
-"""What fits the GPU that is here, now: for `test.py --tile auto`, and for `fit_inference.py` without a card's name."""
+"""What fits a card: the GPU that is here, now (also for `test.py --tile auto`), or one `fit_inference.py` names."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,8 +11,12 @@ import torch
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, workspaces_for
 from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM, Budget, budget_on
+from swinmr_profiling.profiler.largest_tile.command_line import FitArguments
 from swinmr_profiling.profiler.largest_tile.inference_fit import SizesOnCard, size_at
+from swinmr_profiling.profiler.largest_tile.record import Layout
 from swinmr_profiling.profiler.largest_tile.size_prediction import predictor
+from swinmr_profiling.profiler.measure.machine.devices import DeviceError, resolve_device
+from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.device_memory import reserved_by_others
 from swinmr_profiling.profiler.record.failures import first_lines
 from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS
@@ -76,3 +81,27 @@ class CardSizes:
         held = self._predicted.input_bytes(image_hw)
         steps, _ = SizesOnCard(self._predicted, period, held_bytes=held).largest()
         return None if steps is None else size_at(steps, period, (1, 1))[0]
+
+
+def budget_asked(parsed: FitArguments) -> tuple[Budget, str | None]:
+    """Of the card that is named, else of the one that is here; and its compute capability where that is known.
+
+    Raises DeviceError where there is none.
+    """
+    if (card := parsed.card) is None:
+        device = resolve_device(parsed.device)
+        if device.type != "cuda":
+            raise DeviceError('no GPU is here: name one with --gpu "RTX 3060 12GB" or --gpu-memory 12GiB')
+        return budget_here(device, reserved_bytes=parsed.reserved, headroom=parsed.headroom)
+    return parsed.budget(card, torch.__version__), card.compute_capability
+
+
+def settings_asked(
+    parsed: FitArguments, config: ExperimentConfig, budget: Budget
+) -> Sequence[tuple[Precision, Layout]]:
+    """Each precision in each memory format. Without a list the config's own, and bf16 beside fp32."""
+    own = PRECISIONS[config.system.mixed_precision]
+    precisions = parsed.precision
+    if precisions is None:
+        precisions = [own, "bf16"] if own == "fp32" and budget.bf16_hardware is not False else [own]
+    return [(precision, layout) for precision in precisions for layout in parsed.layout]

@@ -46,8 +46,7 @@ def image_size(text: str) -> tuple[int, int]:
 def _names_of(known: Sequence[str]):
     def names(text: str) -> list[str]:
         found = [name.strip() for name in text.split(",")]
-        wrong = [name for name in found if name not in known]
-        if wrong:
+        if wrong := [name for name in found if name not in known]:
             raise argparse.ArgumentTypeError(f"{wrong[0]!r}: one or more of {','.join(known)}")
         return list(dict.fromkeys(found))
 

@@ -55,32 +55,26 @@ def _print_image(console: Console, fit: InferenceFit) -> None:
     height, width = fit.image_size
     console.line()
     console.line(f"An image of {height} x {width}:")
-    rows = []
-    for setting in fit.settings:
-        image = setting.image
-        if image is None:
-            rows.append([setting.precision, setting.layout, "-", "", "", ""])
-        else:
-            rows.append([setting.precision, setting.layout, *_tiles(image)])
+    rows = [[setting.precision, setting.layout, *_tiles(setting.image)] for setting in fit.settings]
     console.table(["precision", "layout", "tile", "tiles", "overlap", "joined"], rows, names=2)
-    reasons = dict.fromkeys(
-        _reason(setting.image) if setting.image is not None else f"no tiles: {setting.no_tiles}"
-        for setting in fit.settings
-    )
-    for reason in reasons:
+    for reason in dict.fromkeys(map(_reason, fit.settings)):
         console.line(reason)
 
 
-def _tiles(image: ImageTiles) -> list[str]:
+def _tiles(image: ImageTiles | None) -> list[str]:
+    if image is None:
+        return ["-", "", "", ""]
     if image.whole:
         return ["whole", "1", "", ""]
     down, across = image.grid
-    words = {"crop": "exactly", "smooth": "averaged"}
-    joined = "" if image.blend is None else words[image.blend]
+    joined = {"crop": "exactly", "smooth": "averaged", None: ""}[image.blend]
     return ["x".join(map(str, image.tile)), f"{down} x {across}", " x ".join(map(str, image.overlap)), joined]
 
 
-def _reason(image: ImageTiles) -> str:
+def _reason(setting: FittedSetting) -> str:
+    image = setting.image
+    if image is None:
+        return f"no tiles: {setting.no_tiles}"
     if image.whole:
         return image.reason
     return f"{'tiling changes the result' if image.changes_result else 'equal to the whole image'}: {image.reason}"

@@ -68,9 +68,8 @@ class SizesOnCard:
 
     def figures(self, steps: int) -> SizeFigures | None:
         """None where the network refuses."""
-        if steps in self.refusals:
-            return None
-        return self.predicted.at(size_at(steps, self.period, self.aspect))
+        size = size_at(steps, self.period, self.aspect)
+        return None if steps in self.refusals else self.predicted.at(size)
 
     def _look(self, steps: int) -> Look:
         try:
@@ -119,9 +118,7 @@ def fit_inference(
         sizes = SizesOnCard(predicted, period, aspect)
         steps, search = sizes.largest()
         on_event(f"{precision}, {layout}: {len(search.seen)} sizes were looked at")
-        image, no_tiles = None, None
-        if image_hw is not None:
-            image, no_tiles = _image(sizes, steps, support, image_hw)
+        image, no_tiles = (None, None) if image_hw is None else _image(sizes, steps, support, image_hw)
         beyond = (steps or 0) + 1
         fitted.append(
             FittedSetting(
@@ -170,20 +167,16 @@ def _image(
     sizes: SizesOnCard, steps: int | None, support: Support | None, image_hw: tuple[int, int]
 ) -> tuple[ImageTiles | None, str | None]:
     """The image whole, or its tiles; else why there are none."""
-    refused = None
     try:
         whole = sizes.predicted.at(image_hw)
     except Exception as error:  # whatever a network raises at a size that it does not take
         refused = first_lines(str(error)) or type(error).__name__
-    else:
-        if whole.fits:
-            reason = "the whole image fits"
-            return ImageTiles(
-                whole=True, tile=list(image_hw), grid=[1, 1], tiles=1, overlap=[0, 0], blend=None,
-                changes_result=False, reason=reason, peak=whole,
-            ), None  # fmt: skip
-    if refused is not None:
         return None, f"the network refuses an image of {image_hw[0]} x {image_hw[1]}: {refused}"
+    if whole.fits:
+        return ImageTiles(
+            whole=True, tile=list(image_hw), grid=[1, 1], tiles=1, overlap=[0, 0], blend=None,
+            changes_result=False, reason="the whole image fits", peak=whole,
+        ), None  # fmt: skip
     if support is None:
         return None, DENOISER
     # The image waits on the card while its tiles run; what is made of them goes to the host.

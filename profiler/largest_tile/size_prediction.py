@@ -47,10 +47,9 @@ class SizePredictor:
 
     def excess_bytes(self, figures: SizeFigures) -> int:
         """By how much a size is too large, at most 0 where it fits: the prediction, or its interval's upper end."""
-        high = figures.needed_interval_bytes[1]
         return max(
             figures.needed_bytes - self.budget.usable_bytes,
-            high - self.budget.available_bytes,
+            figures.needed_interval_bytes[1] - self.budget.available_bytes,
         )
 
     def input_bytes(self, image_hw: tuple[int, int]) -> int:
@@ -96,7 +95,6 @@ def predictor(
 ) -> SizePredictor:
     """Raises ModelError and ConfigError for a network that does not go with the precision."""
     config = config_with(config, TrainingSetting(precision, "none", config.training_patch_hw))
-    system = config.system.model_copy(update={"channels_last": layout == "channels_last"})
-    config = config.model_copy(update={"system": system})
+    config = config.changed("system", channels_last=layout == "channels_last")
     built = build_model(config, trust_config=trust_config)
     return SizePredictor(config, built, precision, layout, batch_size, budget, compute_capability)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from swinmr_profiling.configs.writing.atomic_files import (
     OutputError,
     distinct,
     reason,
-    write_text,
 )
 from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.configs.writing.standard_streams import complain
@@ -21,7 +19,11 @@ from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT, EXIT_DONE, EXIT_PARTIAL
 from swinmr_profiling.profiler.pipelines.command_line import DEFAULT_OUTPUT, PipelineArguments
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
-from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
+from swinmr_profiling.profiler.pipelines.defined.cost import (
+    cost_pipeline,
+    resolution_scaling,
+    step_scaling,
+)
 from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     AnyPipeline,
     CostedPipeline,
@@ -33,15 +35,15 @@ from swinmr_profiling.profiler.pipelines.defined.definition import (
     list_pipelines,
     load_pipeline,
 )
-from swinmr_profiling.profiler.pipelines.defined.folder import read_pipeline_folder
-from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME
-from swinmr_profiling.profiler.pipelines.defined.scaling import resolution_scaling, step_scaling
+from swinmr_profiling.profiler.pipelines.defined.folder import INDEX_NAME, read_pipeline_folder
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.output.chart import write_chart
-from swinmr_profiling.profiler.pipelines.output.console_report import print_comparison, print_cost
-from swinmr_profiling.profiler.pipelines.output.csv_file import csv_text
-from swinmr_profiling.profiler.pipelines.output.measured_report import print_measured
-from swinmr_profiling.profiler.pipelines.output.record import results_record
+from swinmr_profiling.profiler.pipelines.output.console_report import (
+    print_comparison,
+    print_cost,
+    print_measured,
+)
+from swinmr_profiling.profiler.pipelines.output.record import results_record, write_csv
 from swinmr_profiling.profiler.record.files.earlier_results import pipeline_results
 from swinmr_profiling.profiler.record.files.result_file import STANDARD_OUTPUT, ResultFile
 from swinmr_profiling.profiler.reports.console.terminal import Console, report_columns
@@ -59,13 +61,10 @@ def run_pipelines(parsed: PipelineArguments, command_line: list[str]) -> int:
     )
     if STANDARD_OUTPUT in (parsed.csv, parsed.chart):
         raise OutputError("--csv and --chart write files: only --output may be -")
+    result_file = ResultFile(parsed.output, pipeline_results, keeps_earlier=parsed.output == DEFAULT_OUTPUT)
     others = [("--csv", parsed.csv), ("--chart", parsed.chart)]
-    with claimed_outputs(others) as (csv, chart), _result_file(parsed) as result:
+    with claimed_outputs(others) as (csv, chart), result_file as result:
         return _cost_and_write(parsed, command_line, result, csv, chart)
-
-
-def _result_file(parsed: PipelineArguments) -> ResultFile:
-    return ResultFile(parsed.output, pipeline_results, keeps_earlier=parsed.output == DEFAULT_OUTPUT)
 
 
 def _cost_and_write(
@@ -78,7 +77,8 @@ def _cost_and_write(
     if parsed.pipeline_dir:
         pipelines = [_of_folder(Path(parsed.pipeline_dir), parsed, counts)]
     else:
-        definitions = _definitions(parsed)
+        names = list_pipelines() if parsed.all else parsed.pipelines or [parsed.pipeline]
+        definitions = [load_pipeline(name) for name in dict.fromkeys(names)]
         only = len(definitions) == 1
         pipelines = [_costed(definitions[0], parsed, counts)] if only else _each(definitions, parsed, counts)
     for one in pipelines if len(pipelines) == 1 or parsed.detailed else ():
@@ -105,18 +105,14 @@ def _cost_and_write(
     if result.path is not None and not message:
         console.line()
         console.good(f"Results saved to: {result.name if result.moved else parsed.output}", indent=0)
-    if csv is not None:
-        _write(csv, lambda file: write_text(file, csv_text(pipelines)))
-        console.good(f"Table saved to: {csv}", indent=0)
-    if chart is not None:
-        _write(chart, lambda file: write_chart(pipelines, file))
-        console.good(f"Chart saved to: {chart}", indent=0)
+    for what, name, write in (("Table", csv, write_csv), ("Chart", chart, write_chart)):
+        if name is not None:
+            try:
+                write(pipelines, Path(name))
+            except OSError as error:
+                raise OutputError(f"{name}: {reason(error)}") from error
+            console.good(f"{what} saved to: {name}", indent=0)
     return EXIT_PARTIAL if failed or message else EXIT_DONE
-
-
-def _definitions(parsed: PipelineArguments) -> list[PipelineDefinition]:
-    names = list_pipelines() if parsed.all else parsed.pipelines or [parsed.pipeline]
-    return [load_pipeline(name) for name in dict.fromkeys(names)]
 
 
 def _of_folder(folder: Path, parsed: PipelineArguments, counts: ComponentCounts) -> AnyPipeline:
@@ -145,7 +141,7 @@ def _costed(
         found = replace(
             found,
             step_scaling=step_scaling(definition, parsed.request(), counts),
-            resolution_scaling=resolution_scaling(definition, parsed.request(), counts),
+            resolution_scaling=list(resolution_scaling(definition, parsed.request(), counts)),
         )
     counts.release()
     return found
@@ -162,10 +158,3 @@ def _each(
             found.append(FailedPipeline(definition.name, str(error)))
             counts.release()
     return found
-
-
-def _write(name: str, write: Callable[[Path], None]) -> None:
-    try:
-        write(Path(name))
-    except OSError as error:
-        raise OutputError(f"{name}: {reason(error)}") from error

@@ -48,10 +48,8 @@ def with_budget_resolved(
                 write_text(folder / WRITTEN, json.dumps({"for": key, "modules": modules}, indent=1) + "\n")
             except OSError as error:
                 raise PlanError(f"{folder / WRITTEN} cannot be written: {error.strerror}") from None
-    training = config.training.model_copy(update={"gradient_checkpointing": modules or "none"})
-    names = ", ".join(modules) or "none is needed"
-    message = f"recomputed for a budget of {budget} ({how}): {names}"
-    return config.model_copy(update={"training": training}), message
+    message = f"recomputed for a budget of {budget} ({how}): {', '.join(modules) or 'none is needed'}"
+    return config.changed("training", gradient_checkpointing=modules or "none"), message
 
 
 def as_trained(
@@ -102,8 +100,7 @@ def _written(file: Path, key: str) -> list[str] | None:
     """The names that were chosen for this very config, None where there are none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        modules = content["modules"]
-        fits = content["for"] == key and all(isinstance(name, str) for name in modules)
+        fits = content["for"] == key and all(isinstance(name, str) for name in content["modules"])
+        return list(content["modules"]) if fits else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return list(modules) if fits else None

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -138,9 +140,7 @@ def chain_of(plain: CutStep, recomputed: Sequence[tuple[CutStep, Sequence[str]]]
                     ),
                 )
             )
-    later = [0] * (calls + 1)
-    for place in reversed(range(calls)):
-        later[place] = later[place + 1] + added[place]
+    later = reversed([*accumulate(reversed(added))])
     return Chain(calls, tuple(edges), plain.live_before, tuple(later), plain.peak_elsewhere())
 
 
@@ -181,8 +181,7 @@ def select(chain: Chain, budget_bytes: int) -> Selection | None:
     return best
 
 
-@dataclass
-class _Paths:
+class _Paths(NamedTuple):
     """To one place: bytes saved, cost, and of each the edge that it ends with and the path before that."""
 
     saved: np.ndarray
@@ -216,17 +215,13 @@ def _cheapest(chain: Chain, budget_bytes: int) -> Selection | None:
     number = int(np.lexsort((last.saved, last.made, last.macs))[0])
     macs, made = int(last.macs[number]), int(last.made[number])
     modules: list[str] = []
-    at: _Paths = last
+    at = last
     while (edge_number := int(at.edge[number])) >= 0:
         edge = chain.edges[edge_number]
         if edge.module is not None:
             modules.append(edge.module)
-        number = int(at.before[number])
-        previous = paths[edge.begin]
-        assert previous is not None
-        at = previous
-    modules.reverse()
-    return Selection(tuple(modules), chain.peak(modules), macs, made)
+        number, at = int(at.before[number]), cast(_Paths, paths[edge.begin])
+    return Selection(tuple(reversed(modules)), chain.peak(modules), macs, made)
 
 
 def _along(chain: Chain, number: int, before: _Paths | None, room: int) -> _Paths | None:
@@ -249,10 +244,9 @@ def _along(chain: Chain, number: int, before: _Paths | None, room: int) -> _Path
 
 def _kept(parts: list[_Paths], room: int) -> _Paths:
     """Paths of which none saves less and costs no more than another."""
-    names = ("saved", "macs", "made", "edge", "before")
-    together = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    order = np.lexsort((together["saved"], together["made"], together["macs"]))
-    saved = together["saved"][order]
+    together = _Paths(*map(np.concatenate, zip(*parts, strict=True)))
+    order = np.lexsort((together.saved, together.made, together.macs))
+    saved = together.saved[order]
     # Dearer paths are worth keeping only where they save fewer bytes than every cheaper one.
     lowest = np.minimum.accumulate(saved)
     kept = np.ones(len(saved), dtype=bool)
@@ -260,6 +254,6 @@ def _kept(parts: list[_Paths], room: int) -> _Paths:
     order = order[kept]
     if len(order) > MOST_PATHS:
         grain = max(1, room // MOST_PATHS)
-        _, first = np.unique(-(together["saved"][order] // grain), return_index=True)
+        _, first = np.unique(-(together.saved[order] // grain), return_index=True)
         order = order[np.sort(first)]
-    return _Paths(*(together[name][order] for name in names))
+    return _Paths(*(values[order] for values in together))

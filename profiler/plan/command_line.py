@@ -52,8 +52,7 @@ def parse_plan_arguments(arguments: Sequence[str]) -> PlanArguments:
     )
     add = parser.add_argument
     add("--config", type=Path, required=True, metavar="FILE")
-    card = parser.add_mutually_exclusive_group(required=True)
-    add_named_card(card)
+    add_named_card(parser.add_mutually_exclusive_group(required=True))
     add("--batch", type=positive_int, metavar="N", help=(
         "global batch of an optimizer step (default: the config's)"
     ))  # fmt: skip

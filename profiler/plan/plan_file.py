@@ -12,7 +12,6 @@ from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.configs.commented_json import read_commented_json
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.sections.strategy import OnHost
-from swinmr_profiling.configs.writing.atomic_files import write_text
 from swinmr_profiling.models.recomputation.recomputed_modules import recompute_modules
 from swinmr_profiling.profiler.plan.errors import PlanError
 from swinmr_profiling.profiler.prediction.settings import PRECISION_VALUES
@@ -88,11 +87,6 @@ class TrainingPlan(Block):
         return self.settings[self.chosen]
 
 
-def write_plan(file: Path, plan: TrainingPlan) -> None:
-    """Replaces the file whole or not at all. Raises OSError."""
-    write_text(file, plan.model_dump_json(indent=2) + "\n")
-
-
 def read_plan(file: Path) -> TrainingPlan:
     """Raises PlanError."""
     try:
@@ -112,13 +106,16 @@ def read_plan(file: Path) -> TrainingPlan:
 def config_in_setting(config: ExperimentConfig, setting: PlannedSetting) -> ExperimentConfig:
     """The config trained in a setting. Raises ConfigError where it does not suit the network."""
     raw: dict[str, Any] = config.model_dump(mode="json")
-    raw["data"]["batch_size"] = setting.micro_batch
-    raw["data"]["val_batch_size"] = setting.val_batch_size
-    raw["training"]["accumulate"] = setting.accumulate
-    raw["training"]["gradient_checkpointing"] = setting.modules or setting.checkpointing
-    raw["training"]["on_host"] = setting.on_host
-    raw["system"]["channels_last"] = setting.channels_last
-    raw["system"]["mixed_precision"] = PRECISION_VALUES[setting.precision]
+    raw["data"] |= {"batch_size": setting.micro_batch, "val_batch_size": setting.val_batch_size}
+    raw["training"] |= {
+        "accumulate": setting.accumulate,
+        "gradient_checkpointing": setting.modules or setting.checkpointing,
+        "on_host": setting.on_host,
+    }
+    raw["system"] |= {
+        "channels_last": setting.channels_last,
+        "mixed_precision": PRECISION_VALUES[setting.precision],
+    }
     if setting.patch_size is not None and tuple(setting.patch_size) != config.training_patch_hw:
         raw["data"]["patch_size"], raw["data"]["use_patches"] = setting.patch_size, True
     return config_from_dict(raw)

@@ -55,8 +55,7 @@ class CutStep:
         """Of the events from begin to before end."""
         before = int(self.live[begin - 1]) if begin else 0
         if end <= begin:
-            macs = 0
-            return Piece(0, 0, macs, 0)
+            return Piece(0, 0, macs=0, made_bytes=0)
         live = self.live[begin:end]
         made = int(self.made[end - 1]) - (int(self.made[begin - 1]) if begin else 0)
         first, last = np.searchsorted(self.work_at, [begin, end], side="right")
@@ -97,12 +96,11 @@ def cut(step: TracedStep) -> CutStep:
     numbers = np.array([span.sequence for span in spans])
     if (np.diff(numbers) < 0).any():
         raise NoChainError("modules are called in several threads")
-    positions = [position for position, _ in step.spans.backward]
-    calls = np.searchsorted(numbers, [number for _, number in step.spans.backward], side="right") - 1
+    positions, nodes = zip(*step.spans.backward, strict=True)
+    calls = np.searchsorted(numbers, nodes, side="right") - 1
     if len(calls) and (np.diff(np.minimum.accumulate(calls)) != np.diff(calls)).any():
         raise NoChainError("the backward pass goes back and forth between modules")
-    starts: list[int] = [0] * len(spans)
-    end = len(step.trace.events)
+    starts = [0] * len(spans)
     reached = len(spans)
     for position, call in zip(positions, calls.tolist(), strict=True):
         while reached > max(call, 0):
@@ -113,13 +111,10 @@ def cut(step: TracedStep) -> CutStep:
             break
     else:
         end = _end_of_backward(step, positions[-1])
-    while reached > 0:
-        reached -= 1
-        starts[reached] = end
+    starts[:reached] = [end] * reached
     trace = step.trace
     rounded = -(-trace.sizes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
     work = sorted(step.spans.work)
-    first = spans[0].begin
     return CutStep(
         step=step,
         live=trace.live_bytes(MIN_BLOCK_BYTES),
@@ -129,7 +124,7 @@ def cut(step: TracedStep) -> CutStep:
         forward=[span.begin for span in spans],
         backward=starts,
         end=end,
-        start=_start_of_micro_batch(step, first),
+        start=_start_of_micro_batch(step, spans[0].begin),
     )
 
 
@@ -143,6 +138,5 @@ def _start_of_micro_batch(step: TracedStep, first: int) -> int:
 def _end_of_backward(step: TracedStep, last: int) -> int:
     """Where the phase of the last node that ran ends."""
     phases = step.trace.event_phases
-    backward = PHASES.index("backward")
-    later = np.flatnonzero(phases[last:] != backward)
+    later = np.flatnonzero(phases[last:] != PHASES.index("backward"))
     return last + int(later[0]) if len(later) else len(phases)

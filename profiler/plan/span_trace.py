@@ -145,8 +145,7 @@ class SpanTrace(StorageTrace):
                 work = None
             macs = sum(work.values()) if isinstance(work, dict) else work or 0
             if macs:
-                factor = REAL_PER_COMPLEX if has_complex(args) else 1
-                self._work.append((len(self._events), macs * factor))
+                self._work.append((len(self._events), macs * (REAL_PER_COMPLEX if has_complex(args) else 1)))
         elif rule.action == "unknown":
             self.uncounted.add(rule.name)
         return result

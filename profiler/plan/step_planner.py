@@ -158,9 +158,12 @@ class StepPlanner:
             target = min(target - over, found.peak_bytes - 1)
         # The chain may say a little more than a trace of the set.
         least = _least_of(chain)
-        if below is not None and least.cost >= below:
-            return None
-        if least.peak_bytes > CHAIN_MAY_SAY_MORE * budget_bytes or measure(least.modules) > 0:
+        costs_less = below is None or least.cost < below
+        if (
+            not costs_less
+            or least.peak_bytes > CHAIN_MAY_SAY_MORE * budget_bytes
+            or measure(least.modules) > 0
+        ):
             return None
         return least if excess else replace(least, peak_bytes=self.peak(least.modules, batch_size))
 

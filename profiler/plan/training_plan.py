@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +17,13 @@ from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.plan.candidates import (
     Base,
     bases,
+    by_moved_bytes,
     changes_of_result,
     has_batch_norm,
     has_convolutions,
+    moved_bytes,
     placements,
 )
-from swinmr_profiling.profiler.plan.moved_bytes import by_moved_bytes, moved_bytes
 from swinmr_profiling.profiler.plan.plan_file import PlannedSetting, TrainingPlan, config_in_setting
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, Way
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
@@ -73,11 +75,10 @@ class TrainingPlanner:
         self.config, self.budget, self.global_batch = config, budget, global_batch
         self.trust_config, self.allow_patch, self.on_event = trust_config, allow_patch, on_event
         self.only_micro_batch = only_micro_batch
-        label = str(build_loss(config, for_prediction=True).label)
-        self.loss = label
+        self.loss = str(build_loss(config, for_prediction=True).label)
         # As in profiler/prediction/server.py: traces of other code are this run's alone.
         own = config.model.net_type in HASHED_NETWORKS
-        self._loss_parts = label if own else f"{label}; run {uuid.uuid4().hex}"
+        self._loss_parts = self.loss if own else f"{self.loss}; run {uuid.uuid4().hex}"
         self._has_batch_norm = self._has_convolutions = False
         self._uncounted: set[str] = set()
         self._results = RememberedResults()
@@ -113,7 +114,7 @@ class TrainingPlanner:
         )
 
     def _step_planner(self, base: Base) -> StepPlanner:
-        config = _accumulating(base.config, 1)
+        config = base.config.changed("training", accumulate=1)
         planner = StepPlanner(config, trust_config=self.trust_config, results=self._results)
         planner.uncounted = self._uncounted
         return planner
@@ -160,8 +161,7 @@ class TrainingPlanner:
                 if turned is not None and (setting is None or _work(turned) < _work(setting)):
                     found.append(turned)
             # A smaller micro-batch is worth it only where less is moved.
-            placed = self._least_moved(base, planner, micro_batch, before)
-            if placed is not None:
+            if (placed := self._least_moved(base, planner, micro_batch, before)) is not None:
                 found.append(placed)
                 before = placed
         return found
@@ -171,15 +171,13 @@ class TrainingPlanner:
         if not self._has_convolutions:
             return None
         micro_batch = self._micro_batches()[0]
-        if planner.quick_peak("none", micro_batch) <= self._room and self._fits(base, planner, micro_batch):
+        fits_live = planner.quick_peak("none", micro_batch) <= self._room
+        if fits_live and self._predict(base, planner, "none", micro_batch).over <= 0:
             return None
         other = base.in_other_layout()
         turned = self._step_planner(other)
         peaks = [each.quick_peak("none", micro_batch) for each in (turned, planner)]
         return (other, turned) if peaks[0] < LAYOUT_GAIN * peaks[1] else None
-
-    def _fits(self, base: Base, planner: StepPlanner, micro_batch: int) -> bool:
-        return self._predict(base, planner, "none", micro_batch).over <= 0
 
     def _least_moved(
         self, base: Base, planner: StepPlanner, micro_batch: int, before: PlannedSetting | None
@@ -188,15 +186,14 @@ class TrainingPlanner:
         accumulate = self.global_batch // micro_batch
         possible = placements(base.config)
         plain = saved = planner.quick_trace("none", micro_batch)
-        most = None if before is None else before.to_host_bytes + before.to_device_bytes
+        most = math.inf if before is None else before.to_host_bytes + before.to_device_bytes
         if before is not None and "activations" in before.on_host:
             # What a batch saves is the same in smaller pieces.
             possible = [names for names in possible if "activations" not in names]
         if any("activations" in names for names in possible):
             saved = self._saved_on_host(base, micro_batch)
-        traces = plain, saved
-        for moved, names in by_moved_bytes(possible, base.on_host, traces, accumulate, self._room):
-            if most is not None and moved >= most:
+        for moved, names in by_moved_bytes(possible, base.on_host, (plain, saved), accumulate, self._room):
+            if moved >= most:
                 break
             placed = base.with_on_host(names)
             hosted = self._step_planner(placed)
@@ -267,11 +264,12 @@ class TrainingPlanner:
 
     def _predict(self, base: Base, planner: StepPlanner, way: Way, micro_batch: int) -> Predicted:
         """As it would run; where the validation alone is too large, with smaller batches of it."""
-        in_way = _accumulating(planner.in_way(way), min(2, self.global_batch // micro_batch))
+        # Of two micro-batches the second holds what every later one does, the gradients of the others.
+        accumulate = min(2, self.global_batch // micro_batch)
+        in_way = planner.in_way(way).changed("training", accumulate=accumulate)
         val_batch_size = base.config.data.val_batch_size
         while True:
-            update = {"val_batch_size": val_batch_size, "batch_size": micro_batch}
-            config = in_way.model_copy(update={"data": in_way.data.model_copy(update=update)})
+            config = in_way.changed("data", val_batch_size=val_batch_size, batch_size=micro_batch)
             built = build_model(config, trust_config=self.trust_config)
             trace = training_trace(built, config, self._loss_parts, micro_batch, results=self._results)
             replayed = replay(trace)
@@ -286,10 +284,8 @@ class TrainingPlanner:
         found = []
         for placed in (base, *(base.with_on_host(names) for names in placements(base.config)[-1:])):
             planner = self._step_planner(placed)
-            ways: list[Way] = list(planner.named_ways())
-            least = planner.least(micro_batch)
-            if least.modules:
-                ways.append(least.modules)
+            least = planner.least(micro_batch).modules
+            ways: list[Way] = [*planner.named_ways(), *([least] if least else [])]
             way = min(ways, key=lambda one: planner.quick_peak(one, micro_batch))
             predicted = self._predict(placed, planner, way, micro_batch)
             cost = planner.cost(way, micro_batch)
@@ -332,8 +328,8 @@ class TrainingPlanner:
             recomputed_bytes=cost[1] * accumulate,
             to_host_bytes=to_host,
             to_device_bytes=to_device,
-            changes=changes_of_result(
-                self.config, base, micro_batch, accumulate, batch_norm=self._has_batch_norm
+            changes=list(
+                changes_of_result(self.config, base, micro_batch, accumulate, batch_norm=self._has_batch_norm)
             ),
             memory_fingerprint="0" * 64,
         )
@@ -343,9 +339,3 @@ class TrainingPlanner:
 
 def _work(setting: PlannedSetting) -> tuple[int, int]:
     return setting.recomputed_macs, setting.recomputed_bytes
-
-
-def _accumulating(config: ExperimentConfig, accumulate: int) -> ExperimentConfig:
-    """With that many micro-batches: of two the second holds what every later one does, the gradients of the others."""
-    training = config.training.model_copy(update={"accumulate": accumulate})
-    return config.model_copy(update={"training": training})

@@ -201,12 +201,12 @@ def test_a_folder_that_names_code_is_refused_before_anything_of_it_runs(
 
 @pytest.mark.parametrize("text", ["[]", "{", "[" * 100_000])
 def test_an_index_that_is_none_is_one_line(tmp_path, text):
-    from swinmr_profiling.profiler.pipelines.defined.folder_code import refuse_code
+    from swinmr_profiling.profiler.pipelines.defined.folder import index_without_code
     from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
     (tmp_path / "model_index.json").write_text(text)
     with pytest.raises(PipelineError, match=r"model_index\.json") as refused:
-        refuse_code(tmp_path)
+        index_without_code(tmp_path)
     assert "\n" not in str(refused.value)
 
 

@@ -69,9 +69,8 @@ class ComposedConvolutions:
     def is_third(self, name: str) -> bool:
         """Whether the operator that has just run is a third convolution or its gradient. Call it for each operator."""
         letter = _LETTERS.get(name)
-        if letter is None and name != _BACKWARD:
-            return False
-        if not (letter == "V" or self._trail or self._third_nodes or self.in_other_threads):
+        is_asked = letter is not None or name == _BACKWARD
+        if not (is_asked and (letter == "V" or self._trail or self._third_nodes or self.in_other_threads)):
             # The usual case: no complex number anywhere so far.
             return False
         call = call_from_python()
@@ -114,7 +113,8 @@ def call_from_python() -> tuple[CodeType, int] | None:
         code = frame.f_code
         if code.co_name == "_engine_run_backward":
             return None
-        if not _is_between(code):
+        # Between the caller and a mode stand this counter, other modes, and what torch wraps them in.
+        if not (code.co_name == "__torch_dispatch__" or code.co_filename.startswith(_BETWEEN)):
             return code, frame.f_lasti
         frame = frame.f_back
     # A thread of the engine's own has no Python code beneath.
@@ -130,8 +130,3 @@ _BETWEEN = (
     str(Path(_TORCH, "_compile.py")),
     str(Path(_TORCH, "_ops.py")),
 )
-
-
-def _is_between(code: CodeType) -> bool:
-    """Whether code stands between the caller and a mode: this counter, other modes, what torch wraps them in."""
-    return code.co_name == "__torch_dispatch__" or code.co_filename.startswith(_BETWEEN)

@@ -116,7 +116,9 @@ class CountingMode(ThreadFollowingMode):
                 with self:
                     return decompose(func, args, kwargs, nested=nested)
         if rule.name == "higher_order::cond":
-            return self._run_branch(*args)
+            predicate, true_branch, false_branch, operands = args
+            with self:  # the branch that is taken; a predicate on meta has no value and raises
+                return (true_branch if predicate else false_branch)(*operands)
         out = self.executed(rule, func, args, kwargs)
         self.note(rule, func, args, kwargs, out)
         return out
@@ -141,11 +143,6 @@ class CountingMode(ThreadFollowingMode):
                 self._estimate(rule, out, args)
             else:
                 self.tallies.uncounted[rule.name] += 1
-
-    def _run_branch(self, predicate: Any, true_branch: Any, false_branch: Any, operands: Any) -> Any:
-        """torch.cond: the branch that is taken. A predicate on meta has no value and raises."""
-        with self:
-            return (true_branch if predicate else false_branch)(*operands)
 
     def _tell_unseen(self, allocations: Iterable[Allocation]) -> None:
         """Memory was read that no operator wrote: a known function's work is counted by name, the rest is listed."""
@@ -174,8 +171,7 @@ class CountingMode(ThreadFollowingMode):
                 self.tallies.add(f"{name}Backward", known.kind, gradient_work, is_complex)
 
         call.args, call.counted = (), True
-        node = call.node()
-        if node is not None:
+        if (node := call.node()) is not None:
             node.register_prehook(before)
         return True
 

@@ -138,12 +138,11 @@ class Storages:
         """What of these tensors' memory no operator has written; it is not told a second time."""
         if not self._unwritten:
             return []
-        found = []
-        for storage in _storages(values):
-            key = storage._cdata
-            if key not in but and key in self._unwritten and storage.nbytes() > ONE_NUMBER:
-                found.append(self._unwritten.pop(key))
-        return found
+        return [
+            self._unwritten.pop(key)
+            for storage in _storages(values)
+            if (key := storage._cdata) not in but and key in self._unwritten and storage.nbytes() > ONE_NUMBER
+        ]
 
     def comes_from_inputs(self, values: Any) -> bool:
         return any(storage._cdata in self._from_inputs for storage in _storages(values))
@@ -158,8 +157,7 @@ class Storages:
 
     @staticmethod
     def _note(known: dict[int, StorageWeakRef], values: Any) -> None:
-        for storage in _storages(values):
-            known[storage._cdata] = StorageWeakRef(storage)
+        known.update({storage._cdata: StorageWeakRef(storage) for storage in _storages(values)})
 
 
 def _access(name: str, func: Any) -> _Access:

@@ -7,18 +7,23 @@ giving a task to a ``ThreadPoolExecutor`` or a ``multiprocessing.pool.ThreadPool
 along; other threads of the process are none of its business. A thread made before that takes work from a queue of its
 own cannot be followed: modules of the network that run in one are listed (see module_tree.py), single operators are
 not seen.
+
+The ways of values out of PyTorch are wrapped with them. (Under a mode of ``__torch_function__``, which would see them,
+PyTorch leaves its fast paths.)
 """
 
 import copy
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from multiprocessing.pool import ThreadPool
 from typing import Any
+from unittest import mock
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from typing_extensions import Self
 
@@ -32,6 +37,8 @@ TASKS = (
 )
 # Methods that start the threads of a pool, which serve whoever gives them a task.
 STARTS_WORKERS = ((ThreadPoolExecutor, "submit"), (ThreadPool, "__init__"))
+# Of tensors: to NumPy, to Python, and to any other library (JAX, CuPy).
+WAYS_OUT = ("numpy", "tolist", "__dlpack__")
 
 
 class ThreadFollowingMode(TorchDispatchMode):
@@ -63,6 +70,9 @@ class ThreadFollowingMode(TorchDispatchMode):
         The context gives a function, which is told the result.
         """
         return lambda: nullcontext(lambda result: None)
+
+    def left_pytorch(self, way: str, tensor: torch.Tensor) -> None:
+        """Called where a tensor goes one of the ways out."""
 
     def raise_from_threads(self) -> None:
         """Raises the first error of another thread, if there was one."""
@@ -133,7 +143,7 @@ class _Wrapping:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._replaced: list[tuple[type, str, object]] = []
+        self._replaced = ExitStack()
         self._starts_workers = threading.local()
 
     def start(self) -> None:
@@ -147,25 +157,21 @@ class _Wrapping:
                     self._replace(owner, name, self._task)
             for owner, name in STARTS_WORKERS:
                 self._replace(owner, name, self._worker_start)
+            for name in WAYS_OUT:
+                self._replace(torch.Tensor, name, self._way_out)
 
     def stop(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users:
-                return
-            for owner, name, own in reversed(self._replaced):
-                if own is None:
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, own)
-            self._replaced.clear()
+            if not self._users:
+                self._replaced.close()
 
     def _replace(
         self, owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
     ) -> None:
-        self._replaced.append((owner, name, vars(owner).get(name)))
         method = getattr(owner, name)
-        setattr(owner, name, functools.wraps(method)(wrap(method)))
+        wrapped = functools.wraps(method)(wrap(method))
+        self._replaced.enter_context(mock.patch.object(owner, name, wrapped))
 
     def _thread_start(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def start(thread: threading.Thread) -> None:
@@ -198,19 +204,22 @@ class _Wrapping:
 
     def _worker_start(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def start(*args: Any, **kwargs: Any) -> Any:
-            with self._starting_workers():
+            before = getattr(self._starts_workers, "now", False)
+            self._starts_workers.now = True
+            try:
                 return method(*args, **kwargs)
+            finally:
+                self._starts_workers.now = before
 
         return start
 
-    @contextmanager
-    def _starting_workers(self) -> Iterator[None]:
-        before = getattr(self._starts_workers, "now", False)
-        self._starts_workers.now = True
-        try:
-            yield
-        finally:
-            self._starts_workers.now = before
+    def _way_out(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def leave(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if (mode := mode_of_this_thread()) is not None:
+                mode.left_pytorch(method.__name__, tensor)
+            return method(tensor, *args, **kwargs)
+
+        return leave
 
 
 _wrapping = _Wrapping()

@@ -3,7 +3,7 @@
 The handles' signature and unit are those of the folder's. Masks are not discounted: causal attention counts in full.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -60,125 +60,52 @@ def _score_count_bnhd(q: Tensor, k: Tensor, cum_q: Any, cum_k: Any) -> int:
     cum_k = cum_q if cum_k is None else cum_k
     if cum_q.is_meta or cum_k.is_meta:
         raise NeedsValuesError("the lengths of packed sequences are values")
-    pairs = (cum_q.diff() * cum_k.diff()).sum()
-    return int(pairs) * q.shape[-2]
+    return int((cum_q.diff() * cum_k.diff()).sum()) * q.shape[-2]
 
 
-def attention_bnhd(
-    out: Any, q: Tensor, k: Tensor, v: Tensor, cum_q: Any = None, cum_k: Any = None, *args: Any, **kwargs: Any
-) -> Work:
-    """_flash_attention_forward: heads after tokens."""
-    return _score_count_bnhd(q, k, cum_q, cum_k) * (q.shape[-1] + v.shape[-1])
+def _bnhd(queries: int, lengths: int | None, *, backward: bool = False) -> Callable[..., Work]:
+    """The handle of a kernel whose heads come after the tokens: (B, N, H, d), or packed (total, H, d) sequences.
+
+    Args:
+        queries: place of the queries among the arguments, which keys and values follow.
+        lengths: place of the cumulative lengths of queries, which those of keys follow, where the kernel has them.
+    """
+
+    def formula(out: Any, *args: Any, **kwargs: Any) -> Work:
+        q, k, v = args[queries : queries + 3]
+        cum_q, cum_k = (None, None) if lengths is None else (*args[lengths : lengths + 2], None, None)[:2]
+        score_count = _score_count_bnhd(q, k, cum_q, cum_k)
+        if backward:
+            return _backward_work(score_count, q.shape[-1], v.shape[-1])
+        return int(score_count * (q.shape[-1] + v.shape[-1]))
+
+    return formula
 
 
-def efficient_attention_bnhd(
-    out: Any,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    *args: Any,
-    **kw: Any,
-) -> Work:
-    """_efficient_attention_forward: heads after tokens, a bias before the lengths."""
-    return attention_bnhd(out, q, k, v, cu_seqlens_q, cu_seqlens_k)
-
-
-def attention_bnhd_backward(
-    out: Any,
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    o: Any,
-    lse: Any,
-    cum_q: Any = None,
-    cum_k: Any = None,
-    *args: Any,
-    **kwargs: Any,
-) -> Work:
-    """_flash_attention_backward."""
-    return _backward_work(_score_count_bnhd(q, k, cum_q, cum_k), q.shape[-1], v.shape[-1])
-
-
-def efficient_attention_bnhd_backward(
-    out: Any,
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Any,
-    o: Any,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    *args: Any,
-    **kwargs: Any,
-) -> Work:
-    """_efficient_attention_backward."""
-    return attention_bnhd_backward(out, grad, q, k, v, o, None, cu_seqlens_q, cu_seqlens_k)
-
-
-def dense_bnhd_backward(
-    out: Any, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any
-) -> Work:
-    """flash-attn's backward on (B, N, H, d)."""
-    return attention_bnhd_backward(out, grad, q, k, v, None, None)
-
-
-def varlen_bnhd_backward(
-    out: Any,
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    o: Any,
-    lse: Any,
-    dq: Any,
-    dk: Any,
-    dv: Any,
-    cum_q: Any,
-    cum_k: Any,
-    *args: Any,
-    **kwargs: Any,
-) -> Work:
-    """flash-attn's backward on packed sequences: the gradients to be filled come before the lengths."""
-    return attention_bnhd_backward(out, grad, q, k, v, o, lse, cum_q, cum_k)
-
-
-def cutlass_backward(
-    out: Any,
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Any,
-    cum_q: Any,
-    cum_k: Any,
-    *args: Any,
-    **kwargs: Any,
-) -> Work:
-    """xformers' memory-efficient backward: the lengths come right after the bias."""
-    return attention_bnhd_backward(out, grad, q, k, v, None, None, cum_q, cum_k)
+# (q, k, v, lengths ...): _flash_attention_forward, and flash-attn on packed sequences.
+attention_bnhd = _bnhd(0, 3)
+# A bias before the lengths: _efficient_attention_forward.
+efficient_attention_bnhd = _bnhd(0, 4)
+# flash-attn without lengths.
+dense_bnhd = _bnhd(0, None)
+# (grad, q, k, v, out, logsumexp, lengths ...) of _flash_attention_backward, (grad, q, k, v, bias, out, lengths ...) of
+# _efficient_attention_backward.
+attention_bnhd_backward = _bnhd(1, 6, backward=True)
+dense_bnhd_backward = _bnhd(1, None, backward=True)
+# flash-attn's on packed sequences: the gradients to be filled come before the lengths.
+varlen_bnhd_backward = _bnhd(1, 9, backward=True)
+# xformers' memory-efficient backward: the lengths come right after the bias.
+cutlass_backward = _bnhd(1, 5, backward=True)
 
 
 def flash_attention_3(
-    out: Any,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_new: Any,
-    v_new: Any,
-    q_v: Any,
-    o: Any,
-    cum_q: Any = None,
-    cum_k: Any = None,
-    *args: Any,
-    **kwargs: Any,
+    out: Any, q: Tensor, k: Tensor, v: Tensor, k_new: Any, *args: Any, **kwargs: Any
 ) -> Work:
-    """flash-attn 3: (B, N, H, d), or packed with lengths; None with a cache of keys, whose filling is a value."""
-    return attention_bnhd(out, q, k, v, cum_q, cum_k) if k_new is None else None
+    """flash-attn 3: (B, N, H, d), or packed with lengths; None with a cache of keys, whose filling is a value.
+
+    New keys and values, the queries' values and the result come before the lengths.
+    """
+    return attention_bnhd(out, q, k, v, *args[3:5]) if k_new is None else None
 
 
 def multi_head_attention(
@@ -222,7 +149,6 @@ READS_LENGTHS = frozenset(
         attention_bnhd,
         efficient_attention_bnhd,
         attention_bnhd_backward,
-        efficient_attention_bnhd_backward,
         varlen_bnhd_backward,
         cutlass_backward,
         flash_attention_3,

@@ -38,7 +38,7 @@ def convolution(
 
 
 def plain_convolution(out: Any, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Work:
-    """Operators of one backend that cannot transpose."""
+    """Operators of one backend that cannot transpose, and deformable convolutions."""
     return convolution_macs(x.shape, weight.numel(), _first(out).shape, transposed=False)
 
 
@@ -49,8 +49,7 @@ def plain_transposed_convolution(out: Any, x: Tensor, weight: Tensor, *args: Any
 
 def unbatched_convolution(out: Tensor, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Work:
     """slow_conv* take (C, spatial) and (N, C, spatial): outputs per channel times numel(W)."""
-    channels = out.shape[weight.dim() * -1 + 1]
-    return out.numel() // channels * weight.numel()
+    return out.numel() // out.shape[1 - weight.dim()] * weight.numel()
 
 
 def conv_tbc(out_tbo: Tensor, x_tbc: Tensor, weight_kco: Tensor, *args: Any, **kwargs: Any) -> Work:
@@ -84,11 +83,6 @@ def convolution_backward(
 ) -> Work:
     """The forward's MACs once for the input's and once for the weight's gradient, grouped or not."""
     return convolution_macs(x.shape, weight.numel(), grad.shape, transposed) * sum(map(int, output_mask[:2]))
-
-
-def deform_conv2d(out: Any, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Work:
-    """N prod(output spatial) numel(W); sampling the input is interpolation and not counted."""
-    return convolution_macs(x.shape, weight.numel(), out.shape, transposed=False)
 
 
 def deform_conv2d_backward(

@@ -24,18 +24,13 @@ def addmm(out: Any, bias: Any, a_mk: Tensor, b_kn: Tensor, *args: Any, **kwargs:
 
 
 def mv(out: Any, a_mn: Tensor, x_n: Tensor, *args: Any, **kwargs: Any) -> Work:
-    """numel(A)."""
+    """numel(A); of two vectors n."""
     return a_mn.numel()
 
 
 def addmv(out: Any, bias: Any, a_mn: Tensor, x_n: Tensor, *args: Any, **kwargs: Any) -> Work:
     """numel(A)."""
     return a_mn.numel()
-
-
-def dot(out: Any, x_n: Tensor, y_n: Tensor, *args: Any, **kwargs: Any) -> Work:
-    """n."""
-    return x_n.numel()
 
 
 def foreach_mm(out: Any, a_list: list[Tensor], b_list: list[Tensor], *args: Any, **kwargs: Any) -> Work:

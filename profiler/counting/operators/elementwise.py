@@ -32,21 +32,31 @@ def _first_tensor(value: Any) -> torch.Tensor | None:
 
 
 def _numel(value: Any) -> int:
-    tensor = value if isinstance(value, torch.Tensor) else _first_tensor(value)
+    tensor = _first_tensor(value)
     return 0 if tensor is None else nested_numel(tensor)
 
 
-def _last_tensor_numel(args: Any) -> int:
+def _last_tensor_numel(out: Any, args: Any) -> int:
     return next((t.numel() for t in reversed(args) if isinstance(t, torch.Tensor)), 0)
 
 
-def _bag_flops(args: Any) -> int:
+def _list_numel(out: Any, args: Any) -> int:
+    tensors = args[0] if args and isinstance(args[0], (tuple, list)) else ()
+    return sum(t.numel() for t in tensors if isinstance(t, torch.Tensor))
+
+
+def _bag_numel(out: Any, args: Any) -> int:
     """Rows taken of a table times their width: (table, indices, ...); backwards (gradient of bags, indices, ...)."""
     rows: Tensor = next(t for t in args[1:] if not t.is_floating_point())
     return rows.numel() * int(args[0].shape[-1])
 
 
-def _window_flops(out: Any, args: Any) -> int:
+def _pair_numel(out: Any, args: Any) -> int:
+    rows, width = next(t.shape for t in args if isinstance(t, Tensor) and t.dim() == 2)
+    return (rows * (rows - 1) // 2) * width
+
+
+def _window_numel(out: Any, args: Any) -> int:
     given = args[1] if len(args) > 1 else 1
     kernel: tuple[int, ...] = (given,) if isinstance(given, int) else tuple(given)
     tensor = _first_tensor(out)
@@ -67,27 +77,21 @@ def _fft_flops(factor: int, out: Any, args: Any) -> int:
     return round(factor * full.numel() * log2(max(points, 2)) / (2 if real_side else 1))
 
 
+# Rule of a group -> the elements of a call, of its result and its arguments.
+ELEMENTS: dict[str, Callable[[Any, Any], int]] = {
+    "output": lambda out, args: _numel(out),
+    "input": lambda out, args: _numel(args[0] if args else None),
+    "window": _window_numel,
+    "lists": _list_numel,
+    "source": _last_tensor_numel,
+    "bag": _bag_numel,
+    "pairs": _pair_numel,
+}
+
+
 def elementwise_flops(rule: str, factor: int, out: Any, args: Any) -> int:
     """FLOPs of one call of a free operator, estimated by its group's rule."""
-    if rule == "output":
-        return factor * _numel(out)
-    if rule == "input":
-        return factor * _numel(args[0] if args else None)
-    if rule == "window":
-        return factor * _window_flops(out, args)
-    if rule == "lists":
-        tensors = args[0] if args and isinstance(args[0], (tuple, list)) else ()
-        return factor * sum(t.numel() for t in tensors if isinstance(t, torch.Tensor))
-    if rule == "source":
-        return factor * _last_tensor_numel(args)
-    if rule == "bag":
-        return factor * _bag_flops(args)
-    if rule == "pairs":
-        rows, width = next(t.shape for t in args if isinstance(t, Tensor) and t.dim() == 2)
-        return factor * (rows * (rows - 1) // 2) * width
-    if rule == "fft":
-        return _fft_flops(factor, out, args)
-    return 0
+    return _fft_flops(factor, out, args) if rule == "fft" else factor * ELEMENTS[rule](out, args)
 
 
 def softmax_macs(out: Any) -> int:

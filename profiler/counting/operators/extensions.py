@@ -9,18 +9,14 @@ Sources are named at the formulas. None of these libraries need be installed; na
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from swinmr_profiling.profiler.counting.formulas import Work
-from swinmr_profiling.profiler.counting.formulas.attention import attention_bnhd
+from swinmr_profiling.profiler.counting.formulas.attention import attention_bnhd, dense_bnhd
 
 
 class HiddenFunction(NamedTuple):
@@ -105,27 +101,10 @@ def packed_kv(out: Any, q: Tensor, kv: Tensor, *args: Any, **kwargs: Any) -> Wor
     return 2 * q.numel() * kv.shape[1] if kv.dim() == 5 else None
 
 
-def sequences_of_lengths(
-    out: Any, q: Tensor, k: Tensor, v: Tensor, cum_q: Any, cum_k: Any, *args: Any, **kwargs: Any
-) -> Work:
-    """flash-attn on packed sequences (total, H, d) with cumulative lengths."""
-    return attention_bnhd(out, q, k, v, cum_q, cum_k)
-
-
-def fused_attention(out: Any, q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> Work:
-    """flash-attn on (B, N, H, d)."""
-    return attention_bnhd(out, q, k, v)
-
-
 def of_inputs(out: Any, inp: Tensor, *args: Any, **kwargs: Any) -> Work:
     """xformers' ``_fMHA.apply(op, query, key, value, ...)``: the operator comes before (B, N, H, d) or (B, N, d)."""
-    tensors = [a for a in (inp, *args) if isinstance(a, Tensor)]
-    q, k, v = tensors[:3]
+    q, k, v = [a for a in (inp, *args) if isinstance(a, Tensor)][:3]
     return prod(q.shape[:-1]) * k.shape[1] * (q.shape[-1] + v.shape[-1])
-
-
-# To NumPy, to Python, and to any other library (JAX, CuPy).
-WAYS_OUT = ("numpy", "tolist", "__dlpack__")
 
 
 def _fused(forward: Callable[..., Work]) -> HiddenFunction:
@@ -156,10 +135,10 @@ FUNCTIONS: dict[str, HiddenFunction] = {
         ]
     },
     # flash-attn (https://github.com/Dao-AILab/flash-attention), versions whose kernels are not operators
-    "FlashAttnFunc": _fused(fused_attention),
+    "FlashAttnFunc": _fused(dense_bnhd),
     "FlashAttnKVPackedFunc": _fused(packed_kv),
     "FlashAttnQKVPackedFunc": _fused(packed_qkv),
-    "FlashAttnVarlenFunc": _fused(sequences_of_lengths),
+    "FlashAttnVarlenFunc": _fused(attention_bnhd),
     # xformers (https://facebookresearch.github.io/xformers), where its kernels are not operators
     "_fMHA": _fused(of_inputs),
     # Deformable DETR, mmcv, GroundingDINO, Mask2Former, DINO
@@ -168,51 +147,3 @@ FUNCTIONS: dict[str, HiddenFunction] = {
     "MultiScaleDeformableAttnFunction_fp32": HiddenFunction("attention", deformable_attention),
     "MultiScaleDeformableAttnFunction_fp16": HiddenFunction("attention", deformable_attention),
 }
-
-
-class _Watch:
-    """The ways of values out of PyTorch, wrapped as long as anybody counts, in any thread.
-
-    Wrapped methods rather than a mode of ``__torch_function__``: under such a mode PyTorch leaves its fast paths.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._own: dict[str, Any] = {}
-
-    @contextmanager
-    def watched_by(self, who: Callable[[], Any]) -> Iterator[None]:
-        """who: gives the counter of the running thread, which has ``left_pytorch``, or None."""
-        with self._lock:
-            if not self._users:
-                for name in WAYS_OUT:
-                    self._own[name] = vars(torch.Tensor).get(name)
-                    setattr(torch.Tensor, name, _left(getattr(torch.Tensor, name), who))
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if not self._users:
-                    for name, own in self._own.items():
-                        if own is None:
-                            # The class in C++ has the method; this one had none of its own.
-                            delattr(torch.Tensor, name)
-                        else:
-                            setattr(torch.Tensor, name, own)
-
-
-def _left(own: Callable[..., Any], who: Callable[[], Any]) -> Callable[..., Any]:
-    @functools.wraps(own)
-    def leave(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-        counter = who()
-        if counter is not None:
-            counter.left_pytorch(own.__name__, tensor)
-        return own(tensor, *args, **kwargs)
-
-    return leave
-
-
-watch = _Watch()

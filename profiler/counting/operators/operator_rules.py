@@ -69,11 +69,6 @@ def runs_as_others(func: Any) -> bool:
     )
 
 
-def has_python_decomposition(func: Any) -> bool:
-    """Whether torch has others for it that a compiler may run in its place; by itself it runs a kernel of its own."""
-    return COMPOSITE in func.py_kernels
-
-
 NESTED_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutogradNestedTensor
 # What is made of others for plain tensors and has a kernel of its own for nested ones.
 NESTED_PRODUCTS = frozenset({"aten::matmul"})
@@ -124,9 +119,8 @@ def rule_for(func: Any) -> Rule:
         return Rule(name, "decompose")
     if name in FREE:
         return Rule(name, "free", estimate=FREE[name], answered=is_operator and is_answered(name, func))
-    if is_operator and has_python_decomposition(func):
-        return Rule(name, "decompose")
-    return Rule(name, "unknown")
+    # Whether torch has others for it that a compiler may run in its place; by itself it runs a kernel of its own.
+    return Rule(name, "decompose" if is_operator and COMPOSITE in func.py_kernels else "unknown")
 
 
 def run(rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:

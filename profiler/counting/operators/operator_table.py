@@ -48,7 +48,7 @@ COUNTED: dict[str, CountedOperator] = {
     **_table(
         "linear", p.grouped_mm, "aten::_grouped_mm aten::_scaled_grouped_mm aten::_scaled_grouped_mm_v2"
     ),
-    **_table("other", p.dot, "aten::dot aten::vdot"),
+    **_table("other", p.mv, "aten::dot aten::vdot"),
     **_table(PRODUCT, p.mm, "aten::bmm"),
     **_table(PRODUCT, p.addmm, "aten::baddbmm aten::baddbmm_ aten::addbmm aten::addbmm_"),
     **_table("linear", p.matmul_backward, "aten::matmul_backward"),
@@ -127,7 +127,8 @@ COUNTED: dict[str, CountedOperator] = {
         "quantized::conv_transpose1d quantized::conv_transpose2d quantized::conv_transpose3d",
     ),
     **_table("convolution", c.convolution_backward, "aten::convolution_backward"),
-    **_table("convolution", c.deform_conv2d, "torchvision::deform_conv2d"),
+    # Sampling the input is interpolation and not counted.
+    **_table("convolution", c.plain_convolution, "torchvision::deform_conv2d"),
     **_table("convolution", c.deform_conv2d_backward, "torchvision::_deform_conv2d_backward"),
     # Attention: every backend that scaled_dot_product_attention may choose
     **_table(
@@ -151,8 +152,11 @@ COUNTED: dict[str, CountedOperator] = {
     **_table("attention", a.flex_attention_backward, "higher_order::flex_attention_backward"),
     **_table("attention", a.attention_bnhd, "aten::_flash_attention_forward"),
     **_table("attention", a.efficient_attention_bnhd, "aten::_efficient_attention_forward"),
-    **_table("attention", a.attention_bnhd_backward, "aten::_flash_attention_backward"),
-    **_table("attention", a.efficient_attention_bnhd_backward, "aten::_efficient_attention_backward"),
+    **_table(
+        "attention",
+        a.attention_bnhd_backward,
+        "aten::_flash_attention_backward aten::_efficient_attention_backward xformers_flash::flash_bwd",
+    ),
     **_table(
         "attention",
         a.multi_head_attention,
@@ -160,14 +164,13 @@ COUNTED: dict[str, CountedOperator] = {
     ),
     **_table("attention", a.transformer_encoder_layer, "aten::_transformer_encoder_layer_fwd"),
     # flash-attn, xformers, causal-conv1d, where their kernels are operators (see extensions.py for the others)
-    **_table("attention", e.fused_attention, "flash_attn::_flash_attn_forward"),
+    **_table("attention", a.dense_bnhd, "flash_attn::_flash_attn_forward"),
     **_table(
         "attention", a.attention_bnhd, "flash_attn::_flash_attn_varlen_forward xformers_flash::flash_fwd"
     ),
     **_table("attention", a.flash_attention_3, "flash_attn_3::fwd"),
     **_table("attention", a.dense_bnhd_backward, "flash_attn::_flash_attn_backward"),
     **_table("attention", a.varlen_bnhd_backward, "flash_attn::_flash_attn_varlen_backward"),
-    **_table("attention", a.attention_bnhd_backward, "xformers_flash::flash_bwd"),
     **_table("attention", a.efficient_attention_bnhd, "xformers::efficient_attention_forward_cutlass"),
     **_table("attention", a.cutlass_backward, "xformers::efficient_attention_backward_cutlass"),
     **_table("convolution", e.causal_conv1d, "DaoAILab::_causal_conv1d_fwd_cpp"),

@@ -67,14 +67,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _like_first(name: str, first: Tensor, *others: Any, **kwargs: Any) -> Result:
-    if not all(map(_is_number, kwargs.values())):
-        return None
     tensors = [other for other in others if isinstance(other, Tensor)]
-    if not all(
-        _is_plain(other, first) if isinstance(other, Tensor) else _is_number(other) for other in others
-    ):
-        return None
-    if not all(_repeats_to(other.shape, first.shape) for other in tensors):
+    rest = (*(other for other in others if not isinstance(other, Tensor)), *kwargs.values())
+    goes_with_first = (_is_plain(t, first) and _repeats_to(t.shape, first.shape) for t in tensors)
+    if not (all(map(_is_number, rest)) and all(goes_with_first)):
         return None
     if name in INTO_FIRST:
         # Into a tensor of which many elements are one PyTorch does not write.
@@ -90,9 +86,8 @@ def _like_first(name: str, first: Tensor, *others: Any, **kwargs: Any) -> Result
 
 def _repeats_to(shape: torch.Size, first: torch.Size) -> bool:
     """Whether a tensor of a shape is repeated to that of another, and not that one, too."""
-    if len(shape) > len(first):
-        return False
-    return all(a in (1, b) for a, b in zip(reversed(shape), reversed(first), strict=False))
+    pairs = zip(reversed(shape), reversed(first), strict=False)
+    return len(shape) <= len(first) and all(a in (1, b) for a, b in pairs)
 
 
 def _in_order(first: Tensor) -> bool:
@@ -115,28 +110,26 @@ def _product(name: str, *args: Any, **kwargs: Any) -> Result:
     dims = 3 if name == "aten::bmm" else 2
     if not all(_is_plain(factor, a) for factor in args) or a.dim() != dims or b.dim() != dims:
         return None
-    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
-        return None
     shape = (*a.shape[:-1], b.shape[-1])
-    return _empty(shape, a) if not added or added[0].shape in (shape, shape[-1:]) else None
+    fits = a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
+    return _empty(shape, a) if fits and (not added or added[0].shape in (shape, shape[-1:])) else None
 
 
 def _linear(name: str, x: Tensor, weight: Any, bias: Any = None) -> Result:
-    if not _is_plain(weight, x) or weight.dim() != 2 or not x.is_contiguous() or x.dim() < 2:
-        return None
-    if x.shape[-1] != weight.shape[1]:
-        return None
-    if bias is not None and not (_is_plain(bias, x) and bias.shape == weight.shape[:1]):
-        return None
-    return _empty((*x.shape[:-1], weight.shape[0]), x)
+    fits = (
+        (_is_plain(weight, x) and weight.dim() == 2 and x.is_contiguous() and x.dim() >= 2)
+        and x.shape[-1] == weight.shape[1]
+        and (bias is None or (_is_plain(bias, x) and bias.shape == weight.shape[:1]))
+    )
+    return _empty((*x.shape[:-1], weight.shape[0]), x) if fits else None
 
 
 def _layer_norm(name: str, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Result:
     """The result with means and deviations, which half precision has in single."""
     behind = tuple(x.shape[x.dim() - len(shape) :])
-    if x.dtype not in (torch.float32, torch.float64) or not x.is_contiguous() or behind != tuple(shape):
-        return None
-    if not all(t is None or (_is_plain(t, x) and tuple(t.shape) == behind) for t in (weight, bias)):
+    given = [t for t in (weight, bias) if t is not None]
+    fits = x.dtype in (torch.float32, torch.float64) and x.is_contiguous() and behind == tuple(shape)
+    if not (fits and all(_is_plain(t, x) and tuple(t.shape) == behind for t in given)):
         return None
     means = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
     return _empty(x.shape, x), _empty(means, x), _empty(means, x)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from swinmr_profiling.process import ask_once
+from swinmr_profiling.profiler.counting.other_counters.explain import told_by
 from swinmr_profiling.profiler.record.blocks.architecture import CrossCheck
 
 PROCESS = "swinmr_profiling.profiler.counting.other_counters.cross_check_process"
@@ -67,16 +68,7 @@ def second_opinion(checks: Sequence[CrossCheck]) -> CrossCheck | None:
 def _in_its_own_process(
     config: Mapping[str, Any], counter: str, size: str, trust_config: bool, timeout_s: float
 ) -> CrossCheck:
-    from swinmr_profiling.profiler.counting.other_counters.fvcore_count import CONVENTION as FVCORE_CONVENTION
-    from swinmr_profiling.profiler.counting.other_counters.thop_count import CONVENTION as THOP_CONVENTION
-
-    told = partial(
-        CrossCheck.told,
-        counter=counter,
-        size=size,
-        convention=FVCORE_CONVENTION if counter == "fvcore" else THOP_CONVENTION,
-        inexact=counter == "thop",
-    )
+    told = told_by(counter, size)
     request = json.dumps(
         {"config": dict(config), "counter": counter, "size": size, "trust_config": trust_config}
     )

@@ -1,17 +1,21 @@
-"""One counter's opinion on a module in hand, with its difference from ours taken apart to the unit."""
+"""One counter's opinion on a module in hand, with its difference from ours taken apart to the unit.
+
+thop hooks modules of the types in its table and sees nothing of what happens in a forward between them: no matmul, no
+attention, no raw parameter. Its figure is inexact in both directions and bounds nothing.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.counting.count import count_forward
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
-from swinmr_profiling.profiler.counting.other_counters import fvcore_count, thop_count
+from swinmr_profiling.profiler.counting.other_counters.fvcore_count import count_with_fvcore, whole_or_not
 from swinmr_profiling.profiler.counting.report import CountReport, ModuleNode
 from swinmr_profiling.profiler.record.blocks.architecture import (
     CrossCheck,
@@ -19,6 +23,16 @@ from swinmr_profiling.profiler.record.blocks.architecture import (
     ParameterDifferencePart,
 )
 
+CONVENTIONS = {
+    "fvcore": (
+        "fvcore: multiply-adds (which it calls flops) of the operators in its table, plus 5 per element of norms, "
+        "upsampling and adaptive pooling; 0 for operators without a handle"
+    ),
+    "thop": (
+        "thop: multiply-adds (MACs) of the module types in its table, plus norms (2 to 4 per element), pooling and "
+        "softmax; transposed convolutions by output size; 0 for what is done outside such modules"
+    ),
+}
 # fvcore's operators that are not matrix products.
 NOT_MACS = "no matrix product: not a MAC by our convention"
 NOT_SEEN = "not counted by fvcore"
@@ -26,6 +40,27 @@ FVCORE_COMPLEX = "complex numbers: ours counts four per multiply-add, fvcore one
 THOP_COMPLEX = "complex numbers: ours counts four per multiply-add, thop one"
 COMPLEX_IN = "complex numbers in "
 KIND_IN_WORDS = {"attention": "attention products", "linear": "matrix products", "other": "other products"}
+
+
+class ThopUnit(NamedTuple):
+    """One module that thop counts as a whole."""
+
+    path: str
+    module_class: str
+    macs: float
+    parameters: int
+
+
+# In the place of a module that is no unit.
+RAN = ThopUnit("", "", 0, 1)
+
+
+def told_by(counter: str, size: str, **known: Any) -> partial[CrossCheck]:
+    """Makes the record of a counter, of what is known of it already and of what it is told."""
+    convention, inexact = CONVENTIONS[counter], counter == "thop"
+    return partial(
+        CrossCheck.told, counter=counter, size=size, convention=convention, inexact=inexact, **known
+    )
 
 
 def cross_check_module(
@@ -36,12 +71,9 @@ def cross_check_module(
     A counter that is missing or raises is a record with the reason; an error of our own count raises.
     """
     ours = count_forward(module, inputs)
-    told = partial(
-        CrossCheck.told,
-        counter=counter,
-        size=size,
-        inexact=counter == "thop",
-        convention=fvcore_count.CONVENTION if counter == "fvcore" else thop_count.CONVENTION,
+    told = told_by(
+        counter,
+        size,
         input_shapes=ours.input_shapes,
         ours=ours.macs,
         ours_parameters=ours.parameters,
@@ -61,7 +93,7 @@ def cross_check_module(
 def _fvcore_opinion(
     module: nn.Module, inputs: tuple[Any, ...], ours: CountReport, told: Callable[..., CrossCheck]
 ) -> CrossCheck:
-    figures = fvcore_count.count_with_fvcore(module, inputs)
+    figures = count_with_fvcore(module, inputs)
     exact_macs = sum(figures.exact.values())
     if figures.failures:
         # fvcore alone would have stopped here; the exact figure is still an opinion.
@@ -104,7 +136,7 @@ def _fvcore_opinion(
 def _thop_opinion(
     module: nn.Module, inputs: tuple[Any, ...], ours: CountReport, told: Callable[..., CrossCheck]
 ) -> CrossCheck:
-    figure, figure_parameters, units = thop_count.count_with_thop(module, inputs)
+    figure, figure_parameters, units = count_with_thop(module, inputs)
     unit_paths = {unit.path: unit for unit in units}
     differences: dict[str, float] = defaultdict(int)
     sides: dict[str, dict[str, float]] = {"thop": defaultdict(int), "ours": defaultdict(int)}
@@ -122,13 +154,13 @@ def _thop_opinion(
             differences[name] -= macs
             sides["ours"][name] += macs
     parts = [
-        DifferencePart(operator=name, macs=_integer(macs), why=_why_thop(name, sides))
+        DifferencePart(operator=name, macs=whole_or_not(macs), why=_why_thop(name, sides))
         for name, macs in sorted(differences.items())
         if macs
     ]
     rest = figure - ours.macs - sum(part.macs for part in parts)
     if rest:
-        parts.append(DifferencePart(operator="rest", macs=_integer(rest), why="unexplained"))
+        parts.append(DifferencePart(operator="rest", macs=whole_or_not(rest), why="unexplained"))
     parameter_parts = list(_parameter_parts(module, unit_paths))
     parameters_difference = figure_parameters - ours.parameters
     rest = parameters_difference - sum(part.parameters for part in parameter_parts)
@@ -137,9 +169,9 @@ def _thop_opinion(
         parameter_parts.append(ParameterDifferencePart(parameter="rest", parameters=rest, why=why))
     return told(
         status="ok",
-        figure=_integer(figure),
+        figure=whole_or_not(figure),
         figure_parameters=figure_parameters,
-        difference=_integer(figure - ours.macs),
+        difference=whole_or_not(figure - ours.macs),
         parts=parts,
         parameters_difference=parameters_difference,
         parameter_parts=parameter_parts,
@@ -170,7 +202,7 @@ def _why_thop(name: str, sides: dict[str, dict[str, float]]) -> str:
 
 
 def _parameter_parts(
-    module: nn.Module, unit_paths: Mapping[str, thop_count.ThopUnit]
+    module: nn.Module, unit_paths: Mapping[str, ThopUnit]
 ) -> Iterator[ParameterDifferencePart]:
     """Parameters outside thop's units, and those of units that never ran, by class and name."""
     missed: Counter[str] = Counter()
@@ -181,14 +213,11 @@ def _parameter_parts(
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
-            if not covered or not unit_paths.get(path, _RAN).parameters:
+            if not covered or not unit_paths.get(path, RAN).parameters:
                 missed[f"{type(child).__name__}.{name}"] += parameter.numel()
     for name, count in sorted(missed.items()):
         why = "not counted by thop: in no module of its table, or in one that did not run"
         yield ParameterDifferencePart(parameter=name, parameters=-count, why=why)
-
-
-_RAN = thop_count.ThopUnit("", "", 0, 1)
 
 
 def _version(counter: str) -> str | None:
@@ -198,5 +227,31 @@ def _version(counter: str) -> str | None:
         return None
 
 
-def _integer(number: Any) -> int | float:
-    return int(number) if float(number).is_integer() else float(number)
+def count_with_thop(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[float, int, list[ThopUnit]]:
+    """thop's MACs and parameters of ``module(*inputs)``, and its units. Pass a copy: thop leaves traces behind.
+
+    Raises:
+        ImportError without thop (or, from Python 3.12, without setuptools, whose distutils it needs); whatever the
+        forward raises.
+    """
+    import thop
+
+    macs, parameters, layers = thop.profile(module, inputs, verbose=False, ret_layer_info=True)
+    return macs, int(parameters), list(_units(module, layers, ""))
+
+
+# By name: MACs, parameters and the layers inside.
+ThopLayers = dict[str, tuple[float, float, "ThopLayers"]]
+
+
+def _units(module: nn.Module, layers: ThopLayers, prefix: str) -> Iterator[ThopUnit]:
+    from thop.profile import register_hooks
+
+    for name, (macs, parameters, inner) in layers.items():
+        child = module.get_submodule(name)
+        path = f"{prefix}.{name}" if prefix else name
+        # thop's own rule for what it takes as a whole.
+        if type(child) in register_hooks and not isinstance(child, (nn.Sequential, nn.ModuleList)):
+            yield ThopUnit(path, type(child).__name__, macs, int(parameters))
+        else:
+            yield from _units(child, inner, path)

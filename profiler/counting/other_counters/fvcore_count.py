@@ -17,11 +17,6 @@ from torch import nn
 from swinmr_profiling.profiler.counting.dispatch.complex_numbers import REAL_PER_COMPLEX, THIRD_COUNTS
 from swinmr_profiling.profiler.counting.formulas import attention, convolutions, recurrent
 
-CONVENTION = (
-    "fvcore: multiply-adds (which it calls flops) of the operators in its table, plus 5 per element of norms, "
-    "upsampling and adaptive pooling; 0 for operators without a handle"
-)
-
 PRINTED, EXACT, COMPLEX = "printed", "exact", "complex"
 
 
@@ -95,8 +90,7 @@ def _recurrent(inputs: Any, outputs: Any) -> int:
 def _recurrent_cell(inputs: Any, outputs: Any) -> int:
     """lstm_cell and its like: input, hidden state(s), then W_ih and W_hh."""
     x = _shapes(inputs[:1])[0]
-    weights = filter(None, _shapes(inputs[2:4]))
-    return prod(x[:-1]) * sum(map(prod, weights))
+    return prod(x[:-1]) * sum(map(prod, filter(None, _shapes(inputs[2:4]))))
 
 
 def _multi_head_attention(inputs: Any, outputs: Any) -> int:
@@ -201,12 +195,9 @@ def _times(inputs: Any) -> int:
     """How often each product of a traced operator counts: by its numbers, as in our own count."""
     if any(value.isCompleteTensor() and value.type().dtype().is_complex for value in inputs):
         return REAL_PER_COMPLEX
-    return THIRD_COUNTS if _is_third_convolution(inputs) else 1
-
-
-def _is_third_convolution(inputs: Any) -> bool:
-    """A trace has a complex convolution as its three real ones; the third is of sums of real and imaginary parts."""
-    return len(inputs) > 1 and all(_is_sum_of_parts(value.node()) for value in inputs[:2])
+    # A trace has a complex convolution as its three real ones; the third is of sums of real and imaginary parts.
+    is_third = len(inputs) > 1 and all(_is_sum_of_parts(value.node()) for value in inputs[:2])
+    return THIRD_COUNTS if is_third else 1
 
 
 def _is_sum_of_parts(node: Any) -> bool:
@@ -265,7 +256,7 @@ def count_with_fvcore(module: nn.Module, inputs: tuple[Any, ...]) -> FvcoreFigur
                 failures.append(f"{name}: {type(error).__name__}: {error}")
                 printed = 0
             # Its convolution handle returns a Counter, its others a number.
-            counts[PRINTED, name] = _integer(
+            counts[PRINTED, name] = whole_or_not(
                 sum(printed.values()) if isinstance(printed, Counter) else printed
             )
             if exact:
@@ -289,12 +280,13 @@ def count_with_fvcore(module: nn.Module, inputs: tuple[Any, ...]) -> FvcoreFigur
         by_operator = analysis.by_operator()
     return FvcoreFigures(
         printed={name: n for (which, name), n in by_operator.items() if which == PRINTED},
-        exact={name: _integer(n) for (which, name), n in by_operator.items() if which == EXACT},
-        complex_extra={name: _integer(n) for (which, name), n in by_operator.items() if which == COMPLEX},
+        exact={name: whole_or_not(n) for (which, name), n in by_operator.items() if which == EXACT},
+        complex_extra={name: whole_or_not(n) for (which, name), n in by_operator.items() if which == COMPLEX},
         unsupported=dict(analysis.unsupported_ops()),
         failures=sorted(set(failures)),
     )
 
 
-def _integer(number: Any) -> Any:
+def whole_or_not(number: Any) -> Any:
+    """A number of a counter: an int where it is one."""
     return int(number) if float(number).is_integer() else float(number)

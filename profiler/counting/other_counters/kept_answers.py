@@ -38,8 +38,7 @@ def kept_cross_check(
         for counter, file in files.items()
         if file is not None and (check := _read(file, counter, size)) is not None
     }
-    asked = [counter for counter in counters if counter not in known]
-    if asked:
+    if asked := [counter for counter in counters if counter not in known]:
         raw = config.model_dump(mode="json")
         for check in cross_check(raw, counters=asked, size=size, trust_config=trust_config):
             known[check.counter] = check

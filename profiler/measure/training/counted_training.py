@@ -10,8 +10,8 @@ from torch import nn
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.counting import TrainingCountReport, count_training_step
+from swinmr_profiling.profiler.counting.count import PHASES
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
-from swinmr_profiling.profiler.counting.training import PHASES
 from swinmr_profiling.profiler.measure.example_data import ExampleData, loader_batch
 from swinmr_profiling.profiler.measure.own_step.meta_ways import meta_stands_for
 from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep

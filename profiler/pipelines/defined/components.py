@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -23,8 +23,8 @@ def build_on_meta(component: Component, dtype: torch.dtype = torch.bfloat16) -> 
     kind = find_class(component.class_path)
     try:
         with torch.device("meta"), _without_initialisation():
-            module = _from_diffusers(kind, component) if hasattr(kind, "from_config") else None
-            if module is None or not isinstance(module, nn.Module):
+            module = _from_diffusers(kind, component)
+            if not isinstance(module, nn.Module):
                 module = _from_transformers(kind, component)
     except PipelineError:
         raise
@@ -32,7 +32,7 @@ def build_on_meta(component: Component, dtype: torch.dtype = torch.bfloat16) -> 
         raise PipelineError(
             f"{component.class_name} cannot be built from its config: {type(error).__name__}: {first_line(error)}"
         ) from error
-    count = parameter_count(module)
+    count = sum(parameter.numel() for parameter in module.parameters())  # a shared one once
     if component.parameters is not None and count != component.parameters:
         raise PipelineError(
             f"{component.class_name} has {count:,} parameters, not the {component.parameters:,} that are recorded: "
@@ -42,16 +42,10 @@ def build_on_meta(component: Component, dtype: torch.dtype = torch.bfloat16) -> 
     return nn.Module.to(module, dtype).eval().requires_grad_(False)
 
 
-def parameter_count(module: nn.Module) -> int:
-    """Elements of all parameters, a shared one once."""
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def _from_diffusers(kind: type, component: Component) -> nn.Module | None:
-    found: Any = kind  # a class of diffusers
-    if not issubclass(kind, nn.Module) or not component.class_path.startswith("diffusers."):
-        return None
-    if not hasattr(kind, "register_to_config"):
+    found: Any = kind
+    is_network = issubclass(kind, nn.Module) and component.class_path.startswith("diffusers.")
+    if not (is_network and hasattr(kind, "from_config") and hasattr(kind, "register_to_config")):
         return None
     unknown = sorted(
         set(component.config) - set(found._get_init_keys(found)) - {"_class_name", "_diffusers_version"}
@@ -72,15 +66,12 @@ def _from_transformers(kind: Any, component: Component) -> nn.Module:
     return kind(settings)
 
 
-@contextmanager
-def _without_initialisation() -> Iterator[None]:
+def _without_initialisation() -> AbstractContextManager[object]:
     """Random numbers for meta tensors are drawn in vain; thousands of such calls take seconds."""
-    names = [name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_")]
-    originals = {name: getattr(nn.init, name) for name in names}
-    try:
-        for name in names:
-            setattr(nn.init, name, lambda tensor, *args, **kwargs: tensor)
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(nn.init, name, original)
+
+    def untouched(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return tensor
+
+    names = (name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_"))
+    replaced: dict[str, Any] = dict.fromkeys(names, untouched)
+    return mock.patch.multiple(nn.init, **replaced)

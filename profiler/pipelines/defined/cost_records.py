@@ -84,7 +84,7 @@ class PipelineCost:
     """A run of a pipeline. MACs are exact; memory is predicted.
 
     Attributes:
-        timesteps: denoiser times of the scheduler; calls_per_timestep: 2 where guidance is a second call.
+        timesteps: denoiser times of the scheduler.
         macs_per_step: of one time, guidance as asked for; beside it without and with (None: never runs so).
     """
 
@@ -93,7 +93,6 @@ class PipelineCost:
     geometry: Geometry
     scheduler: str
     timesteps: int
-    calls_per_timestep: int
     is_guided: bool
     macs_per_step: int
     macs_per_step_without_guidance: int
@@ -110,6 +109,11 @@ class PipelineCost:
     def by_kind(self) -> dict[str, int]:
         """MACs of the run by kind."""
         return {kind: sum(c.by_kind[kind] * c.calls for c in self.components) for kind in KINDS}
+
+    @property
+    def size(self) -> str:
+        """What is computed, as "1024x768": width by height in pixels."""
+        return f"{self.geometry.computed_width}x{self.geometry.computed_height}"
 
     @property
     def parameters(self) -> int:
@@ -133,12 +137,6 @@ class PipelineCost:
     def denoiser(self) -> ComponentCost:
         (denoiser,) = self.of_role("denoiser")
         return denoiser
-
-    @property
-    def is_rounded(self) -> bool:
-        """Whether it computes at another size than was asked for."""
-        one = self.geometry
-        return (one.height, one.width) != (one.computed_height, one.computed_width)
 
     def of_role(self, role: str) -> list[ComponentCost]:
         return [component for component in self.components if component.role == role]
@@ -223,18 +221,14 @@ def resolve_request(definition: PipelineDefinition, request: PipelineRequest) ->
     scale = request.guidance_scale
     if scale is not None and not 1 <= scale < float("inf"):
         raise PipelineError(f"guidance scale {scale:g}: at least 1, and 1 means none")
-    filled = ResolvedRequest(
-        height=definition.native_resolution if request.height is None else request.height,
-        width=definition.native_resolution if request.width is None else request.width,
-        steps=definition.default_steps if request.steps is None else request.steps,
-        guidance_scale=definition.default_guidance_scale if scale is None else scale,
-        true_cfg_scale=request.true_cfg_scale,
-        batch=request.batch,
-        scheduler=request.scheduler,
-        prompt_tokens=request.prompt_tokens,
-        negative_prompt=request.negative_prompt,
-        precision=request.precision,
-    )
+    own = {
+        "height": definition.native_resolution,
+        "width": definition.native_resolution,
+        "steps": definition.default_steps,
+        "guidance_scale": definition.default_guidance_scale,
+    }
+    asked = {name: value for name, value in vars(request).items() if value is not None}
+    filled = ResolvedRequest(**{**own, **asked})
     if request.true_cfg_scale > 1 and definition.guidance != "distilled":
         raise PipelineError(f"{definition.name} has no true_cfg_scale: its guidance scale is a real one")
     for name in ("height", "width", "steps", "batch"):

@@ -7,7 +7,7 @@ folder. Nothing here imports diffusers or torch.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -130,6 +130,12 @@ class PipelineDefinition:
     guidance_needs_negative_prompt: bool = False
     extra_context_tokens: int = 0
     notes: tuple[str, ...] = ()
+
+    def prior_as(self, found: Component | None) -> Prior | None:
+        """The prior with another network, where there is one."""
+        if self.prior is None or found is None:
+            return None
+        return replace(self.prior, class_path=found.class_path, config=found.config, parameters=None)
 
 
 def list_pipelines() -> list[str]:

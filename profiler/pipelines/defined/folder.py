@@ -3,11 +3,16 @@
 `model_index.json` names a class for every component; each has a folder with its config. What those files do not
 say (how often text encoders run, how guidance reaches the denoiser, how resolutions are rounded) is taken from the
 definition of the same pipeline class that comes with the project.
+
+Python code in such a folder, which loading it would run, is refused. Some releases of diffusers import a module that
+`model_index.json` names from the folder itself, others ask for `trust_remote_code` first. What is refused here does not
+depend on the release.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +20,13 @@ from typing import Any
 from swinmr_profiling.profiler.pipelines.defined.definition import (
     Component,
     PipelineDefinition,
-    Prior,
     TextEncoder,
     list_pipelines,
     load_pipeline,
 )
-from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
+INDEX_NAME = "model_index.json"
 DENOISERS = ("transformer", "unet")
 DECODERS = ("vae", "movq")
 DEFAULT_SIDE_PX = 512
@@ -57,6 +61,8 @@ def read_pipeline_folder(folder: Path) -> PipelineDefinition:
     if "scheduler" not in components:
         raise PipelineError(f"{folder}: its model_index.json names no scheduler")
     scheduler = _read_json(folder / "scheduler" / "scheduler_config.json", "component scheduler is missing")
+    # Of a pipeline whose prediction has no prior, that of the folder is not read.
+    priors = ("prior_prior", "prior") if template.prior is not None else ()
     encoders, extra_context = _text_encoders(folder, components, template)
     factor = template.vae_scale_factor
     side = denoiser.config.get("sample_size")
@@ -75,9 +81,9 @@ def read_pipeline_folder(folder: Path) -> PipelineDefinition:
         vae=vae,
         text_encoders=encoders,
         extra_context_tokens=extra_context,
-        prior=_prior(folder, components, template),
-        image_encoder=_optional(folder, components, "prior_image_encoder"),
-        safety_checker=_optional(folder, components, "safety_checker"),
+        prior=template.prior_as(_first(folder, components, *priors)),
+        image_encoder=_first(folder, components, "prior_image_encoder"),
+        safety_checker=_first(folder, components, "safety_checker"),
         vae_scale_factor=None,
         notes=_not_costed(folder, components, template),
     )
@@ -100,11 +106,8 @@ def _not_costed(
 
 def template_for(pipeline_class: str) -> PipelineDefinition | None:
     """The project's definition of a pipeline class, for what a folder does not say."""
-    for name in list_pipelines():
-        definition = load_pipeline(name)
-        if definition.pipeline_class == pipeline_class:
-            return definition
-    return None
+    known = map(load_pipeline, list_pipelines())
+    return next((one for one in known if one.pipeline_class == pipeline_class), None)
 
 
 def _read_json(file: Path, otherwise: str) -> dict[str, Any]:
@@ -131,22 +134,13 @@ def _component(folder: Path, components: dict[str, tuple[str, str]], name: str) 
 
 
 def _one_of(folder: Path, components: dict, names: tuple[str, ...], what: str) -> Component:
-    for name in names:
-        if name in components:
-            return _component(folder, components, name)
-    raise PipelineError(f"{folder}: its model_index.json names no {what} ({' or '.join(names)})")
+    if (found := _first(folder, components, *names)) is None:
+        raise PipelineError(f"{folder}: its model_index.json names no {what} ({' or '.join(names)})")
+    return found
 
 
-def _optional(folder: Path, components: dict, name: str) -> Component | None:
-    return _component(folder, components, name) if name in components else None
-
-
-def _prior(folder: Path, components: dict, template: PipelineDefinition) -> Prior | None:
-    name = next((name for name in ("prior_prior", "prior") if name in components), None)
-    if name is None or template.prior is None:
-        return None
-    found = _component(folder, components, name)
-    return replace(template.prior, class_path=found.class_path, config=found.config, parameters=None)
+def _first(folder: Path, components: dict, *names: str) -> Component | None:
+    return next((_component(folder, components, name) for name in names if name in components), None)
 
 
 def _text_encoders(
@@ -190,7 +184,42 @@ def match_text_encoders(
 
 def _tokens(encoder: Component, tokenizer_limit: Any) -> int:
     """What prompts are padded to: the tokenizer's limit, or the positions the encoder has."""
-    for tokens in (tokenizer_limit, encoder.config.get("max_position_embeddings")):
-        if isinstance(tokens, int) and 0 < tokens <= LONGEST_FIXED_PROMPT:
-            return tokens
-    return UNKNOWN_ENCODER_TOKENS
+    limits = (tokenizer_limit, encoder.config.get("max_position_embeddings"))
+    fixed = (limit for limit in limits if isinstance(limit, int) and 0 < limit <= LONGEST_FIXED_PROMPT)
+    return next(fixed, UNKNOWN_ENCODER_TOKENS)
+
+
+def index_without_code(folder: Path) -> dict[str, Any]:
+    """The index of a folder. Raises PipelineError where it names Python code of its own, or cannot be read to tell."""
+    try:
+        index = json.loads((folder / INDEX_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise PipelineError(f"{folder / INDEX_NAME}: cannot be read: {type(error).__name__}") from error
+    if not isinstance(index, dict):
+        raise PipelineError(f"{folder / INDEX_NAME}: expected a JSON object")
+    for what in _named_code(folder, index):
+        raise PipelineError(
+            f"{folder}: its {INDEX_NAME} names code ({what}), which loading would run: a folder of weights and configs "
+            "alone can be used"
+        )
+    return index
+
+
+def _named_code(folder: Path, index: dict[str, object]) -> Iterator[str]:
+    kind = index.get("_class_name")
+    if not isinstance(kind, str):  # [module, class] of a custom pipeline
+        yield f"_class_name {json.dumps(kind)}"
+    for name in ("custom_pipeline", "_custom_pipeline"):
+        if name in index:
+            yield f"{name} {json.dumps(index[name])}"
+    for name, entry in index.items():
+        if name.startswith("_") or not isinstance(entry, list) or not entry or entry[0] is None:
+            continue
+        module = entry[0]
+        if isinstance(module, str) and module.isidentifier():
+            for place in (f"{name}/{module}.py", f"{module}.py", f"{module}/__init__.py"):
+                if (folder / place).is_file():
+                    yield str(Path(place))
+        elif not (isinstance(module, str) and module.startswith(("diffusers.", "transformers."))):
+            # diffusers imports "a.b" as it stands: any module of the machine.
+            yield f"{name} {json.dumps(entry)}"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.models.stand_in import autocast_on_meta
@@ -15,7 +17,6 @@ from swinmr_profiling.profiler.counting import CountReport
 from swinmr_profiling.profiler.counting.count import report_of
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
-from swinmr_profiling.profiler.pipelines.defined.fast_meta import FastElementwise, FusedAttention
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.training.setup.step_memory import LiveBytes
 
@@ -47,7 +48,6 @@ def measure_call(
             torch.no_grad(),
             FusedAttention(),
             autocast_on_meta("cpu"),
-            FastElementwise(),
             live if memory else nullcontext(),
             mode.tracker,
             mode,
@@ -65,3 +65,22 @@ def measure_call(
             f"{type(module).__name__} runs {names}, for which there is no formula: register_formula teaches one"
         )
     return MeasuredCall(count, live.peak_bytes)
+
+
+class FusedAttention(TorchFunctionMode):
+    """Sends `scaled_dot_product_attention` to one fused operator.
+
+    On meta torch takes attention apart into two products with all scores between them: at 1024 px 4 GiB a layer,
+    which no GPU kernel allocates. The fused operator has the same multiply-adds and makes only its result. What no
+    fused kernel takes (values of another width, fewer than four dimensions) stays as it is.
+    """
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is F.scaled_dot_product_attention:
+            named = (kwargs[name] for name in ("query", "key", "value") if name in kwargs)
+            query, key, value = (*args, *named)[:3]
+            if query.is_meta and query.dim() == 4 and query.shape[-1] == value.shape[-1] and key.dim() == 4:
+                with torch._C.DisableTorchFunction():
+                    return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value)[0]
+        return function(*args, **kwargs)

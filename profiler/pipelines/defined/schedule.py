@@ -68,12 +68,14 @@ def replace_scheduler(scheduler: Any, name: str) -> Any:
     """
     class_name = scheduler_class_name(name)
     kind: Any = find_class(f"diffusers.{class_name}")
-    if is_for_flow(type(scheduler), scheduler.config) and not (_is_flow_class(kind) or _takes_flow(kind)):
+    is_for_flow = _is_flow_class(type(scheduler)) or bool(scheduler.config.get("use_flow_sigmas"))
+    takes_flow = _is_flow_class(kind) or "use_flow_sigmas" in inspect.signature(kind.__init__).parameters
+    if is_for_flow and not takes_flow:
         raise PipelineError(
             f"scheduler {class_name} is not for flow matching, which this pipeline was trained with "
             f"({type(scheduler).__name__}): use FlowMatchEuler, FlowMatchHeun, DPM++ 2M or UniPC"
         )
-    if _is_flow_class(kind) and not is_for_flow(type(scheduler), scheduler.config):
+    if _is_flow_class(kind) and not is_for_flow:
         raise PipelineError(
             f"scheduler {class_name} is for flow matching, and this pipeline is not "
             f"({type(scheduler).__name__}): use DDIM, Euler, DPM++ 2M or Heun"
@@ -83,15 +85,6 @@ def replace_scheduler(scheduler: Any, name: str) -> Any:
 
 def _is_flow_class(kind: type) -> bool:
     return kind.__name__.startswith("FlowMatch")
-
-
-def _takes_flow(kind: Any) -> bool:
-    return "use_flow_sigmas" in inspect.signature(kind.__init__).parameters
-
-
-def is_for_flow(kind: type, config: Any) -> bool:
-    """Whether a scheduler runs networks that were trained with flow matching."""
-    return _is_flow_class(kind) or bool(config.get("use_flow_sigmas"))
 
 
 def count_timesteps(scheduler: Any, steps: int, strength: float | None = None) -> int:

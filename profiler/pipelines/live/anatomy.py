@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +14,7 @@ from swinmr_profiling.models.from_diffusers.denoiser import forward_parameters
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
 from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
-from swinmr_profiling.profiler.pipelines.defined.definition import Component, PipelineDefinition, Prior
+from swinmr_profiling.profiler.pipelines.defined.definition import Component, PipelineDefinition
 from swinmr_profiling.profiler.pipelines.defined.folder import match_text_encoders, template_for
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 
@@ -44,11 +46,6 @@ class Anatomy:
     def decoder(self) -> tuple[str, nn.Module]:
         """The one decoder; as `denoiser`."""
         return self._one("decoder", self.decoders)
-
-    @property
-    def denoiser_names(self) -> str:
-        """Of those that there are, as "transformer" or "transformer + transformer_2"; "-" where there is none."""
-        return " + ".join(self.denoisers) or "-"
 
     def _one(self, kind: str, found: dict[str, nn.Module]) -> tuple[str, nn.Module]:
         if not found:
@@ -126,10 +123,13 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
     (denoiser_name, denoiser), (decoder_name, decoder) = anatomy.denoiser, anatomy.decoder
     for name, module in anatomy.all.items():
         _refuse_replaced(name, module)
-    found = {}
-    for name, module in sorted(anatomy.text_encoders.items()):
-        tokenizer = getattr(pipe, name.replace("text_encoder", "tokenizer"), None)
-        found[name] = (_component(name, module), getattr(tokenizer, "model_max_length", None))
+    found = {
+        name: (
+            _component(name, module),
+            getattr(getattr(pipe, name.replace("text_encoder", "tokenizer"), None), "model_max_length", None),
+        )
+        for name, module in sorted(anatomy.text_encoders.items())
+    }
     encoders, extra_context = match_text_encoders(found, template)
     scheduler = pipe.scheduler
     definition = replace(
@@ -143,9 +143,12 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
         denoiser=_component(denoiser_name, denoiser),
         vae=_component(decoder_name, decoder),
         text_encoders=encoders,
-        prior=_prior(anatomy, template),
-        image_encoder=_image_encoder(anatomy, template),
-        safety_checker=_safety_checker(anatomy),
+        prior=template.prior_as(next(itertools.starmap(_component, anatomy.priors.items()), None)),
+        # The one that text to image runs; an adapter's waits for an image.
+        image_encoder=None
+        if template.image_encoder is None
+        else _other(anatomy, lambda module: "pixel_values" in forward_parameters(type(module))),
+        safety_checker=_other(anatomy, lambda module: hasattr(module, "concept_embeds")),
         extra_context_tokens=extra_context,
         vae_scale_factor=None,
         notes=(),
@@ -182,9 +185,9 @@ def written_for(pipe: Any) -> PipelineDefinition:
 
 def not_costed(definition: PipelineDefinition, anatomy: Anatomy) -> list[str]:
     """Networks of the pipeline that no prediction costs: a ControlNet, an adapter's image encoder."""
-    parts = [definition.denoiser, definition.vae, *definition.text_encoders]
-    parts += [p for p in (definition.prior, definition.image_encoder, definition.safety_checker) if p]
-    costed = {part.class_path.partition(":")[0] for part in parts}
+    parts = (definition.denoiser, definition.vae, *definition.text_encoders)
+    optional = (definition.prior, definition.image_encoder, definition.safety_checker)
+    costed = {part.class_path.partition(":")[0] for part in (*parts, *optional) if part is not None}
     return [name for name in anatomy.all if name not in costed]
 
 
@@ -218,25 +221,6 @@ def _component(name: str, module: nn.Module) -> Component:
     return Component(f"{name}:{type(module).__module__}.{type(module).__name__}", config)
 
 
-def _prior(anatomy: Anatomy, template: PipelineDefinition) -> Prior | None:
-    if not anatomy.priors or template.prior is None:
-        return None
-    found = _component(*next(iter(anatomy.priors.items())))
-    return replace(template.prior, class_path=found.class_path, config=found.config, parameters=None)
-
-
-def _image_encoder(anatomy: Anatomy, template: PipelineDefinition) -> Component | None:
-    """The one that text to image runs; an adapter's waits for an image."""
-    if template.image_encoder is None:
-        return None
-    names = [
-        name for name, module in anatomy.others.items() if "pixel_values" in forward_parameters(type(module))
-    ]
-    return _component(names[0], anatomy.others[names[0]]) if names else None
-
-
-def _safety_checker(anatomy: Anatomy) -> Component | None:
-    for name, module in anatomy.others.items():
-        if hasattr(module, "concept_embeds"):
-            return _component(name, module)
-    return None
+def _other(anatomy: Anatomy, is_it: Callable[[nn.Module], bool]) -> Component | None:
+    """The first of the networks without a part of the denoising that is it."""
+    return next((_component(name, found) for name, found in anatomy.others.items() if is_it(found)), None)

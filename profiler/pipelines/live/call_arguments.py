@@ -30,8 +30,7 @@ def call_arguments(pipe: Any, settings: GenerationSettings, seed: int) -> dict[s
     """
     accepted = inspect.signature(type(pipe).__call__).parameters
     steps, scale = settings.num_inference_steps, settings.guidance_scale
-    known = checkpoint_defaults(pipe)
-    if known is not None:
+    if (known := checkpoint_defaults(pipe)) is not None:
         steps = known.default_steps if steps is None else steps
         scale = known.default_guidance_scale if scale is None else scale
     wanted = {
@@ -60,17 +59,13 @@ def call_arguments(pipe: Any, settings: GenerationSettings, seed: int) -> dict[s
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     missing = [argument for argument in needed if argument in IMAGE_ARGUMENTS]
-    if missing or _is_for_images(accepted, arguments, name):
+    # Img2img pipelines have a default of None for the image, and raise deep inside without one.
+    is_for_images = any(word in name for word in ("Img2Img", "ImageTo", "Inpaint", "InstructPix2Pix"))
+    if missing or (is_for_images and "image" in accepted and "image" not in arguments):
         raise PipelineError(f"{name} starts from an image: give one with --image")
     if needed:
         raise PipelineError(f"{name} cannot be called from here: it needs {', '.join(needed)}")
     return arguments
-
-
-def _is_for_images(accepted: Any, arguments: dict[str, Any], name: str) -> bool:
-    """Img2img pipelines have a default of None for the image, and raise deep inside without one."""
-    is_named_so = any(word in name for word in ("Img2Img", "ImageTo", "Inpaint", "InstructPix2Pix"))
-    return is_named_so and "image" in accepted and "image" not in arguments
 
 
 def _opened(file: str) -> Any:
@@ -85,8 +80,7 @@ def _opened(file: str) -> Any:
 def given(pipe: Any, arguments: dict[str, Any], name: str, otherwise: Any) -> Any:
     """An argument of a call as the pipeline gets it: the one given, or the default of its signature."""
     parameter = inspect.signature(type(pipe).__call__).parameters.get(name)
-    default = parameter.default if parameter is not None else None
-    value = arguments.get(name, default)
+    value = arguments.get(name, None if parameter is None else parameter.default)
     return otherwise if value is None or value is inspect.Parameter.empty else value
 
 
@@ -103,9 +97,8 @@ def checkpoint_defaults(pipe: Any) -> PipelineDefinition | None:
         if definition.pipeline_class != kind:
             continue
         own = definition.denoiser.config
-        if all(_plain(config.get(key)) == _plain(value) for key, value in own.items()):
-            return definition
-        if name == STEP_DISTILLED and config.get("guidance_embeds") is False:
+        is_distilled = name == STEP_DISTILLED and config.get("guidance_embeds") is False
+        if is_distilled or all(_plain(config.get(key)) == _plain(value) for key, value in own.items()):
             return definition
     return None
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from swinmr_profiling.profiler.counting import CountReport
-from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
-from swinmr_profiling.profiler.counting.components.component_tracker import component_of
+from swinmr_profiling.profiler.counting.components import ComponentMode, component_of
 from swinmr_profiling.profiler.counting.count import report_of
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
@@ -58,7 +58,9 @@ class CompiledPart:
     eager_calls: int = 0
 
     def note(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        key = _signature((args, kwargs))
+        # What decides how much work a call is: shapes and kinds of tensors, other values as they are, masks by sum.
+        leaves, structure = tree_flatten((args, kwargs))
+        key = (str(structure), *map(_leaf_signature, leaves))
         if key not in self.calls:
             self.calls[key] = BoundaryCalls(*tree_map(_without_data, (args, kwargs)))
         self.calls[key].count += 1
@@ -82,32 +84,28 @@ class CompiledPart:
         return report_of(mode, args, kwargs, "meta", None)
 
 
-def compiled_parts(networks: dict[str, nn.Module]) -> list[CompiledPart]:
+def compiled_parts(networks: dict[str, nn.Module]) -> Iterator[CompiledPart]:
     """The outermost compiled parts of these networks (a wrapper of `torch.compile` as itself)."""
-    found: list[CompiledPart] = []
     for name, network in networks.items():
         inside: set[nn.Module] = set()
         for path, module in network.named_modules():
             if module in inside:
                 continue
             parts = list(_parts_of(".".join(filter(None, (name, path))), module))
-            found += parts
+            yield from parts
             if any(part.method == "forward" for part in parts):
                 inside.update(module.modules())
-    return found
 
 
 def _parts_of(path: str, module: nn.Module) -> Iterator[CompiledPart]:
-    original = module._modules.get("_orig_mod")
-    if original is not None and "forward" in vars(module):
+    if (original := module._modules.get("_orig_mod")) is not None and "forward" in vars(module):
         yield CompiledPart(path, module, "forward", original, "forward")
         return
     if vars(module).get("_compiled_call_impl") is not None:
         yield CompiledPart(path, module, "_compiled_call_impl", module, "forward")
     for name, value in list(vars(module).items()):
-        if callable(value) and (eager := getattr(value, "_torchdynamo_orig_callable", None)) is not None:
-            if name == "_compiled_call_impl":
-                continue
+        eager = getattr(value, "_torchdynamo_orig_callable", None)
+        if callable(value) and eager is not None and name != "_compiled_call_impl":
             own = getattr(type(module), name, None)
             known = getattr(eager, "__self__", None) is module and getattr(eager, "__func__", None) is own
             yield CompiledPart(path, module, name, module, name if known else None)
@@ -145,32 +143,20 @@ def _bypass(part: CompiledPart, compiled: Callable[..., Any], mode: ComponentMod
     return call
 
 
-@contextmanager
-def other_compiled_code(mode: ComponentMode) -> Iterator[None]:
+def other_compiled_code(mode: ComponentMode) -> AbstractContextManager[object]:
     """Lists what inductor made of functions that are no parts of a network: of its kernels only some are seen."""
-    before = sys.modules.get(INDUCTOR)
-    kind: Any = getattr(before, "CompiledFxGraph", None)
-    own: Any = None if kind is None else kind.__call__
+    kind: Any = getattr(sys.modules.get(INDUCTOR), "CompiledFxGraph", None)
+    if kind is None:
+        return nullcontext()
+    own = kind.__call__
 
     def call(graph: Any, *args: Any, **kwargs: Any) -> Any:
         if mode.is_innermost():
             mode.tallies.uncounted["compiled::function"] += 1
-            mode.uncounted_by.setdefault("", set()).add("compiled::function")
+            mode.uncounted_by[""].add("compiled::function")
         return own(graph, *args, **kwargs)
 
-    if kind is not None:
-        kind.__call__ = call
-    try:
-        yield
-    finally:
-        if kind is not None:
-            kind.__call__ = own
-
-
-def _signature(arguments: Any) -> tuple[Any, ...]:
-    """What decides how much work a call is: shapes and kinds of tensors, other values as they are, masks by sum."""
-    leaves, structure = tree_flatten(arguments)
-    return (str(structure), *(_leaf_signature(leaf) for leaf in leaves))
+    return mock.patch.object(kind, "__call__", call)
 
 
 def _leaf_signature(leaf: Any) -> Any:

@@ -18,26 +18,24 @@ from typing import Any
 
 from swinmr_profiling.configs.error_words import first_line, one_line
 from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS
-from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
 from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineCost, PipelineRequest
-from swinmr_profiling.profiler.pipelines.defined.definition import PipelineDefinition
 from swinmr_profiling.profiler.pipelines.defined.json_records import (
     FailedRecord,
     LivePrediction,
     LiveRecord,
-    TimedRun,
 )
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
 from swinmr_profiling.profiler.pipelines.live.anatomy import find_anatomy, live_definition, not_costed
-from swinmr_profiling.profiler.pipelines.live.disabled import disabled_record
 from swinmr_profiling.profiler.pipelines.live.live_record import predicted_record, watched_record
+from swinmr_profiling.profiler.pipelines.live.timed_run import TimedRun
 from swinmr_profiling.profiler.pipelines.live.watched_run import WatchedRun, watching
-from swinmr_profiling.profiler.pipelines.output.record import summary_record
+from swinmr_profiling.profiler.pipelines.output.record import summary_record, work_figures
 
 DEFAULT_SIDE_PX = 512
 DEFAULT_GUIDANCE_SCALE = 7.5
 DEFAULT_STEPS = 30
+SWITCHED_OFF = "profiling is switched off"
 
 
 def create_profiler(enabled: bool = True) -> ComputeProfiler:
@@ -82,7 +80,7 @@ class ComputeProfiler:
         """One denoising step, of a UNet or a transformer; both passes where guidance above 1 takes two."""
         if not self.enabled:
             return 0
-        return self._cost(pipe, height, width, 1, guidance_scale).macs_per_step
+        return _cost_of(pipe, (1, 3, height, width), 1, guidance_scale)[0].macs_per_step
 
     def measure_vae_decode_macs(
         self, pipe: Any, height: int = DEFAULT_SIDE_PX, width: int = DEFAULT_SIDE_PX
@@ -90,8 +88,7 @@ class ComputeProfiler:
         """Decoding one latent to an image."""
         if not self.enabled:
             return 0
-        (decode,) = self._cost(pipe, height, width, 1, 1.0).of_role("vae_decode")
-        return decode.macs_per_call
+        return _cost_of(pipe, (1, 3, height, width), 1, 1.0)[0].macs_of("vae_decode")
 
     def measure_text_encoder_macs(self, pipe: Any, prompt: str = "", negative_prompt: str | None = "") -> int:
         """Encoding a prompt with every text encoder, and the negative one unless that is None.
@@ -121,10 +118,9 @@ class ComputeProfiler:
         """
         if not self.enabled:
             return {"enabled": False, **summary_record(0, 0, 0, 0, steps)}
-        cost = self._cost(pipe, height, width, steps, guidance_scale)
-        text = sum(component.macs for component in cost.of_role("text_encoder"))
-        vae = sum(component.macs for component in cost.of_role("vae_decode"))
-        return summary_record(cost.macs_per_step, text, vae, cost.macs, steps)
+        cost, _ = _cost_of(pipe, (1, 3, height, width), steps, guidance_scale)
+        text_and_vae = cost.macs_of("text_encoder"), cost.macs_of("vae_decode")
+        return summary_record(cost.macs_per_step, *text_and_vae, cost.macs, steps)
 
     def profile_pipeline(
         self,
@@ -148,66 +144,67 @@ class ComputeProfiler:
         """
         if not self.enabled:
             return disabled_record(model_id, input_shape, num_inference_steps)
-        if timed is None and inference_time_seconds is not None:
-            timed = {
-                "inference_time_seconds": inference_time_seconds,
-                "cuda_peak_allocated_bytes": None,
-                "cuda_peak_reserved_bytes": None,
-            }
+        timed = timed or TimedRun(inference_time_seconds)
         run = self._last_run if self._last_run is not None and self._last_run.pipe is pipe else None
         try:
             if run is not None:
-                prediction = self._prediction(pipe, input_shape, num_inference_steps, guidance_scale)
+                prediction = _prediction(pipe, input_shape, num_inference_steps, guidance_scale)
                 return watched_record(
                     *(run, find_anatomy(pipe), input_shape, num_inference_steps, model_id, guidance_scale),
                     *(prediction, timed),
                 )
-            cost, left_out = self._cost_of(pipe, input_shape, num_inference_steps, guidance_scale)
-            seconds = None if timed is None else timed["inference_time_seconds"]
-            return predicted_record(cost, find_anatomy(pipe), left_out, model_id, seconds)
+            cost, left_out = _cost_of(pipe, input_shape, num_inference_steps, guidance_scale)
+            return predicted_record(cost, find_anatomy(pipe), left_out, model_id, timed)
         except Exception as error:  # whatever a stranger's pipeline does, its generation goes on
             return {"enabled": False, "model_id": model_id, "reason": _reason(error)}
 
-    def _prediction(
-        self, pipe: Any, input_shape: Sequence[int], steps: int, guidance_scale: float
-    ) -> LivePrediction:
-        """Of the same run; whatever goes wrong in it costs nothing of what was counted."""
-        try:
-            cost, left_out = self._cost_of(pipe, input_shape, steps, guidance_scale)
-        except Exception as error:
-            return {"enabled": False, "total_macs": None, "not_costed": [], "reason": _reason(error)}
-        return {"enabled": True, "total_macs": cost.macs, "not_costed": left_out, "reason": None}
 
-    def _cost_of(
-        self, pipe: Any, input_shape: Sequence[int], steps: int, guidance_scale: float
-    ) -> tuple[PipelineCost, list[str]]:
-        batch, _, height, width = input_shape
-        anatomy = find_anatomy(pipe)
-        definition, counts = live_definition(pipe, anatomy)
-        cost = _cost(definition, counts, height, width, steps, guidance_scale, batch)
-        return cost, not_costed(definition, anatomy)
-
-    def _cost(self, pipe: Any, height: int, width: int, steps: int, guidance_scale: float) -> PipelineCost:
-        definition, counts = live_definition(pipe, find_anatomy(pipe))
-        return _cost(definition, counts, height, width, steps, guidance_scale, 1)
+def _prediction(pipe: Any, input_shape: Sequence[int], steps: int, guidance_scale: float) -> LivePrediction:
+    """Of the same run; whatever goes wrong in it costs nothing of what was counted."""
+    try:
+        cost, left_out = _cost_of(pipe, input_shape, steps, guidance_scale)
+    except Exception as error:
+        return {"enabled": False, "total_macs": None, "not_costed": [], "reason": _reason(error)}
+    return {"enabled": True, "total_macs": cost.macs, "not_costed": left_out, "reason": None}
 
 
-def _cost(
-    definition: PipelineDefinition,
-    counts: ComponentCounts,
-    height: int,
-    width: int,
-    steps: int,
-    guidance_scale: float,
-    batch: int,
-) -> PipelineCost:
-    # Pipelines take any scale and are not guided by one of up to 1.
-    scale = max(float(guidance_scale), 1.0)
-    precision = next(name for name, dtype in PRECISIONS.items() if dtype == counts.dtype)
+def _cost_of(
+    pipe: Any, input_shape: Sequence[int], steps: int, guidance_scale: float
+) -> tuple[PipelineCost, list[str]]:
+    """The cost of a run, and the networks that it does not hold."""
+    batch, _, height, width = input_shape
+    anatomy = find_anatomy(pipe)
+    definition, counts = live_definition(pipe, anatomy)
     request = PipelineRequest(
-        height=height, width=width, steps=steps, guidance_scale=scale, batch=batch, precision=precision
+        height=height,
+        width=width,
+        steps=steps,
+        # Pipelines take any scale and are not guided by one of up to 1.
+        guidance_scale=max(float(guidance_scale), 1.0),
+        batch=batch,
+        precision=next(name for name, dtype in PRECISIONS.items() if dtype == counts.dtype),
     )
-    return cost_pipeline(definition, request, counts)
+    return cost_pipeline(definition, request, counts), not_costed(definition, anatomy)
+
+
+def disabled_record(model_id: str | None, input_shape: Sequence[int], steps: int) -> FailedRecord:
+    """What a disabled profiler says: why, and every figure that callers read, who add zeros without looking."""
+    record: Any = {
+        "enabled": False,
+        "model_id": model_id,
+        "reason": SWITCHED_OFF,
+        "model_component": "-",
+        **work_figures(0, 0, 0),
+        **dict.fromkeys(("unet_macs_per_step", "vae_macs", "text_encoder_macs", "denoiser_calls"), 0),
+        **dict.fromkeys(("inference_time_seconds", "throughput_tflops"), 0.0),
+        "inference_time_str": "-",
+        "inference_time_seconds_str": "-",
+        "num_inference_steps": steps,
+        "input_shape": list(input_shape),
+        "latent_shape": None,
+        "summary": summary_record(0, 0, 0, 0, steps),
+    }
+    return record
 
 
 def _reason(error: Exception) -> str:

@@ -163,16 +163,15 @@ def generate_images_sequential(
         say_another_name(asked, folder)
     started = datetime.now().isoformat(timespec="seconds")
     entries: list[ImageEntry] = []
-    images: list[Any] = []
     names = _file_names(model_ids)
     for model_id in tqdm(model_ids, unit="model", disable=None, leave=False):
-        for entry, image in _entries_of(model_id, names[model_id], wanted, folder, count, on_profile):
+        for entry in _entries_of(model_id, names[model_id], wanted, folder, count, on_profile):
             entries.append(entry)
-            images.append(image)
-            content = {"timestamp": started, "prompt": prompt, "settings": asdict(wanted), "models": entries}
+            written = [{key: value for key, value in one.items() if key != "image"} for one in entries]
+            content = {"timestamp": started, "prompt": prompt, "settings": asdict(wanted), "models": written}
             write_text(folder / CONFIG_NAME, to_text(content))
     held.release()
-    return [ImageEntry(**entry, image=image) for entry, image in zip(entries, images, strict=True)]
+    return entries
 
 
 def _entries_of(
@@ -192,11 +191,10 @@ def _entries_of(
         return loaded[0]
 
     for number in range(count):
-        entry = ImageEntry(model_id=model_id, model_name=name)
-        image = None
+        entry = ImageEntry(model_id=model_id, model_name=name, image=None)
         is_random = wanted.seed is None or wanted.seed == RANDOM_SEED
         try:
-            image, file, seed, profile = _generated(
+            entry["image"], file, seed, profile = _generated(
                 *(model_id, wanted, None if is_random else (wanted.seed or 0) + number),
                 *(folder / name, load, on_profile),
             )
@@ -207,7 +205,7 @@ def _entries_of(
             line = first_line(error) if known else one_line(error)
             entry |= {"status": "failed", "error": line, "image_path": None, "compute_profile": None}
             complain(f"error: {model_id}: {line}")
-        yield entry, image
+        yield entry
         if not loaded:
             return
 
@@ -215,12 +213,10 @@ def _entries_of(
 def _file_names(model_ids: Sequence[str]) -> dict[str, str]:
     """A file name for each model; numbered where two have one name, so that no image replaces another."""
     names: dict[str, str] = {}
-    for model_id in model_ids:
-        name = plain = model_name(model_id)
-        numbers = itertools.count(2)
-        while model_id not in names and name in names.values():
-            name = f"{plain}_{next(numbers)}"
-        names.setdefault(model_id, name)
+    for model_id in dict.fromkeys(model_ids):
+        plain = model_name(model_id)
+        numbered = (f"{plain}_{number}" for number in itertools.count(2))
+        names[model_id] = next(n for n in itertools.chain([plain], numbered) if n not in names.values())
     return names
 
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from swinmr_profiling.profiler.counting import KINDS
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineCost
 from swinmr_profiling.profiler.pipelines.defined.json_records import (
+    DeviceFigures,
     LivePrediction,
     PredictedRecord,
-    SpeedRecord,
-    TimedRun,
     WatchedRecord,
 )
 from swinmr_profiling.profiler.pipelines.live.anatomy import Anatomy, module_device, module_dtype
-from swinmr_profiling.profiler.pipelines.live.watched_run import PlainValue, WatchedRun, denoising_steps
+from swinmr_profiling.profiler.pipelines.live.timed_run import TimedRun, device_peak_tflops
+from swinmr_profiling.profiler.pipelines.live.watched_run import PlainValue, WatchedRun
 from swinmr_profiling.profiler.pipelines.output.figures import seconds_text
-from swinmr_profiling.profiler.pipelines.output.record import (
-    cost_record,
-    mac_figures,
-    size_figures,
-    summary_record,
-)
-from swinmr_profiling.profiler.pipelines.peak_rates import device_peak_tflops
+from swinmr_profiling.profiler.pipelines.output.record import cost_record, summary_record, work_figures
 
 
 def watched_record(
@@ -34,7 +29,7 @@ def watched_record(
     model_id: str | None,
     guidance_scale: float,
     prediction: LivePrediction,
-    timed: TimedRun | None = None,
+    timed: TimedRun,
 ) -> WatchedRecord:
     """What was counted. The steps, the guidance and the batch are those of the call where it told them."""
     calls = max(len(run.calls), 1)
@@ -44,22 +39,22 @@ def watched_record(
     networks = {name: count for name, count in run.networks.items() if name in anatomy.all}
     denoisers = [networks[name] for name in anatomy.denoisers if name in networks]
     denoiser_calls = sum(count.calls for count in denoisers)
-    times = denoising_steps(run, denoiser_calls)
+    # What the scheduler stepped, in all calls; where it was not seen to, the denoiser's calls.
+    times = run.scheduler_steps or denoiser_calls
     step = sum(count.macs for count in denoisers) // max(times, 1)
     text = sum(networks[name].macs for name in anatomy.text_encoders if name in networks)
     vae = sum(networks[name].macs for name in anatomy.decoders if name in networks)
     total = run.macs
-    seconds = None if timed is None else timed["inference_time_seconds"]
+    achieved = _tflops(2 * total / calls, timed)
     return {
         "enabled": True,
         "source": "measured",
         "model_id": model_id,
         "pipeline": anatomy.pipeline_class,
         "pipeline_class": anatomy.pipeline_class,
-        "model_component": anatomy.denoiser_names,
-        **size_figures(_parameters(anatomy.denoisers.values())),
+        "model_component": " + ".join(anatomy.denoisers) or "-",
         "pipeline_params": _parameters(anatomy.all.values()),
-        **mac_figures(step, total),
+        **work_figures(_parameters(anatomy.denoisers.values()), step, total),
         "pipeline_calls": len(run.calls),
         "macs_per_call": total / calls,
         "macs_per_image": total / (calls * batch),
@@ -77,19 +72,14 @@ def watched_record(
         "unet_macs_per_step": step,
         "vae_macs": vae,
         "text_encoder_macs": text,
-        **_speed(anatomy, 2 * total / calls, seconds, timed),
+        "inference_time_seconds": timed.seconds,
+        "inference_time_str": seconds_text(timed.seconds),
+        "throughput_tflops": achieved,
+        **_device_figures(anatomy, achieved, timed),
+        "cuda_peak_allocated_bytes": timed.peak_allocated_bytes,
+        "cuda_peak_reserved_bytes": timed.peak_reserved_bytes,
         "components_measured": [
-            {
-                "name": count.name,
-                "calls": count.calls,
-                "macs": count.macs,
-                "softmax_macs": count.softmax_macs,
-                "by_kind": count.by_kind,
-                "enabled": count.reason is None,
-                "reason": count.reason,
-                "note": count.note,
-            }
-            for count in run.networks.values()
+            {**asdict(count), "enabled": count.reason is None} for count in run.networks.values()
         ],
         "never_called": run.never_called,
         "incomplete": run.incomplete,
@@ -105,16 +95,12 @@ def watched_record(
 
 
 def predicted_record(
-    cost: PipelineCost,
-    anatomy: Anatomy,
-    left_out: list[str],
-    model_id: str | None,
-    seconds: float | None = None,
+    cost: PipelineCost, anatomy: Anatomy, left_out: list[str], model_id: str | None, timed: TimedRun
 ) -> PredictedRecord:
     """`cost_record` of a live pipeline; `left_out`: its networks that the cost does not hold."""
     predicted = cost_record(cost)
     name, denoiser = anatomy.denoiser
-    speed = _speed(anatomy, predicted["total_flops"], seconds, None)
+    achieved = _tflops(predicted["total_flops"], timed)
     notes = predicted["notes"]
     if left_out:
         notes = [*notes, f"not costed: {', '.join(left_out)}; what they do is only seen in a watched run"]
@@ -122,35 +108,30 @@ def predicted_record(
         **predicted,
         "model_id": model_id,
         "model_component": name,
-        **size_figures(_parameters([denoiser])),
+        **work_figures(_parameters([denoiser]), cost.macs_per_step, cost.macs),
         "pipeline_params": _parameters(anatomy.all.values()),
         "not_costed": left_out,
         "notes": notes,
-        "inference_time_seconds": seconds,
-        "inference_time_str": seconds_text(seconds),
-        "inference_time_seconds_str": seconds_text(seconds),
-        "throughput_tflops": speed["throughput_tflops"],
-        "device": speed["device"],
-        "device_peak_tflops": speed["device_peak_tflops"],
-        "share_of_peak": speed["share_of_peak"],
+        "inference_time_seconds": timed.seconds,
+        "inference_time_str": seconds_text(timed.seconds),
+        "throughput_tflops": achieved,
+        **_device_figures(anatomy, achieved, timed),
     }
 
 
-def _speed(anatomy: Anatomy, flops: float, seconds: float | None, timed: TimedRun | None) -> SpeedRecord:
-    networks = list((anatomy.denoisers or anatomy.all).values())
-    device = module_device(networks[0]) if networks else None
-    peak = device_peak_tflops(device, module_dtype(networks[0])) if device is not None else None
-    achieved = flops / seconds / 1e12 if seconds else None
+def _tflops(flops: float, timed: TimedRun) -> float | None:
+    return flops / timed.seconds / 1e12 if timed.seconds else None
+
+
+def _device_figures(anatomy: Anatomy, achieved: float | None, timed: TimedRun) -> DeviceFigures:
+    network = next(iter((anatomy.denoisers or anatomy.all).values()), None)
+    device = None if network is None else module_device(network)
+    peak = None if network is None else device_peak_tflops(module_device(network), module_dtype(network))
     return {
-        "inference_time_seconds": seconds,
-        "inference_time_str": seconds_text(seconds),
-        "inference_time_seconds_str": seconds_text(seconds),
-        "throughput_tflops": achieved,
+        "inference_time_seconds_str": seconds_text(timed.seconds),
         "device": str(device or "-"),
         "device_peak_tflops": peak,
         "share_of_peak": achieved / peak if achieved is not None and peak else None,
-        "cuda_peak_allocated_bytes": None if timed is None else timed["cuda_peak_allocated_bytes"],
-        "cuda_peak_reserved_bytes": None if timed is None else timed["cuda_peak_reserved_bytes"],
     }
 
 
@@ -173,11 +154,8 @@ def _batch(told: Mapping[str, PlainValue], input_shape: Sequence[int]) -> int:
 
 def _latent_shape(run: WatchedRun, anatomy: Anatomy) -> list[int] | None:
     """What the decoder decoded last, of a pipeline with one."""
-    for name in anatomy.decoders:
-        for part in ("post_quant_conv", "decoder"):
-            if (shape := run.shapes.get(f"{name}.{part}")) is not None:
-                return shape
-    return None
+    parts = (f"{name}.{part}" for name in anatomy.decoders for part in ("post_quant_conv", "decoder"))
+    return next((run.shapes[part] for part in parts if part in run.shapes), None)
 
 
 def _notes(run: WatchedRun, asked: int, steps: int, denoisers: int) -> list[str]:

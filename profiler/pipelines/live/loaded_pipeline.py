@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.measure.machine.devices import PRECISIONS, resolve_device
-from swinmr_profiling.profiler.pipelines.defined.folder_code import INDEX_NAME, refuse_code
+from swinmr_profiling.profiler.pipelines.defined.folder import index_without_code
 from swinmr_profiling.profiler.pipelines.defined.libraries import require_library
 from swinmr_profiling.profiler.pipelines.defined.schedule import replace_scheduler
 from swinmr_profiling.profiler.pipelines.errors import PipelineError
@@ -55,12 +54,13 @@ def load_pipeline_object(model_id: str, settings: GenerationSettings) -> Any:
     try:
         # What was fetched is looked at before anything of it is loaded.
         folder = Path(model_id) if Path(model_id).is_dir() else Path(kind.download(model_id))
-        refuse_code(folder)
+        index = index_without_code(folder)
         pipe = kind.from_pretrained(
             str(folder),
             torch_dtype=dtype,
             local_files_only=not settings.allow_download,
-            **_left_out(folder),
+            # Components that a folder was saved without: diffusers wants to be told so again.
+            **{name: None for name, entry in index.items() if entry == [None, None]},
         )
         pipe = pipe.to(resolve_device(settings.device))
         if settings.scheduler is not None:
@@ -70,9 +70,3 @@ def load_pipeline_object(model_id: str, settings: GenerationSettings) -> Any:
         raise
     except Exception as error:
         raise PipelineError(f"model {model_id!r} cannot be loaded: {one_line(error)}") from error
-
-
-def _left_out(folder: Path) -> dict[str, None]:
-    """Components that a folder was saved without: diffusers wants to be told so again."""
-    index = json.loads((folder / INDEX_NAME).read_text(encoding="utf-8"))
-    return {name: None for name, entry in index.items() if entry == [None, None]}

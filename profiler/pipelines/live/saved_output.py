@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ def output_kind(pipe: Any) -> str | None:
             for name, value in vars(module).items()
             if "Pipeline" in name and isinstance(value, type) and issubclass(value, base)
         ]
-        fields = {field.name for output in outputs for field in _fields(output)}
+        known_fields = (dataclasses.fields(one) for one in outputs if dataclasses.is_dataclass(one))
+        fields = {field.name for field in itertools.chain(*known_fields)}
         for known in KINDS:
             if known in fields:
                 return known
@@ -44,11 +45,6 @@ def output_kind(pipe: Any) -> str | None:
                 "nothing here can save that"
             )
     return None
-
-
-def _fields(output: type) -> Iterator[Any]:
-    if dataclasses.is_dataclass(output):
-        yield from dataclasses.fields(output)
 
 
 def first_output(result: Any, name: str) -> Any:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 # Told the object, and the function that makes the call and returns its result.
 Around = Callable[[Any, tuple[Any, ...], dict[str, Any], Callable[[], Any]], Any]
@@ -16,8 +17,6 @@ class _Wrapped:
     """One method of one class, and who watches it."""
 
     def __init__(self, kind: type, name: str) -> None:
-        self.kind, self.name = kind, name
-        self.own = vars(kind).get(name)
         self.watchers: list[tuple[Any, Around]] = []
         method = getattr(kind, name)
 
@@ -28,13 +27,8 @@ class _Wrapped:
                 return method(one, *args, **kwargs)
             return around(one, args, kwargs, lambda: method(one, *args, **kwargs))
 
-        setattr(kind, name, watched)
-
-    def restore(self) -> None:
-        if self.own is None:
-            delattr(self.kind, self.name)
-        else:
-            setattr(self.kind, self.name, self.own)
+        self.patch = mock.patch.object(kind, name, watched)
+        self.patch.start()
 
 
 _lock = threading.Lock()
@@ -61,4 +55,4 @@ def watched_method(thing: Any, name: str, around: Around) -> Iterator[None]:
                 watchers = _wrapped[key].watchers
                 watchers[:] = [one for one in watchers if one is not entry]
                 if not watchers:
-                    _wrapped.pop(key).restore()
+                    _wrapped.pop(key).patch.stop()

@@ -17,10 +17,11 @@ from typing import Any
 
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.counting import KINDS
-from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
-from swinmr_profiling.profiler.counting.components.component_tracker import ComponentTracker, component_of
-from swinmr_profiling.profiler.counting.dispatch.threads import mode_of_this_thread
-from swinmr_profiling.profiler.counting.operators.extensions import watch as ways_out
+from swinmr_profiling.profiler.counting.components import (
+    ComponentMode,
+    ComponentTracker,
+    component_of,
+)
 from swinmr_profiling.profiler.pipelines.live.anatomy import networks_of, wrapped_networks_of
 from swinmr_profiling.profiler.pipelines.live.compiled_parts import (
     CompiledPart,
@@ -40,11 +41,10 @@ PlainValue = int | float | str | bool | None
 
 @dataclass
 class PipelineCall:
-    """One `pipe(...)`: what it was asked for, and how often its scheduler stepped. `ended`: without an error."""
+    """One `pipe(...)`: what it was asked for, and how often its scheduler stepped."""
 
     arguments: dict[str, PlainValue]
     scheduler_steps: int = 0
-    ended: bool = False
 
 
 @dataclass
@@ -83,6 +83,10 @@ class WatchedRun:
     remarks: list[str] = field(default_factory=list)
     shapes: dict[str, list[int]] = field(default_factory=dict)
 
+    def missing(self, name: str, reason: str) -> None:
+        """Something is, of a network that may have no count so far."""
+        self.networks.setdefault(name, NetworkCount(name, calls=1)).reason = reason
+
     @property
     def macs(self) -> int:
         return sum(network.macs for network in self.networks.values())
@@ -110,7 +114,7 @@ def watching(pipe: Any) -> Iterator[WatchedRun]:
     run = WatchedRun(pipe)
     tracker = ComponentTracker(networks_of(pipe))
     mode = ComponentMode(tracker)
-    parts = compiled_parts(wrapped_networks_of(pipe))
+    parts = list(compiled_parts(wrapped_networks_of(pipe)))
     scheduler = getattr(pipe, "scheduler", None)
     started = time.perf_counter()
     try:
@@ -120,8 +124,8 @@ def watching(pipe: Any) -> Iterator[WatchedRun]:
                 stack.enter_context(watched_method(scheduler, "step", _noted_step(run)))
             stack.enter_context(counted_at_boundary(parts, mode))
             stack.enter_context(other_compiled_code(mode))
-            for context in (tracker, mode, ways_out.watched_by(mode_of_this_thread)):
-                stack.enter_context(context)
+            stack.enter_context(tracker)
+            stack.enter_context(mode)
             yield run
     except BaseException as error:
         run.partial = one_line(error)
@@ -131,8 +135,7 @@ def watching(pipe: Any) -> Iterator[WatchedRun]:
         try:
             _fill(run, mode, parts)
         except Exception as error:  # the program must not fail because it was watched
-            outside = run.networks.setdefault(OUTSIDE, NetworkCount(OUTSIDE, calls=1))
-            outside.reason = f"the count could not be summed up: {type(error).__name__}: {error}"
+            run.missing(OUTSIDE, f"the count could not be summed up: {type(error).__name__}: {error}")
 
 
 def _noted_call(run: WatchedRun):
@@ -144,9 +147,7 @@ def _noted_call(run: WatchedRun):
         running.append(PipelineCall(_plain_arguments(pipe, args, kwargs)))
         run.calls.append(running[0])
         try:
-            result = call()
-            running[0].ended = True
-            return result
+            return call()
         finally:
             running.clear()
 
@@ -180,29 +181,23 @@ def _plain_arguments(pipe: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 
 def _fill(run: WatchedRun, mode: ComponentMode, parts: list[CompiledPart]) -> None:
     tracker, sums = mode.tracker, mode.tallies
-    run.operators = mode.clock.operators
-    per_operator = mode.clock.seconds_per_operator
-    run.counting_us = None if per_operator is None else per_operator * 1e6
-    run.by_operator = dict(sums.by_operator.most_common())
+    run.operators, run.counting_us = mode.clock.operators, mode.clock.us_per_operator
     run.shapes = tracker.first_shapes
-    run.remarks = sorted(mode.remarks)
-    for error in mode.thread_errors:
-        run.remarks.append(
-            f"another thread raised {type(error).__name__}: what it left undone is not counted"
-        )
-    for name in tracker.networks:
-        run.networks[name] = _counted(name, tracker, mode)
+    undone = (
+        f"another thread raised {type(error).__name__}: what it left undone is not counted"
+        for error in mode.thread_errors
+    )
+    run.remarks = [*sorted(mode.remarks), *undone]
+    run.networks |= {name: _counted(name, tracker, mode) for name in tracker.networks}
     if any(tracker.macs_of(OUTSIDE_KEY).values()) or mode.uncounted_by.get(OUTSIDE_KEY):
         outside = _counted(OUTSIDE_KEY, tracker, mode)
         outside.name, outside.calls = OUTSIDE, 1
         run.networks[OUTSIDE] = outside
     for name, reason in tracker.not_seen.items():
-        run.networks.setdefault(name, NetworkCount(name, calls=1)).reason = reason
-    unseen = [*mode.tracker.unseen_modules, *mode.unfinished()]
-    if unseen:
-        outside = run.networks.setdefault(OUTSIDE, NetworkCount(OUTSIDE, calls=1))
-        outside.reason = f"work in other threads was not seen: {', '.join(unseen)}"
-    by_operator: Counter[str] = Counter(run.by_operator)
+        run.missing(name, reason)
+    if unseen := [*mode.tracker.unseen_modules, *mode.unfinished()]:
+        run.missing(OUTSIDE, f"work in other threads was not seen: {', '.join(unseen)}")
+    by_operator = Counter(sums.by_operator)
     for part in parts:
         _add_compiled(run, part, by_operator)
     run.by_operator = dict(by_operator.most_common())
@@ -210,16 +205,15 @@ def _fill(run: WatchedRun, mode: ComponentMode, parts: list[CompiledPart]) -> No
 
 def _counted(name: str, tracker: ComponentTracker, mode: ComponentMode) -> NetworkCount:
     by_kind = tracker.macs_of(name)
-    count = NetworkCount(
+    uncounted = ", ".join(sorted(mode.uncounted_by.get(name, ())))
+    return NetworkCount(
         name,
         tracker.calls_of(name),
         sum(by_kind.values()),
-        mode.softmax_by.get(name, 0),
+        mode.softmax_by[name],
         {kind: by_kind[kind] for kind in KINDS},
+        reason=f"no formula for {uncounted}" if uncounted else None,
     )
-    if uncounted := mode.uncounted_by.get(name):
-        count.reason = f"no formula for {', '.join(sorted(uncounted))}"
-    return count
 
 
 def _add_compiled(run: WatchedRun, part: CompiledPart, by_operator: Counter[str]) -> None:
@@ -246,8 +240,3 @@ def _add_compiled(run: WatchedRun, part: CompiledPart, by_operator: Counter[str]
             by_operator[name] += macs * noted.count
         if report.uncounted_operators:
             network.reason = f"no formula for {', '.join(report.uncounted_operators)}"
-
-
-def denoising_steps(run: WatchedRun, denoiser_calls: int) -> int:
-    """Denoiser times of all calls: what the scheduler stepped; where it was not seen to, the denoiser's calls."""
-    return run.scheduler_steps or denoiser_calls

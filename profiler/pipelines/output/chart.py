@@ -54,22 +54,20 @@ def drawn_chart(done: Sequence[PipelineCost]) -> Figure:
     for row, cost in enumerate(done):
         left = 0.0
         for role, colour in ROLE_COLOURS.items():
-            macs = cost.macs_of(role)
-            if macs:
+            if macs := cost.macs_of(role):
                 label = role.replace("_", " ") if role not in drawn else None
                 axes.barh(row, macs / 1e12, left=left, color=colour, label=label)
                 drawn.add(role)
                 left += macs / 1e12
         axes.text(left, row, f" {left:,.1f}", va="center", fontsize=8)
-    axes.set_yticks(range(len(done)), [_label(cost) for cost in done], fontsize=8)
+    axes.set_yticks(
+        range(len(done)),
+        [f"{cost.definition.name}  {cost.size}, {cost.denoiser.calls} calls" for cost in done],
+        fontsize=8,
+    )
     axes.set_xlabel("TMACs per run (FLOPs are 2 x MACs)")
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
     # Below the axes: inside them it would lie on the bars of the dearest.
     figure.legend(fontsize=8, loc="outside lower center", frameon=False, ncols=len(drawn) or 1)
     return figure
-
-
-def _label(cost: PipelineCost) -> str:
-    size = f"{cost.geometry.computed_width}x{cost.geometry.computed_height}"
-    return f"{cost.definition.name}  {size}, {cost.denoiser.calls} calls"

@@ -1,4 +1,4 @@
-"""The tables on the terminal. Formats records and computes nothing."""
+"""What is printed of costs and of runs. Formats records and computes nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     FailedPipeline,
     PipelineCost,
     RefusedSide,
-    SidePoint,
-    StepPoint,
     cheapest_first,
 )
+from swinmr_profiling.profiler.pipelines.defined.json_records import FailedRecord, LiveRecord, WatchedRecord
 from swinmr_profiling.profiler.pipelines.output.figures import flops_text, gib, macs_text, parameters_text
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.console.terminal import Console
@@ -24,6 +23,7 @@ GUIDANCE_WORDS = {
     "distilled": "an input of the distilled denoiser",
 }
 TERA, GIGA, MIB = 1e12, 1e9, 2**20
+LABEL_WIDTH = 15
 
 
 def print_cost(console: Console, pipeline: CostedPipeline) -> None:
@@ -88,10 +88,7 @@ def print_cost(console: Console, pipeline: CostedPipeline) -> None:
     )
     for note in cost.notes:
         console.note(note, indent=2)
-    if pipeline.step_scaling is not None:
-        _print_step_scaling(console, pipeline.step_scaling)
-    if pipeline.resolution_scaling is not None:
-        _print_resolution_scaling(console, pipeline.resolution_scaling)
+    _print_scaling(console, pipeline)
 
 
 def print_comparison(console: Console, pipelines: Sequence[AnyPipeline]) -> None:
@@ -105,7 +102,7 @@ def print_comparison(console: Console, pipelines: Sequence[AnyPipeline]) -> None
     rows = [
         [
             cost.definition.name,
-            f"{cost.geometry.computed_width}x{cost.geometry.computed_height}",
+            cost.size,
             parameters_text(cost.parameters),
             str(cost.request.steps),
             str(cost.denoiser.calls),
@@ -124,8 +121,8 @@ def print_comparison(console: Console, pipelines: Sequence[AnyPipeline]) -> None
         "GMACs/step as run, with guidance where asked for; FLOPs are 2 x MACs; memory is predicted", 0
     )
     for cost in done:
-        if cost.is_rounded:
-            console.note(f"{cost.definition.name}: {cost.notes[0]}", 0)
+        if cost.geometry.note:
+            console.note(f"{cost.definition.name}: {cost.geometry.note}", 0)
     for one in pipelines:
         if isinstance(one, FailedPipeline):
             console.bad(f"{one.name}: {one.reason}", 0)
@@ -138,35 +135,103 @@ def _guidance(cost: PipelineCost) -> str:
     return f"{scale} ({GUIDANCE_WORDS[mode]})" if cost.is_guided else "no guidance"
 
 
-def _print_step_scaling(console: Console, points: Sequence[StepPoint]) -> None:
-    console.line()
-    rows = [
-        [
-            str(point.steps),
-            str(point.denoiser_calls),
-            f"{point.total_macs / TERA:.2f}",
-            f"{point.relative:.2f}x",
-        ]
-        for point in points
-    ]
-    console.table(["steps", "denoiser calls", "TMACs", "relative"], rows)
+def _print_scaling(console: Console, pipeline: CostedPipeline) -> None:
+    if pipeline.step_scaling is not None:
+        console.line()
+        console.table(
+            ["steps", "denoiser calls", "TMACs", "relative"],
+            [
+                [
+                    str(point.steps),
+                    str(point.denoiser_calls),
+                    f"{point.total_macs / TERA:.2f}",
+                    f"{point.relative:.2f}x",
+                ]
+                for point in pipeline.step_scaling
+            ],
+        )
+    if pipeline.resolution_scaling is not None:
+        console.line()
+        console.table(
+            ["side", "computed", "GMACs/step", "TMACs", "relative", "attention in denoiser"],
+            [
+                [
+                    str(point.side_px),
+                    f"{point.computed_px[1]}x{point.computed_px[0]}",
+                    f"{point.macs_per_step / GIGA:,.1f}",
+                    f"{point.total_macs / TERA:.2f}",
+                    f"{point.relative:.2f}x",
+                    f"{point.denoiser_attention_share:.1%}",
+                ]
+                for point in pipeline.resolution_scaling
+                if not isinstance(point, RefusedSide)
+            ],
+        )
+        for point in pipeline.resolution_scaling:
+            if isinstance(point, RefusedSide):
+                console.line(f"{point.side_px}  {point.reason}")
 
 
-def _print_resolution_scaling(console: Console, points: Sequence[SidePoint | RefusedSide]) -> None:
+def print_measured(console: Console, record: WatchedRecord | FailedRecord) -> None:
+    """The run of `--measure`."""
+    _print_run(console, record, "Measured: nothing", "Measured, one run counted and another one timed:")
+
+
+def print_image_profile(console: Console, name: str, profile: LiveRecord | FailedRecord) -> None:
+    """The figures of one generated image."""
+    title = f"Compute profile of {name}:"
+    _print_run(console, profile, f"{title} none", title)
+
+
+def _print_run(console: Console, record: LiveRecord | FailedRecord, nothing: str, title: str) -> None:
+    """The figures of a live pipeline, watched or predicted."""
     console.line()
+    if not record["enabled"]:
+        console.line(f"{nothing} ({record['reason']})")
+        return
+    console.line(title)
     rows = [
-        [
-            str(point.side_px),
-            f"{point.computed_px[1]}x{point.computed_px[0]}",
-            f"{point.macs_per_step / GIGA:,.1f}",
-            f"{point.total_macs / TERA:.2f}",
-            f"{point.relative:.2f}x",
-            f"{point.denoiser_attention_share:.1%}",
-        ]
-        for point in points
-        if not isinstance(point, RefusedSide)
+        ("Parameters", f"{record['params_str']} ({record['model_component']})"),
+        ("FLOPs (total)", record["total_flops_str"]),
+        ("MACs (total)", record["total_macs_str"]),
+        ("FLOPs/step", record["flops_per_step_str"]),
+        ("MACs/step", record["macs_per_step_str"]),
+        ("Steps", f"{record['num_inference_steps']} ({record['denoiser_calls']} denoiser calls)"),
     ]
-    console.table(["side", "computed", "GMACs/step", "TMACs", "relative", "attention in denoiser"], rows)
-    for point in points:
-        if isinstance(point, RefusedSide):
-            console.line(f"{point.side_px}  {point.reason}")
+    if record["inference_time_str"]:
+        rows.append(("Time", record["inference_time_str"]))
+    if record["throughput_tflops"] is not None:
+        share = record["share_of_peak"]
+        of_peak = "" if share is None else f", {share:.1%} of the device's peak"
+        rows.append(("Achieved", f"{record['throughput_tflops']:.3f} TFLOP/s{of_peak}"))
+    for label, text in rows:
+        _row(console, label, text)
+    if record["source"] == "measured":
+        _print_watched(console, record)  # type: ignore[arg-type]
+
+
+def _print_watched(console: Console, record: WatchedRecord) -> None:
+    allocated, reserved = record["cuda_peak_allocated_bytes"], record["cuda_peak_reserved_bytes"]
+    if allocated is not None and reserved is not None:
+        _row(console, "CUDA memory", f"{gib(allocated):.2f} GiB allocated, {gib(reserved):.2f} GiB reserved")
+    for part in record["components_measured"]:
+        if part["calls"]:
+            _row(console, part["name"], f"{part['calls']} calls, {macs_text(part['macs'])}")
+        if part["note"]:
+            console.line(f"   note: {part['note']}")
+    cost = record["counting_us_per_operator"]
+    each = "" if cost is None else f", {figure(cost)} us each"
+    _row(console, "Counted", f"{record['operators']:,} operators{each}")
+    prediction = record["prediction"]
+    if prediction["enabled"] and prediction["total_macs"] is not None:
+        _row(console, "Predicted", macs_text(prediction["total_macs"]))
+        if prediction["not_costed"]:
+            console.line(f"   not in the prediction: {', '.join(prediction['not_costed'])}")
+    for reason in record["incomplete"].values():
+        console.line(f"   incomplete: {reason}")
+    for note in record["notes"]:
+        console.line(f"   note: {note}")
+
+
+def _row(console: Console, label: str, text: str) -> None:
+    console.line(f"   {label + ':':<{LABEL_WIDTH}}{text}")

@@ -1,35 +1,40 @@
-"""The JSON of a cost, under the key names that users of compute profilers for pipelines read."""
+"""A cost as JSON, under the key names that users of compute profilers for pipelines read, and as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
 
+from swinmr_profiling.configs.writing.atomic_files import table_text, write_text
 from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     AnyPipeline,
     ComponentCost,
+    CostedPipeline,
     FailedPipeline,
     MeasuredPipeline,
     PipelineCost,
 )
-from swinmr_profiling.profiler.pipelines.defined.json_records import (
-    ComponentRecord,
-    CostRecord,
-    FailedRecord,
-    FileRecord,
-    MacFigures,
-    MeasuredOnlyRecord,
-    MemoryRecord,
-    ResultsRecord,
-    SizeFigures,
-)
+from swinmr_profiling.profiler.pipelines.defined.json_records import CostRecord, WorkFigures
 from swinmr_profiling.profiler.pipelines.output.figures import flops_text, macs_text, parameters_text
 
 SCHEMA_VERSION = 1
+# Of the table for spreadsheets.
+RUN_COLUMNS = (
+    *("pipeline", "num_inference_steps", "scheduler", "guidance_scale", "is_guided", "batch", "precision"),
+    "total_macs",
+)
+COMPONENT_COLUMNS = (
+    *("name", "role", "class", "parameters", "weight_bytes", "calls", "call_batch", "macs_per_call"),
+    *("flops_per_call", "macs", "flops", "share", "activation_peak_bytes"),
+)
+KIND_COLUMNS = ("attention", "convolution", "linear")
 
 
-def pipeline_record(pipeline: AnyPipeline) -> FileRecord | MeasuredOnlyRecord | FailedRecord:
-    """One pipeline of the file."""
+def pipeline_record(pipeline: AnyPipeline) -> dict[str, Any]:
+    """One pipeline of the file: its cost with what was asked for beside it, its run alone, or why there is neither."""
     if isinstance(pipeline, MeasuredPipeline):
         return {
             "enabled": True,
@@ -40,7 +45,7 @@ def pipeline_record(pipeline: AnyPipeline) -> FileRecord | MeasuredOnlyRecord | 
         }
     if isinstance(pipeline, FailedPipeline):
         return {"enabled": False, "pipeline": pipeline.name, "reason": pipeline.reason}
-    record: FileRecord = {**cost_record(pipeline.cost)}
+    record: dict[str, Any] = {**cost_record(pipeline.cost)}
     if pipeline.step_scaling is not None:
         record["step_scaling"] = [asdict(point) for point in pipeline.step_scaling]
     if pipeline.resolution_scaling is not None:
@@ -67,9 +72,8 @@ def cost_record(cost: PipelineCost) -> CostRecord:
         "checkpoint": definition.checkpoint,
         "pipeline_class": definition.pipeline_class,
         "model_component": denoiser.name,
-        **size_figures(denoiser.parameters),
         "pipeline_params": cost.parameters,
-        **mac_figures(cost.macs_per_step, cost.macs),
+        **work_figures(denoiser.parameters, cost.macs_per_step, cost.macs),
         "macs_per_image": cost.macs / request.batch,
         "macs_per_step_without_guidance": cost.macs_per_step_without_guidance,
         "macs_per_step_with_guidance": cost.macs_per_step_with_guidance,
@@ -101,14 +105,11 @@ def cost_record(cost: PipelineCost) -> CostRecord:
     }
 
 
-def size_figures(parameters: int) -> SizeFigures:
-    """total_params and its text."""
-    return {"total_params": parameters, "params_str": parameters_text(parameters)}
-
-
-def mac_figures(macs_per_step: int, total_macs: int) -> MacFigures:
-    """MACs and FLOPs (2 x MACs) of a step and of the run, with their texts."""
+def work_figures(parameters: int, macs_per_step: int, total_macs: int) -> WorkFigures:
+    """The denoiser's parameters, MACs and FLOPs (2 x MACs) of a step and of the run, with their texts."""
     return {
+        "total_params": parameters,
+        "params_str": parameters_text(parameters),
         "macs_per_step": macs_per_step,
         "macs_per_step_str": macs_text(macs_per_step),
         "flops_per_step": 2 * macs_per_step,
@@ -130,7 +131,7 @@ def summary_record(step: float, text: float, vae: float, total: float, steps: in
     }
 
 
-def component_record(component: ComponentCost, total_macs: int) -> ComponentRecord:
+def component_record(component: ComponentCost, total_macs: int) -> dict[str, Any]:
     """One component; `share` is of the run's MACs."""
     return {
         "name": component.name,
@@ -153,7 +154,7 @@ def component_record(component: ComponentCost, total_macs: int) -> ComponentReco
     }
 
 
-def memory_record(cost: PipelineCost) -> MemoryRecord:
+def memory_record(cost: PipelineCost) -> dict[str, str | int]:
     """Weights of all components at the precision, and the largest component's activations, bytes."""
     peak = cost.activation_peak
     return {
@@ -167,7 +168,7 @@ def memory_record(cost: PipelineCost) -> MemoryRecord:
     }
 
 
-def results_record(pipelines: Iterable[AnyPipeline], command_line: Sequence[str]) -> ResultsRecord:
+def results_record(pipelines: Iterable[AnyPipeline], command_line: Sequence[str]) -> dict[str, Any]:
     """The whole file."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -175,3 +176,26 @@ def results_record(pipelines: Iterable[AnyPipeline], command_line: Sequence[str]
         "command_line": list(command_line),
         "pipelines": [pipeline_record(one) for one in pipelines],
     }
+
+
+def write_csv(pipelines: Iterable[AnyPipeline], file: Path) -> None:
+    """A line for every component of every pipeline, for spreadsheets; pipelines that were not costed have none.
+
+    Raises OSError for a file that cannot be written.
+    """
+    header = [
+        *RUN_COLUMNS,
+        "height",
+        "width",
+        *COMPONENT_COLUMNS,
+        *(f"{kind}_macs_per_call" for kind in KIND_COLUMNS),
+    ]
+    rows = []
+    for pipeline in pipelines:
+        if isinstance(pipeline, CostedPipeline):
+            record: Any = cost_record(pipeline.cost)
+            for part in record["components"]:
+                row = [*itemgetter(*RUN_COLUMNS)(record), *record["input_shape"][2:]]
+                row += itemgetter(*COMPONENT_COLUMNS)(part)
+                rows.append([*row, *(part["by_kind_per_call"][kind] for kind in KIND_COLUMNS)])
+    write_text(file, table_text(header, rows))

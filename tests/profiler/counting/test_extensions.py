@@ -15,8 +15,7 @@ from swinmr_profiling.profiler.counting import (
     forward_backward,
     register_formula,
 )
-from swinmr_profiling.profiler.counting.components.component_mode import ComponentMode
-from swinmr_profiling.profiler.counting.components.component_tracker import ComponentTracker
+from swinmr_profiling.profiler.counting.components import ComponentMode, ComponentTracker
 from swinmr_profiling.profiler.counting.operators.extensions import FUNCTIONS
 from tests.profiler.counting.made_extensions import (
     KNOWN,

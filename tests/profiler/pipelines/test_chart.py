@@ -10,7 +10,7 @@ from swinmr_profiling.profiler.pipelines.output.chart import ROLE_COLOURS, drawn
 def cost(name, macs):
     return Stand(
         macs_of=lambda role: macs.get(role),
-        geometry=Stand(computed_width=512, computed_height=512),
+        size="512x512",
         definition=Stand(name=name),
         denoiser=Stand(calls=31),
     )

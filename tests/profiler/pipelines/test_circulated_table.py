@@ -9,12 +9,15 @@ import pytest
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from swinmr_profiling.profiler.pipelines.defined.component_counts import ComponentCounts
+from swinmr_profiling.profiler.pipelines.defined.component_counts import (
+    ComponentCounts,
+    DenoiserCall,
+    denoiser_arguments,
+)
 from swinmr_profiling.profiler.pipelines.defined.components import build_on_meta
 from swinmr_profiling.profiler.pipelines.defined.cost import cost_pipeline
 from swinmr_profiling.profiler.pipelines.defined.cost_records import PipelineRequest
 from swinmr_profiling.profiler.pipelines.defined.definition import load_pipeline
-from swinmr_profiling.profiler.pipelines.defined.inputs import DenoiserCall, denoiser_arguments
 from swinmr_profiling.profiler.pipelines.defined.measure import measure_call
 
 pytest.importorskip("diffusers")
@@ -50,7 +53,7 @@ def as_they_counted(name):
     """GMACs of a guided call on a latent of 64 x 64: layers, wrapped attention, transposed convolutions."""
     module = build_on_meta(load_pipeline(name).denoiser)
     mask_device = "cpu" if name.startswith("lumina") else "meta"
-    call = DenoiserCall(2, LATENT, LATENT, CIRCULATED_TOKENS, 512, 512, mask_device=mask_device)
+    call = DenoiserCall(2, LATENT, LATENT, CIRCULATED_TOKENS, mask_device=mask_device)
     arguments = denoiser_arguments(module, call)
     wrapped = WrappedAttention()
 

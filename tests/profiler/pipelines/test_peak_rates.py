@@ -2,7 +2,7 @@
 
 import torch
 
-from swinmr_profiling.profiler.pipelines.peak_rates import device_peak_tflops, peak_tflops
+from swinmr_profiling.profiler.pipelines.live.timed_run import device_peak_tflops, peak_tflops
 
 
 def test_known_cards():

@@ -12,11 +12,12 @@ from swinmr_profiling.profiler.batch_size.budget import budget_on
 from swinmr_profiling.profiler.plan.candidates import (
     Base,
     bases,
+    by_moved_bytes,
     changes_of_result,
     has_convolutions,
+    moved_bytes,
     placements,
 )
-from swinmr_profiling.profiler.plan.moved_bytes import by_moved_bytes, moved_bytes
 from swinmr_profiling.profiler.plan.plan_file import (
     PlannedSetting,
     config_in_setting,
@@ -82,17 +83,17 @@ def test_what_changes_in_the_result():
     fp32, bf16 = bases(config, card(2**33)[0], allow_patch=False)
     turned = bf16.in_other_layout()
     assert turned.in_other_layout() == bf16
-    assert changes_of_result(config, fp32, 2, 2, batch_norm=True) == [
+    assert list(changes_of_result(config, fp32, 2, 2, batch_norm=True)) == [
         "BatchNorm normalises 2 samples at a time, not 4"
     ]
-    assert changes_of_result(config, turned, 4, 1, batch_norm=True) == [
+    assert list(changes_of_result(config, turned, 4, 1, batch_norm=True)) == [
         "bf16 in place of fp32: other rounding",
         "channels-last layout: other rounding",
     ]
     # What waits elsewhere is the same numbers.
     placed = fp32.with_on_host(("ema", "activations"))
     assert placed.on_host == ["ema", "activations"]
-    assert changes_of_result(config, placed, 4, 1, batch_norm=False) == []
+    assert list(changes_of_result(config, placed, 4, 1, batch_norm=False)) == []
 
 
 @pytest.mark.slow

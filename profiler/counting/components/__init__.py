@@ -1,1 +1,0 @@
-"""Several networks of one program, counted while the program runs them."""

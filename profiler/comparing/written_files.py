@@ -92,5 +92,5 @@ def _doubts(comparison: Comparison, what: str) -> tuple[str, ...]:
     return tuple(
         f"{cell_words.profile_name(number)}: {text}"
         for number, view in enumerate(comparison.views)
-        for text in doubts_about(view.doubts, what)
+        for text in doubts_about(view.profile.warnings, what)
     )

@@ -39,12 +39,13 @@ def html_text(view: ProfileView) -> str:
 
     figures = [
         Figure(
-            chart, Markup(inline_svg(chart)), doubts_about(view.doubts, TOUCHED.get(chart.name, chart.name))
+            chart,
+            Markup(inline_svg(chart)),
+            doubts_about(view.profile.warnings, TOUCHED.get(chart.name, chart.name)),
         )
         for chart in charts_of(view)
     ]
     drawn = {figure.chart.name for figure in figures}
-    tree = None if view.architecture is None else view.architecture.tree
     return render(
         "report.html.j2",
         view=view,
@@ -52,10 +53,9 @@ def html_text(view: ProfileView) -> str:
         missing=what_is_missing(view),
         figures=figures,
         not_drawn=[title for name, title in EXPLAINED if name not in drawn],
-        tree=tree,
         training_table=training_table(view.sizes),
-        share=_share_of(tree),
-        macs_doubts=doubts_about(view.doubts, MACS),
+        share=_share_of(view.tree),
+        macs_doubts=doubts_about(view.profile.warnings, MACS),
     )
 
 

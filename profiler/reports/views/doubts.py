@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from swinmr_profiling.profiler.record.warnings import ProfileWarning
 
 # What a warning's code is about; what is not here is about the run as a whole.
 LATENCY, MACS, INFERENCE_MEMORY, TRAINING_MEMORY = "latency", "macs", "memory_inference", "memory_training"
@@ -23,18 +24,12 @@ TOUCHES = {
 }
 
 
-class Doubt(NamedTuple):
-    """A warning; batch_size None: of every size."""
-
-    code: str
-    text: str
-    batch_size: int | None = None
-
-
-def doubts_about(doubts: Sequence[Doubt], what: str, batch_size: int | None = None) -> tuple[str, ...]:
+def doubts_about(
+    warnings: Sequence[ProfileWarning], what: str, batch_size: int | None = None
+) -> tuple[str, ...]:
     """The warnings that touch a figure. batch_size: of the figure; None for one of all sizes."""
     return tuple(
-        doubt.text
-        for doubt in doubts
-        if TOUCHES.get(doubt.code) == what and (batch_size is None or doubt.batch_size in (None, batch_size))
+        one.message
+        for one in warnings
+        if TOUCHES.get(one.code) == what and (batch_size is None or one.batch_size in (None, batch_size))
     )

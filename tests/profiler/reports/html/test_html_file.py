@@ -354,7 +354,7 @@ def test_operators_with_the_most_macs_stand_beside_the_modules():
     content["architecture"]["by_operator"] = by_operator
     view = view_of(parse_profile(json.dumps(content), "p.json"))
     # The ten with the most, most first: 11,000 down to 5,500 and on to 3,000.
-    names = [name for name, _ in view.architecture.operators]
+    names = [name for name, _ in view.operators]
     assert names == [f"aten.op{number}" for number in (11, 10, 9, 8, 7, 6)] + ["aten.<b>"] + [
         f"aten.op{number}" for number in (5, 4, 3)
     ]

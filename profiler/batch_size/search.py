@@ -262,10 +262,8 @@ class BatchSearch:
         return expected is not None and expected <= self.usable_bytes
 
     def _estimate(self, size: int) -> int | None:
-        return expected_bytes(size, self._peaks(), self.predict)
-
-    def _peaks(self) -> dict[int, int]:
-        return {size: ran.peak_bytes for size, ran in self._ran.items() if ran.peak_bytes is not None}
+        peaks = {ran: result.peak_bytes for ran, result in self._ran.items() if result.peak_bytes is not None}
+        return expected_bytes(size, peaks, self.predict)
 
     def _largest_expected(self, lower: int, limit: int, share: float) -> int:
         within = int(self.usable_bytes * share)

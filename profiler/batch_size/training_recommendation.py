@@ -13,12 +13,16 @@ from typing import Literal, NamedTuple
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import (
     BatchStatus,
+    TargetBatchError,
     accumulation_bytes,
     batch_status,
+    fits_slower,
     largest_batch,
     levers,
     needed_bytes,
+    share_per_device,
     source_of,
+    split_share,
 )
 from swinmr_profiling.profiler.batch_size.measured_training import (
     MeasuredSeries,
@@ -26,7 +30,6 @@ from swinmr_profiling.profiler.batch_size.measured_training import (
     knee_batch,
     measured_series,
 )
-from swinmr_profiling.profiler.batch_size.near_limit import fits_slower
 from swinmr_profiling.profiler.batch_size.reasons import (
     failed_measurement_reason,
     measured_reason,
@@ -36,7 +39,6 @@ from swinmr_profiling.profiler.batch_size.reasons import (
     predicted_reason,
     split_reason,
 )
-from swinmr_profiling.profiler.batch_size.target import TargetBatchError, share_per_device, split_share
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel, MemorySetting
 from swinmr_profiling.profiler.record.blocks.recommended import (
     FitsSlower,

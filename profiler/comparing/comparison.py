@@ -19,13 +19,14 @@ from swinmr_profiling.profiler.comparing.comparability import (
     warned,
 )
 from swinmr_profiling.profiler.comparing.latency_difference import LatencyDifference, compare_latency
+from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch, ran, why_not
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
-from swinmr_profiling.profiler.reports.views.size_view import ran, why_not
 from swinmr_profiling.profiler.reports.views.view import ProfileView
 from swinmr_profiling.profiler.reports.views.words import setting_text
 
 LATENCY = "latency"
+TrainingStep = TrainingRun | TrainingFailure | None
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,15 @@ def _notes(views: Sequence[ProfileView], view: ProfileView) -> Reasons:
     return (*same, *notable_differences(views[0], view), *warned(view))
 
 
-def _ratios(cells: Sequence[Cell], reasons: Sequence[Reasons]) -> tuple[Cell, ...]:
-    """Adds to each cell its ratio to the first, or why there is none."""
+def _ratios(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Gives each cell its ratio to the first; `against` stays where both values are known and may not be compared."""
     base = cells[0].value
-    found = [cells[0]]
-    for cell, against in zip(cells[1:], reasons[1:], strict=True):
-        if base is not None and cell.value is not None:
-            ratio = cell.value / base if base and not against else None
-            cell = replace(cell, ratio=ratio, against=against)
+    found = [replace(cells[0], against=())]
+    for cell in cells[1:]:
+        if base is None or cell.value is None:
+            cell = replace(cell, against=())
+        elif base and not cell.against:
+            cell = replace(cell, ratio=cell.value / base)
         found.append(cell)
     return tuple(found)
 
@@ -110,14 +112,14 @@ def _architecture_rows(views: Sequence[ProfileView]) -> Iterator[Row]:
         ("flops", "FLOPs", "operations", attrgetter("flops")),
     ]
     for kind, label, unit, read in counted:
-        cells, reasons = [], []
+        cells = []
         for view in views:
             one = view.profile.architecture
             text = "" if kind == "parameters" else view.macs_convention
-            cells.append(Cell(None) if one is None else Cell(read(one), text, one.source))
-            reasons.append(() if kind == "parameters" else against_counts(views[0], view))
+            against = () if kind == "parameters" else against_counts(views[0], view)
+            cells.append(Cell(None) if one is None else Cell(read(one), text, one.source, against=against))
         if any(cell.value is not None for cell in cells):
-            yield Row(kind, label, unit, _ratios(cells, reasons))
+            yield Row(kind, label, unit, _ratios(cells))
 
 
 def _size_rows(views: Sequence[ProfileView]) -> Iterator[Row]:
@@ -130,50 +132,40 @@ def _size_rows(views: Sequence[ProfileView]) -> Iterator[Row]:
     ]
     for kind, label, unit, read in figures:
         for batch in batches:
-            cells = [_size_cell(view, batch, read) for view in views]
+            cells = [_size_cell(views[0], view, batch, read) for view in views]
             if any(cell.value is not None for cell in cells):
-                reasons = [_size_reasons(views[0], view, batch) for view in views]
-                yield Row(kind, f"{label}, batch {batch}", unit, _ratios(cells, reasons), batch)
+                yield Row(kind, f"{label}, batch {batch}", unit, _ratios(cells), batch)
     largest = [max((size.batch_size for size in view.ran), default=None) for view in views]
     if any(size is not None for size in largest):
-        ran = tuple(Cell(size, source="measured" if size else "") for size in largest)
-        yield Row("largest_inference_batch", "Largest batch that ran, inference", "batch", ran)
+        cells = [Cell(size, source="measured" if size else "") for size in largest]
+        yield Row("largest_inference_batch", "Largest batch that ran, inference", "batch", tuple(cells))
 
 
-def _size_cell(view: ProfileView, batch: int, read: Callable) -> Cell:
-    size = view.size(batch)
+def _size_cell(first: ProfileView, view: ProfileView, batch: int, read: Callable) -> Cell:
+    base, size = first.size(batch), view.size(batch)
     if size is None:
         return Cell(None, "not measured")
-    return Cell(read(size), source=size.source) if ran(size) else Cell(None, why_not(size)[0])
-
-
-def _size_reasons(first: ProfileView, other: ProfileView, batch: int) -> Reasons:
-    one, two = first.size(batch), other.size(batch)
-    return () if one is None or two is None else against_measurements(first, other, one, two)
+    if not ran(size):
+        return Cell(None, why_not(size)[0])
+    against = () if base is None else against_measurements(first, view, base, size)
+    return Cell(read(size), source=size.source, against=against)
 
 
 def _latency_row(views: Sequence[ProfileView], batch: int) -> Row:
     base = views[0].size(batch)
-    cells = [_size_cell(view, batch, attrgetter("timing.median_ms")) for view in views]
-    reasons = [_size_reasons(views[0], view, batch) for view in views]
-    compared = list(_ratios(cells, reasons))
+    cells = [_size_cell(views[0], view, batch, attrgetter("timing.median_ms")) for view in views]
+    compared = list(_ratios(cells))
     for number, view in enumerate(views):
-        cell, other = compared[number], view.size(batch)
+        other = view.size(batch)
+        # With a ratio both ran.
         if (
-            number
-            and cell.ratio is not None
-            and base is not None
-            and other is not None
-            and ran(base)
-            and ran(other)
+            compared[number].ratio is not None
+            and isinstance(base, MeasuredBatch)
+            and isinstance(other, MeasuredBatch)
         ):
-            difference = compare_latency(
-                base.timing,
-                other.timing,
-                on_cpu=on_cpu(view),
-                disturbed=(disturbed(views[0]), disturbed(view)),
-            )
-            compared[number] = replace(cell, difference=difference)
+            slowed = (disturbed(views[0]), disturbed(view))
+            difference = compare_latency(base.timing, other.timing, on_cpu=on_cpu(view), disturbed=slowed)
+            compared[number] = replace(compared[number], difference=difference)
     return Row(LATENCY, f"Latency (median), batch {batch}", "ms", tuple(compared), batch)
 
 
@@ -181,24 +173,21 @@ def _training_rows(views: Sequence[ProfileView]) -> Iterator[Row]:
     batches = sorted({size.batch_size for view in views for size in view.sizes if size.training is not None})
     for batch in batches:
         blocks = [None if (size := view.size(batch)) is None else size.training for view in views]
-        cells = list(map(_training_cell, blocks))
-        first = blocks[0]
-        reasons = [
-            against_training(views[0], view, first, block)
-            if isinstance(first, TrainingRun) and isinstance(block, TrainingRun)
-            else ()
+        cells = [
+            _training_cell(views[0], view, blocks[0], block)
             for view, block in zip(views, blocks, strict=True)
         ]
         label = f"Training memory (allocator's peak), batch {batch}"
-        yield Row("training_memory", label, "bytes", _ratios(cells, reasons), batch)
+        yield Row("training_memory", label, "bytes", _ratios(cells), batch)
 
 
-def _training_cell(block: TrainingRun | TrainingFailure | None) -> Cell:
+def _training_cell(first: ProfileView, view: ProfileView, base: TrainingStep, block: TrainingStep) -> Cell:
     if block is None:
         return Cell(None, "not known")
     if isinstance(block, TrainingFailure):
         return Cell(None, block.error, block.source)
-    return Cell(block.peak_bytes, source=block.source)
+    against = against_training(first, view, base, block) if isinstance(base, TrainingRun) else ()
+    return Cell(block.peak_bytes, source=block.source, against=against)
 
 
 def _recommendation_rows(views: Sequence[ProfileView]) -> Iterator[Row]:
@@ -212,22 +201,20 @@ def _recommendation_rows(views: Sequence[ProfileView]) -> Iterator[Row]:
     advice = [{one.budget.name: one for one in reversed(view.profile.training_advice)} for view in views]
     for gpu in dict.fromkeys(one.budget.name for view in views for one in view.profile.training_advice):
         entries = [of_card.get(gpu) for of_card in advice]
-        first = entries[0]
-        reasons = [
-            () if first is None or one is None else against_recommendations(first, one) for one in entries
-        ]
-        largest = [_recommended_cell(one, "largest_batch") for one in entries]
-        yield Row(
-            "largest_training_batch", f"Largest batch, training, {gpu}", "batch", _ratios(largest, reasons)
-        )
-        chosen = tuple(_recommended_cell(one, "batch_size") for one in entries)
+        largest = _ratios([_recommended_cell(entries[0], one, "largest_batch") for one in entries])
+        yield Row("largest_training_batch", f"Largest batch, training, {gpu}", "batch", largest)
+        chosen = tuple(_recommended_cell(None, one, "batch_size") for one in entries)
         yield Row("recommended_training", f"Recommended batch, training, {gpu}", "batch", chosen)
 
 
 def _recommended_cell(
-    one: TrainingRecommendation | None, which: Literal["batch_size", "largest_batch"]
+    first: TrainingRecommendation | None,
+    one: TrainingRecommendation | None,
+    which: Literal["batch_size", "largest_batch"],
 ) -> Cell:
+    """first: what it is compared with, None where it is not."""
     if one is None:
         return Cell(None, "not known")
     batch = getattr(one, which)
-    return Cell(batch, "none" if batch is None else setting_text(one), one.source)
+    against = () if first is None else against_recommendations(first, one)
+    return Cell(batch, "none" if batch is None else setting_text(one), one.source, against=against)

@@ -53,8 +53,7 @@ def _size(figures: SizeFigures) -> str:
 def _print_image(console: Console, fit: InferenceFit) -> None:
     assert fit.image_size is not None
     height, width = fit.image_size
-    console.line()
-    console.line(f"An image of {height} x {width}:")
+    console.heading(f"An image of {height} x {width}:")
     rows = []
     for setting in fit.settings:
         image = setting.image

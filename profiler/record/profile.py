@@ -75,6 +75,20 @@ class Profile(Block):
         )
 
     @property
+    def sizes(self) -> tuple[Batch, ...]:
+        """From small to large; the single image is batch 1. Each has the batch size that it is named by."""
+        blocks = {int(size): block for size, block in self.batch_profiling.items()}
+        if self.single_image is not None:
+            blocks.setdefault(1, self.single_image)
+        return tuple(blocks[size].model_copy(update={"batch_size": size}) for size in sorted(blocks))
+
+    @property
+    def training(self) -> dict[int, TrainingRun | TrainingFailure]:
+        """The training step of each batch size that has one."""
+        steps = {int(size): block.training for size, block in self.batch_profiling.items()}
+        return {size: step for size, step in steps.items() if step is not None}
+
+    @property
     def machine(self) -> Environment | None:
         """None for a run that ended before it looked, and for a file of the original script."""
         return self.environment if isinstance(self.environment, Environment) else None

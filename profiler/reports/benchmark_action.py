@@ -6,24 +6,22 @@ Format: the action's `customSmallerIsBetter` (its README, "Use custom benchmark 
 from __future__ import annotations
 
 import json
-from typing import TypedDict
+
+from typing_extensions import NotRequired, TypedDict
 
 from swinmr_profiling.profiler.record.blocks.training import TrainingRun
 from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 
-class _Entry(TypedDict):
+class BenchmarkEntry(TypedDict):
+    """One figure of the list."""
+
     name: str
     unit: str
     value: float
+    range: NotRequired[str]
     extra: str
-
-
-class BenchmarkEntry(_Entry, total=False):
-    """One figure of the list."""
-
-    range: str
 
 
 def benchmark_text(view: ProfileView) -> str:

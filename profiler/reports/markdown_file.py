@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from swinmr_profiling.profiler.record.blocks.batch import ran, why_not
 from swinmr_profiling.profiler.reports.charts.chart_texts import activations, interval, runs, training_table
 from swinmr_profiling.profiler.reports.views import words
-from swinmr_profiling.profiler.reports.views.cards import cards_of
-from swinmr_profiling.profiler.reports.views.missing import what_is_missing
-from swinmr_profiling.profiler.reports.views.size_view import ran, why_not
+from swinmr_profiling.profiler.reports.views.cards import cards_of, what_is_missing
 from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 # What Markdown or the HTML in it would take for more than a letter.

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
+
+from tqdm import tqdm
 
 from swinmr_profiling.configs.sections.strategy import Strategy
 from swinmr_profiling.configs.writing.standard_streams import complain
@@ -19,7 +24,41 @@ from swinmr_profiling.profiler.record.limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.terminal import Console
-from swinmr_profiling.profiler.run.status_line import StatusLine
+
+REFRESH_S = 0.5
+
+
+class StatusLine:
+    """`say` names what is done from now on."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm | None = None
+
+    def say(self, what: str) -> None:
+        if self._bar is not None:
+            self._bar.set_description_str(what)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Shows the line while the block runs, and takes it away."""
+        self._bar = tqdm(total=0, bar_format="{desc} ({elapsed})", disable=None, file=sys.stderr, leave=False)
+        ended = threading.Event()
+        thread = threading.Thread(target=self._refresh, args=(self._bar, ended), daemon=True)
+        if not self._bar.disable:
+            thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            if thread.ident is not None:
+                thread.join()
+            self._bar.close()
+            self._bar = None
+
+    @staticmethod
+    def _refresh(bar: tqdm, ended: threading.Event) -> None:
+        while not ended.wait(REFRESH_S):
+            bar.refresh()
 
 
 @dataclass(frozen=True)
@@ -99,14 +138,13 @@ class RunContext:
     @property
     def environment(self) -> Environment:
         """The machine, once the session is open."""
-        assert isinstance(self.profile.environment, Environment), "the session is not open"
-        return self.profile.environment
+        assert self.profile.machine is not None, "the session is not open"
+        return self.profile.machine
 
     @property
     def gpu(self) -> Gpu | None:
         """The machine's own GPU; None where it is measured on a CPU, or not at all yet."""
-        environment = self.profile.environment
-        return environment.gpu if isinstance(environment, Environment) else None
+        return None if self.profile.machine is None else self.profile.machine.gpu
 
     def warn(self, warning: ProfileWarning | None) -> None:
         """Records and prints a warning, once."""

@@ -43,13 +43,15 @@ from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole, report_columns
-from swinmr_profiling.profiler.reports.exports import Exports
-from swinmr_profiling.profiler.reports.github_summary import summary_file
-from swinmr_profiling.profiler.reports.optional import require
+from swinmr_profiling.profiler.reports.exports import Exports, require, summary_file
 from swinmr_profiling.profiler.run.job import run_profile
-from swinmr_profiling.profiler.run.options.command_line import DEFAULT_OUTPUT, with_image_size
+from swinmr_profiling.profiler.run.options.command_line import (
+    DEFAULT_OUTPUT,
+    SEVERAL_OUTPUT,
+    exports_of,
+    with_image_size,
+)
 from swinmr_profiling.profiler.run.options.network_options import load_network, source_of
-from swinmr_profiling.profiler.run.options.report_options import SEVERAL_OUTPUT, exports_of
 from swinmr_profiling.program import program_name
 
 INTERRUPTED = "interrupted by "

@@ -1,4 +1,4 @@
-"""The charts of a report, drawn by matplotlib without a display. They draw what the view holds.
+"""The charts of a report, drawn by matplotlib without a display, and written as files. They draw what the view holds.
 
 Every chart has a title, words for those who do not see it, and the table it is drawn from.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch, Timing
+from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, replacing
+from swinmr_profiling.configs.writing.output_claims import claim_free_folder, say_another_name
+from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch, Timing, ran, why_not
 from swinmr_profiling.profiler.reports.charts.chart_texts import (
     latency_table,
     latency_words,
@@ -21,7 +24,7 @@ from swinmr_profiling.profiler.reports.charts.chart_texts import (
 )
 from swinmr_profiling.profiler.reports.charts.palette import LIGHT, SERIES, Palette
 from swinmr_profiling.profiler.reports.views import words
-from swinmr_profiling.profiler.reports.views.size_view import ran, why_not
+from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -233,3 +236,38 @@ def batch_axis(
     axis.set_xticks(shown, [f"{batch:,}" for batch in shown])
     axis.set_xticks([], minor=True)
     axis.set_xlabel("batch size", color=palette.ink)
+
+
+KINDS = ("svg", "png")
+
+
+@contextmanager
+def claimed_plots(asked: Path) -> Iterator[Path]:
+    """The folder, or a free one where another run is writing its charts there; held until the block ends.
+
+    Proves that every chart can be written. Raises OutputError.
+    """
+    if asked.exists() and not asked.is_dir():
+        raise OutputError(f"--plot {asked}: is a file; name a folder")
+    for name in CHART_NAMES:
+        for kind in KINDS:
+            check_writable(asked / f"{name}.{kind}", "--plot")
+    folder, held = claim_free_folder(asked, "charts")
+    if folder != asked:
+        say_another_name(asked, folder)
+    try:
+        yield folder
+    finally:
+        held.release()
+
+
+def write_plots(view: ProfileView, folder: Path) -> list[Path]:
+    """Writes every chart that the profile has figures for as SVG and PNG; returns the files. Raises OSError."""
+    written = []
+    for chart in charts_of(view):
+        for kind in KINDS:
+            file = folder / f"{chart.name}.{kind}"
+            with replacing(file) as temporary:
+                chart.write(temporary, kind)
+            written.append(file)
+    return written

@@ -8,8 +8,7 @@ from swinmr_profiling.profiler.record.files.reading import LoadedProfile
 from swinmr_profiling.profiler.record.limits import least_runs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.units import figure
-from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH
-from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.reports.console.terminal import LEAST_PANEL_WIDTH, Console
 from swinmr_profiling.profiler.reports.views import words
 from swinmr_profiling.profiler.reports.views.view import view_of
 
@@ -20,8 +19,7 @@ def print_details(console: Console, profile: Profile) -> None:
     """Prints the details of a profile."""
     view = view_of(LoadedProfile("the profile", profile, SCHEMA_VERSION))
     if view.ran:
-        console.line()
-        console.line("Latency in detail (ms):")
+        console.heading("Latency in detail (ms):")
         rows = []
         for size in view.ran:
             one = size.timing
@@ -37,13 +35,11 @@ def print_details(console: Console, profile: Profile) -> None:
             text = "none: too few runs" if bounds is None else " to ".join(map(_short, bounds))
             console.line(f"  {size.batch_size:>5} {text}")
     if view.profile.memory_model is not None and view.profile.memory_model.untested_rules:
-        console.line()
-        console.line("Rules of the memory prediction that no GPU has confirmed:")
+        console.heading("Rules of the memory prediction that no GPU has confirmed:")
         for rule in view.profile.memory_model.untested_rules:
             console.line(f"  - {rule}")
     if view.environment:
-        console.line()
-        console.line("Environment:")
+        console.heading("Environment:")
         for name, value in (*view.environment, *view.options):
             _print_named(console, words.shortened(name, NAME_COLUMNS - 1), value)
 

@@ -1,14 +1,46 @@
-"""The headline figures of a profile, each with what it is and where it comes from."""
+"""The headline figures of a profile, each with its source and what touches it; and what the profile does not hold.
+
+A busy machine's latency must not stand there as if sound, and a reader must not take a gap for a zero.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from swinmr_profiling.profiler.record.blocks.batch import ran, why_not
 from swinmr_profiling.profiler.record.units import figure
+from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.views import words
-from swinmr_profiling.profiler.reports.views.doubts import LATENCY, MACS, TRAINING_MEMORY, doubts_about
-from swinmr_profiling.profiler.reports.views.size_view import ran
 from swinmr_profiling.profiler.reports.views.view import OURS, ProfileView
+
+# What a warning's code is about; what is not here is about the run as a whole.
+LATENCY, MACS, INFERENCE_MEMORY, TRAINING_MEMORY = "latency", "macs", "memory_inference", "memory_training"
+TOUCHES = {
+    "machine_busy": LATENCY,
+    "power_saving": LATENCY,
+    "time_stolen": LATENCY,
+    "gpu_throttled": LATENCY,
+    "gpu_shared": LATENCY,
+    "nonfinite_output": LATENCY,
+    "uncounted_operators": MACS,
+    "counters_disagree": MACS,
+    "memory_cold_spike": INFERENCE_MEMORY,
+    "training_cold_spike": TRAINING_MEMORY,
+    "training_retries": TRAINING_MEMORY,
+    "memory_not_predicted": TRAINING_MEMORY,
+}
+
+
+def doubts_about(
+    warnings: Sequence[ProfileWarning], what: str, batch_size: int | None = None
+) -> tuple[str, ...]:
+    """The warnings that touch a figure. batch_size: of the figure; None for one of all sizes."""
+    return tuple(
+        one.message
+        for one in warnings
+        if TOUCHES.get(one.code) == what and (batch_size is None or one.batch_size in (None, batch_size))
+    )
 
 
 @dataclass(frozen=True)
@@ -110,4 +142,39 @@ def _training_cards(view: ProfileView) -> list[Card]:
         detail = f"{words.setting_text(one)}; needs {needed} of {usable} usable"
         card = Card(f"Batch for training, {one.budget.name}", value, "", source, detail)
         found.append(_doubted(card, view, TRAINING_MEMORY))
+    return found
+
+
+def what_is_missing(view: ProfileView) -> list[str]:
+    """What a complete profile would hold and this one does not, a sentence each."""
+    found = []
+    profile, architecture = view.profile, view.profile.architecture
+    if view.imported:
+        found.append(
+            "This file is of the original script: no precision, environment, raw samples or intervals are in it; "
+            "its operation count is fvcore's, in multiply-adds with norms."
+        )
+    elif profile.status != "complete":
+        found.append(f"The run is {profile.status}: {profile.status_reason or 'no reason is recorded'}.")
+    if architecture is None:
+        found.append("Parameters and MACs: the run ended before the network was analysed.")
+    elif architecture.macs is None:
+        reason = architecture.count_error or "they were not counted"
+        found.append(f"MACs and FLOPs: {reason}.")
+    elif names := ", ".join(
+        name for name, calls in (architecture.uncounted_operators or {}).items() if calls
+    ):
+        found.append(f"MACs are a lower bound: no formula for {names}.")
+    if not view.sizes:
+        found.append("Latency, throughput and memory of inference: no batch size was measured.")
+    elif not view.ran:
+        found.append("Latency, throughput and memory of inference: no batch size ran.")
+    failed = [(size.batch_size, *why_not(size)) for size in view.sizes if not ran(size)]
+    found += [f"Batch {batch}: {kind} ({detail})." for batch, kind, detail in failed]
+    if view.training_memory is None:
+        found.append("Memory of training: neither measured nor predicted in this profile.")
+    elif not any(size.training and size.training.source == "measured" for size in view.sizes):
+        found.append("Memory of training is predicted: no training step has been measured.")
+    if not profile.training_advice:
+        found.append("A batch size to train with: none is recommended in this profile.")
     return found

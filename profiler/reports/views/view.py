@@ -11,22 +11,19 @@ from pydantic import BaseModel
 
 from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrderError
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture, ModuleCosts
-from swinmr_profiling.profiler.record.blocks.batch import Batch, MeasuredBatch, PerceptualMetric
-from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
-from swinmr_profiling.profiler.record.files.printable_text import printable
-from swinmr_profiling.profiler.record.files.reading import LoadedProfile, ProfileFileError
+from swinmr_profiling.profiler.record.blocks.batch import Batch, MeasuredBatch, PerceptualMetric, ran
+from swinmr_profiling.profiler.record.blocks.energy import DataLoading, Energy
+from swinmr_profiling.profiler.record.blocks.run_description import Environment, RunConfig
+from swinmr_profiling.profiler.record.files.reading import LoadedProfile, ProfileFileError, printable
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.record.units import figure
+from swinmr_profiling.profiler.record.units import MIB, figure, gib
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.reports.views.energy_view import energy_rows
-from swinmr_profiling.profiler.reports.views.environment_view import environment_rows, hardware_of
 from swinmr_profiling.profiler.reports.views.memory_view import (
     MemoryBySize,
     inference_memory,
     training_memory,
 )
 from swinmr_profiling.profiler.reports.views.module_view import ModuleNode, read_tree
-from swinmr_profiling.profiler.reports.views.size_view import ran, sizes_of
 from swinmr_profiling.profiler.reports.views.strategies_view import kept_rows, strategy_rows, untested_words
 from swinmr_profiling.profiler.reports.views.words import shape
 
@@ -103,7 +100,7 @@ def _shown(value: Any) -> Any:
 
 def _view(loaded: LoadedProfile) -> ProfileView:
     profile, config, machine = loaded.profile, loaded.profile.config, loaded.profile.machine
-    architecture, sizes = profile.architecture, sizes_of(profile)
+    architecture, sizes = profile.architecture, profile.sizes
     # Of the original script's config anything may be missing.
     config_file = config.config_file or "not recorded"
     return ProfileView(
@@ -168,3 +165,70 @@ def _perceptual(block: PerceptualMetric | None) -> tuple[tuple[str, str], ...]:
         ("MACs of one comparison", f"{block.macs:,}"),
         ("median time", f"{figure(block.timing.median_ms)} ms"),
     )
+
+
+def hardware_of(environment: Environment | None, device: str | None) -> str:
+    if device is not None and device.startswith("cuda"):
+        gpu = None if environment is None else environment.gpu
+        return "a GPU of unknown name" if gpu is None else gpu.name
+    return "a processor of unknown name" if environment is None else environment.cpu.name
+
+
+def environment_rows(environment: Environment | None) -> tuple[tuple[str, str], ...]:
+    if environment is None:
+        return ()
+    cpu, gpu, git = environment.cpu, environment.gpu, environment.git
+    rows: list[tuple[str, str | None]] = [
+        ("processor", cpu.name),
+        ("cores in use, threads", f"{cpu.usable_cores}, {cpu.threads}"),
+        ("host memory", gib(environment.memory_total_bytes)),
+    ]
+    if gpu is None:
+        rows.append(("GPU", "none"))
+    else:
+        cudnn = None if gpu.cudnn is None else str(gpu.cudnn)
+        rows += [
+            ("GPU", f"{gpu.name}, {gpu.total_bytes / MIB:,.0f} MiB"),
+            ("driver", gpu.driver),
+            ("cuda", gpu.cuda),
+            ("cudnn", cudnn),
+        ]
+    rows += [
+        ("python", environment.python),
+        ("platform", environment.platform),
+        ("float32_matmul_precision", environment.float32_matmul_precision),
+        *environment.packages.items(),
+    ]
+    if git is not None:
+        rows.append(("commit", f"{git.commit}{' with local changes' if git.dirty else ''}"))
+    rows += [("command", environment.command_line), ("measured at (UTC)", environment.time_utc)]
+    return tuple((name, value) for name, value in rows if value is not None)
+
+
+READERS = {"nvml": "NVML's energy counter", "rapl": "RAPL"}
+
+
+def energy_rows(energy: Energy | None, loading: DataLoading | None) -> tuple[tuple[str, str], ...]:
+    """Names and values, one a line; () where neither was asked for."""
+    found: list[tuple[str, str]] = []
+    for one in () if energy is None else energy.figures:
+        runs = f"{one.num_runs} runs in {figure(one.duration_s)} s, {figure(one.mean_watts)} W"
+        image = f"{figure(one.joules_per_image)} J per image"
+        if one.joules_per_step is None:
+            found.append((f"inference, batch {one.batch_size}", f"{image} ({runs})"))
+        else:
+            step = f"{figure(one.joules_per_step)} J per step of {one.images_per_step}"
+            found.append((f"training, batch {one.batch_size}", f"{step}, {image} ({runs})"))
+    if energy is not None:
+        untried = "; untried: no such machine has run this code" if energy.untried else ""
+        found.append(("energy counter", f"{READERS[energy.reader]}: {energy.covers}{untried}"))
+    if loading is not None:
+        rate = f"{figure(loading.images_per_second)} images/s, {loading.num_workers} workers, {loading.data_source}"
+        found.append((f"data loader, batch {loading.batch_size}", rate))
+        if loading.step_ms is not None:
+            waits = "training waits for its data" if loading.waits else "the loader keeps up"
+            median = (
+                f"a batch every {figure(loading.median_ms)} ms, a step takes {figure(loading.step_ms)} ms"
+            )
+            found.append(("loader beside the step", f"{median}: {waits}"))
+    return tuple(found)

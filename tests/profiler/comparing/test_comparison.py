@@ -7,9 +7,9 @@ import json
 import pytest
 
 from swinmr_profiling.profiler.comparing.cell_words import not_compared, other_differences
+from swinmr_profiling.profiler.comparing.command import slower_than
 from swinmr_profiling.profiler.comparing.comparison import compare
 from swinmr_profiling.profiler.comparing.console_table import console_lines
-from swinmr_profiling.profiler.comparing.gate import slower_than
 from swinmr_profiling.profiler.comparing.latency_difference import Verdict
 from swinmr_profiling.profiler.comparing.written_files import csv_text, html_text, markdown_text
 from swinmr_profiling.profiler.record.files.reading import parse_profile

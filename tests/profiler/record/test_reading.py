@@ -6,11 +6,15 @@ import os
 import pytest
 
 from swinmr_profiling.profiler.record.files.migrations import ProfileShapeError, migrate, version_of
-from swinmr_profiling.profiler.record.files.printable_text import printable
-from swinmr_profiling.profiler.record.files.reading import ProfileFileError, load_profile, parse_profile
+from swinmr_profiling.profiler.record.files.reading import (
+    ProfileFileError,
+    load_profile,
+    parse_profile,
+    printable,
+)
 from swinmr_profiling.profiler.record.limits import LEAST_RUNS
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
-from swinmr_profiling.profiler.reports.views.missing import what_is_missing
+from swinmr_profiling.profiler.reports.views.cards import what_is_missing
 from swinmr_profiling.profiler.reports.views.view import view_of
 from swinmr_profiling.profiler.run.resume import read_earlier
 from tests.made_profiles import MIB, ORIGINAL, partial, profile, ran, with_training

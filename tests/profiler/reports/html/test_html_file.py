@@ -310,7 +310,7 @@ def test_a_tree_of_many_modules_is_cut_and_says_so():
 
 @pytest.mark.slow
 def test_charts_as_files(tmp_path):
-    from swinmr_profiling.profiler.reports.charts.plot_files import write_plots
+    from swinmr_profiling.profiler.reports.charts.drawing import write_plots
 
     files = write_plots(view(with_training()), tmp_path / "charts")
     assert sorted(file.name for file in files) == sorted(

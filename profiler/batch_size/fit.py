@@ -6,7 +6,6 @@ Pure functions on the blocks of a profile, so that a run, a resumed run and a sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import Enum
 from typing import Literal
 
 from swinmr_profiling.input_error import InputError
@@ -44,14 +43,6 @@ def largest_by_rule(fits: Callable[[int], bool], last_possible: int) -> int | No
             return current
         current = further
     return None
-
-
-class BatchStatus(str, Enum):
-    """Whether a batch can run. UNSUPPORTED is not a matter of memory: no kernel is launched with so large a grid."""
-
-    FITS = "fits"
-    TOO_LARGE = "too_large"
-    UNSUPPORTED = "unsupported"
 
 
 def source_of(setting: MemorySetting, batch_size: int | None) -> Literal["predicted", "extrapolated"]:
@@ -110,12 +101,15 @@ def _outside(setting: MemorySetting, budget: Budget, devices: int) -> int:
     return budget.context_bytes + budget.workspace_bytes + buckets
 
 
-def batch_status(setting: MemorySetting, batch_size: int, budget: Budget, **needs: int) -> BatchStatus:
-    """Whether a batch runs within a budget; `needs` are needed_bytes' `devices` and `extra_bytes`."""
-    if batch_size > MAX_BATCH_SIZE:
-        return BatchStatus.UNSUPPORTED
-    fits = needed_bytes(setting, batch_size, budget, **needs) <= budget.usable_bytes
-    return BatchStatus.FITS if fits else BatchStatus.TOO_LARGE
+def runs(setting: MemorySetting, batch_size: int, budget: Budget, **needs: int) -> bool:
+    """Whether a batch runs within a budget; `needs` are needed_bytes' `devices` and `extra_bytes`.
+
+    None above MAX_BATCH_SIZE does, which is not a matter of memory: no kernel is launched with so large a grid.
+    """
+    return (
+        batch_size <= MAX_BATCH_SIZE
+        and needed_bytes(setting, batch_size, budget, **needs) <= budget.usable_bytes
+    )
 
 
 def largest_batch(setting: MemorySetting, budget: Budget, **needs: int) -> int | None:

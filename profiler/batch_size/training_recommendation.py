@@ -12,14 +12,13 @@ from typing import Literal, NamedTuple
 
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import (
-    BatchStatus,
     TargetBatchError,
     accumulation_bytes,
-    batch_status,
     fits_slower,
     largest_batch,
     levers,
     needed_bytes,
+    runs,
     share_per_device,
     source_of,
     split_share,
@@ -196,7 +195,7 @@ def _choose_predicted(
 
         def fits(batch_size: int) -> bool:
             needs = {"devices": wish.devices, "extra_bytes": kept if batch_size < share else 0}
-            return batch_status(setting, batch_size, budget, **needs) is BatchStatus.FITS
+            return runs(setting, batch_size, budget, **needs)
 
         # Not every batch below the largest fits.
         split = split_share(share, range(largest, 0, -1), fits)
@@ -305,7 +304,7 @@ def _untried(setting: MemorySetting, budget: Budget, devices: int, limit: int) -
         (
             batch
             for batch in range(min(largest or 0, limit), 0, -1)
-            if batch_status(setting, batch, budget, devices=devices) is BatchStatus.FITS
+            if runs(setting, batch, budget, devices=devices)
         ),
         None,
     )

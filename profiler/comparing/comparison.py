@@ -67,9 +67,6 @@ class Comparison:
     rows: tuple[Row, ...]
     notes: tuple[Reasons, ...]
 
-    def row(self, kind: str, batch_size: int | None = None) -> Row:
-        return next(row for row in self.rows if row.kind == kind and row.batch_size == batch_size)
-
 
 def compare(views: Sequence[ProfileView]) -> Comparison:
     """Compares profiles with the first of them. Raises ValueError without one."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from swinmr_profiling.profiler.record.blocks.batch import Batch, MeasuredBatch, Memory, Timing, ran, why_not
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure
 from swinmr_profiling.profiler.record.units import figure
 from swinmr_profiling.profiler.reports.views import words
 from swinmr_profiling.profiler.reports.views.memory_view import MemoryBySize, parts_of
-
-if TYPE_CHECKING:
-    from swinmr_profiling.profiler.reports.views.view import ProfileView
+from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 Table = tuple[tuple[str, ...], ...]
 

@@ -28,8 +28,9 @@ from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.strategies import print_strategies
 from swinmr_profiling.profiler.reports.console.training import print_beside_answer
-from swinmr_profiling.profiler.run.context import RunContext, RunOptions
-from swinmr_profiling.profiler.run.steps.card_budgets import (
+from swinmr_profiling.profiler.run.context import (
+    RunContext,
+    RunOptions,
     budget_of,
     held_by_others_at_start,
     is_own_card,

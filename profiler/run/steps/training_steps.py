@@ -39,8 +39,8 @@ from swinmr_profiling.profiler.record.search_record import (
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.steps import print_training
 from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
-from swinmr_profiling.profiler.run.context import RunContext
-from swinmr_profiling.profiler.run.steps.card_budgets import (
+from swinmr_profiling.profiler.run.context import (
+    RunContext,
     budget_of,
     is_own_card,
     own_budget,

@@ -92,7 +92,7 @@ def _notes(views: Sequence[ProfileView], view: ProfileView) -> Reasons:
 def _ratios(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """Gives each cell its ratio to the first; `against` stays where both values are known and may not be compared."""
     base = cells[0].value
-    found = [replace(cells[0], against=())]
+    found = [cells[0]]
     for cell in cells[1:]:
         if base is None or cell.value is None:
             cell = replace(cell, against=())

@@ -141,9 +141,9 @@ class Exports:
         return written
 
 
-def write_report(file: str, text: str) -> None:
-    """Replaces the file by the text, whole or not at all. Raises OutputError."""
+def write_report(file: str, text: str, option: str = "") -> None:
+    """Replaces the file by the text, whole or not at all. Raises OutputError, which begins with the option."""
     try:
         write_text(Path(file), text)
     except OSError as error:
-        raise OutputError(f"{file}: {reason(error)}") from error
+        raise OutputError(f"{option} {file}: {reason(error)}".lstrip()) from error

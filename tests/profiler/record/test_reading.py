@@ -138,7 +138,9 @@ def test_texts_are_made_printable():
     content = profile(warnings=[{"code": "x\x00", "message": "a\u202eb", "batch_size": None}])
     content["config"]["experiment_name"] = "\x1b[31mred"
     content["architecture"]["by_module"]["children"][0]["name"] = "\x00"
-    view = view_of(parse_profile(json.dumps(content), "p.json"))
+    content["architecture"]["by_operator"] = {"aten.\x1bmm": 5}
+    view = view_of(parse_profile(json.dumps(content), "p\x07.json"))
+    assert (view.file, view.operators) == ("p�.json", (("aten.�mm", 5),))
     assert view.title == view.profile.config.experiment_name == "�[31mred"
     assert [(warning.code, warning.message) for warning in view.profile.warnings] == [("x�", "a�b")]
     assert view.tree.children[0].name == "�"

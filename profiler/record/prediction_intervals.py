@@ -125,7 +125,8 @@ def shares_of(setting: MemorySetting) -> IntervalShares:
 
 def rests_on(basis: PeakBasis) -> RestsOn:
     """`memory_model.settings[].rests_on`, with the interval's shares and how many public records lie inside theirs."""
-    coverage, evidence = None, "how many GPUs lie inside is not known"
+    coverage: float | None = None
+    evidence = "how many GPUs lie inside is not known"
     tried = TRIED.get(("fp32" if basis.precision == "fp32" else "16-bit", basis.layers))
     if tried is not None:
         share, kind = tried

@@ -22,19 +22,18 @@ from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.profiler.comparing.command import (
     HTML_PACKAGES,
     compare_files,
+    parse_compare_arguments,
     show_comparison,
+    slower_than,
     write_comparison,
 )
-from swinmr_profiling.profiler.comparing.command_line import parse_compare_arguments
-from swinmr_profiling.profiler.comparing.gate import slower_than
 from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_DONE,
     EXIT_GATE_FAILED,
     EXIT_PARTIAL,
 )
 from swinmr_profiling.profiler.reports.console.terminal import Console, terminal_columns
-from swinmr_profiling.profiler.reports.github_summary import summary_file
-from swinmr_profiling.profiler.reports.optional import require
+from swinmr_profiling.profiler.reports.exports import require, summary_file
 
 
 @swinmr_profiling.command.entry_point

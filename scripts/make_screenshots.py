@@ -34,9 +34,9 @@ from swinmr_profiling.profiler.record.files.reading import (
     parse_profile,
 )
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.reports.console.answer import print_answer
+from swinmr_profiling.profiler.reports.console.summary import print_answer
 from swinmr_profiling.profiler.reports.console.terminal import LEAST_WIDTH, WIDTH, Console
-from swinmr_profiling.profiler.reports.optional import require
+from swinmr_profiling.profiler.reports.exports import require
 from swinmr_profiling.profiler.reports.views.view import view_of
 from swinmr_profiling.scripts.browser.headless_chromium import NAMES, BrowserError, chromium, opened
 

@@ -18,12 +18,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.standard_streams import complain
-from swinmr_profiling.profiler.batch_size.config_writing import (
+from swinmr_profiling.profiler.batch_size.fit import share_per_device
+from swinmr_profiling.profiler.batch_size.training_profile import (
+    TrainingProfile,
     check_config_matches,
+    read_training_profile,
     write_recommendation,
 )
-from swinmr_profiling.profiler.batch_size.target import share_per_device
-from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile, read_training_profile
 from swinmr_profiling.profiler.batch_size.training_recommendation import (
     needs_exit_3,
     recommend_training,

@@ -61,7 +61,7 @@ def choose_batch_size(
     command = f"python scripts/profile_model.py --config {config_file} --predict-only --output {profile_file}"
     profile = _read(profile_file, command)
     model = profile.memory_model
-    entries = [] if profile.recommendation is None else profile.recommendation.training
+    entries = profile.training_advice
     if model is None or not entries:
         raise BatchSizeError(f"{profile_file} says nothing about the memory of training: run {command}")
     entry = _entry_for(entries, device, profile_file, command)

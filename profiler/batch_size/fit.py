@@ -1,27 +1,48 @@
-"""What a batch size needs, and the largest one that fits, from a predicted `memory_model`.
+"""What a batch size needs, the largest one that fits, and how a target is shared out, from a `memory_model`.
 
 Pure functions on the blocks of a profile, so that a run, a resumed run and a saved profile give one answer.
 """
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Callable, Iterable
 from typing import Literal
 
+from swinmr_profiling.input_error import InputError
+from swinmr_profiling.profiler.allocator.allocation_order import unpacked
+from swinmr_profiling.profiler.allocator.fit_at_limit import fit_at_limit
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.reserved import interpolated, reserved_of
-from swinmr_profiling.profiler.batch_size.rule import largest_by_rule
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel, MemorySetting
-from swinmr_profiling.profiler.record.blocks.recommended import Lever
+from swinmr_profiling.profiler.record.blocks.recommended import FitsSlower, Lever
 from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
 
+LEAST_STRETCH = 16
 
-class BatchStatus(str, Enum):
-    """Whether a batch can run. UNSUPPORTED is not a matter of memory: no kernel is launched with so large a grid."""
 
-    FITS = "fits"
-    TOO_LARGE = "too_large"
-    UNSUPPORTED = "unsupported"
+def stretch(batch_size: int) -> int:
+    """How many of the next batches must not fit: 16, or 1 % rounded up where that is more."""
+    return max(LEAST_STRETCH, -(-batch_size // 100))
+
+
+def largest_by_rule(fits: Callable[[int], bool], last_possible: int) -> int | None:
+    """The batch of the rule, None where nothing fits; no batch beyond `last_possible` fits.
+
+    The rule, since what the allocator reserves may fall as the batch grows: going up from 1, the first batch that fits
+    and of whose next max(16, 1 %) none fits. A step of one that does not fit ends nothing: segments are rounded up and
+    reused, and one batch more may reserve gigabytes less.
+
+    From one that fits the search goes on at the farthest of its stretch that fits. Those between need no look: that
+    one lies in their stretch, too, since a stretch never gets shorter.
+    """
+    current = next((batch for batch in range(1, last_possible + 1) if fits(batch)), None)
+    while current is not None:
+        farthest = min(current + stretch(current), last_possible)
+        further = next((batch for batch in range(farthest, current, -1) if fits(batch)), None)
+        if further is None:
+            return current
+        current = further
+    return None
 
 
 def source_of(setting: MemorySetting, batch_size: int | None) -> Literal["predicted", "extrapolated"]:
@@ -80,16 +101,19 @@ def _outside(setting: MemorySetting, budget: Budget, devices: int) -> int:
     return budget.context_bytes + budget.workspace_bytes + buckets
 
 
-def batch_status(setting: MemorySetting, batch_size: int, budget: Budget, **needs: int) -> BatchStatus:
-    """Whether a batch runs within a budget; `needs` are needed_bytes' `devices` and `extra_bytes`."""
-    if batch_size > MAX_BATCH_SIZE:
-        return BatchStatus.UNSUPPORTED
-    fits = needed_bytes(setting, batch_size, budget, **needs) <= budget.usable_bytes
-    return BatchStatus.FITS if fits else BatchStatus.TOO_LARGE
+def runs(setting: MemorySetting, batch_size: int, budget: Budget, **needs: int) -> bool:
+    """Whether a batch runs within a budget; `needs` are needed_bytes' `devices` and `extra_bytes`.
+
+    None above MAX_BATCH_SIZE does, which is not a matter of memory: no kernel is launched with so large a grid.
+    """
+    return (
+        batch_size <= MAX_BATCH_SIZE
+        and needed_bytes(setting, batch_size, budget, **needs) <= budget.usable_bytes
+    )
 
 
 def largest_batch(setting: MemorySetting, budget: Budget, **needs: int) -> int | None:
-    """The largest batch for the budget by the rule of batch_rule.py, at most MAX_BATCH_SIZE; None where none fits."""
+    """The largest batch for the budget by `largest_by_rule`, at most MAX_BATCH_SIZE; None where none fits."""
     left = left_for_training(setting, budget, **needs)
     if left <= 0:
         return None
@@ -128,3 +152,58 @@ def accumulation_bytes(memory_model: MemoryModel, setting: MemorySetting, accumu
     parameters = (setting.terms or {}).get("parameters")
     # Without terms: what is trained, which is as much as there are gradients.
     return setting.ddp_bucket_bytes if parameters is None else parameters.fixed_bytes
+
+
+def fits_slower(
+    setting: MemorySetting, largest: int | None, budget: Budget, *, devices: int = 1
+) -> FitsSlower | None:
+    """The largest batch beyond `largest` that fits with flushes or slower convolutions: `fits_slower` of an entry.
+
+    None where there is none, or nothing to replay. It is no recommendation: each flush waits for the device.
+    """
+    left = left_for_training(setting, budget, devices=devices)
+    if setting.allocations is None or left <= 0:
+        return None
+    order = unpacked(dict(setting.allocations))
+    # Beyond it more is alive than there is, and no flush helps; a few steps of halving are left.
+    above = reserved_of(setting).last_possible(left, MAX_BATCH_SIZE) + 1
+    below, found = largest or 0, None
+    while above - below > 1:
+        middle = (below + above) // 2
+        fit = fit_at_limit(order, middle, left)
+        if fit.fits:
+            below, found = middle, fit
+        else:
+            above = middle
+    if found is None:
+        return None
+    return FitsSlower(batch_size=below, flushes=found.flushes, slower_convolutions=found.slower_convolutions)
+
+
+class TargetBatchError(InputError):
+    """A target batch that cannot be reached exactly; one line for the user."""
+
+
+def share_per_device(target_batch: int | None, devices: int) -> int | None:
+    """Samples of one optimizer step that fall to each device. Raises TargetBatchError."""
+    if target_batch is None:
+        return None
+    if target_batch < 1:
+        raise TargetBatchError(f"target batch {target_batch}: at least 1")
+    if target_batch % devices:
+        below, above = target_batch // devices * devices, -(-target_batch // devices) * devices
+        choices = f"{below} or {above}" if below else f"{above}"
+        raise TargetBatchError(
+            f"target batch {target_batch} is not a multiple of {devices} devices: {choices} would be"
+        )
+    return target_batch // devices
+
+
+def split_share(
+    share: int, candidates: Iterable[int], usable: Callable[[int], bool] = lambda batch: True
+) -> tuple[int, int] | None:
+    """(batch, accumulation) whose product is share, of the first candidate that can be one; None without one."""
+    for batch in candidates:
+        if share % batch == 0 and usable(batch):
+            return batch, share // batch
+    return None

@@ -51,7 +51,6 @@ class Gpu:
         compute_capability: "8.6"; the architecture's name on AMD ("gfx90a").
         bandwidth_gb_s, *_tflops: peaks, 10^9 bytes and 10^12 FLOPs a second, dense, FP32 accumulate; None where the
             hardware has no such mode or no figure is known.
-        weak: which of these have a poor source.
     """
 
     name: str
@@ -66,10 +65,6 @@ class Gpu:
     tf32_tflops: float | None
     fp16_tensor_tflops: float | None
     bf16_tensor_tflops: float | None
-    total_memory_source: str
-    rates_source: str | None
-    weak: tuple[str, ...]
-    note: str | None
 
     @property
     def memory_gib(self) -> str:

@@ -26,7 +26,6 @@ class MeasuredSize:
         ddp_bucket_bytes: what each of several devices would hold besides.
         retries: how often the allocator had to give cached memory back; above 0 it fitted by luck.
         images_per_second: of one device; None where steps were not timed.
-        step_ms: median of the timed steps.
     """
 
     batch_size: int
@@ -37,7 +36,6 @@ class MeasuredSize:
     ddp_bucket_bytes: int
     retries: int
     images_per_second: float | None
-    step_ms: float | None
 
     def needed_bytes(self, assumed_context_bytes: int, devices: int = 1) -> int:
         """Bytes of each GPU; the context as assumed where it is not known."""
@@ -110,7 +108,6 @@ def _measured_size(size: int, block: TrainingRun, ddp_bucket_bytes: int) -> Meas
         ddp_bucket_bytes=ddp_bucket_bytes,
         retries=block.retries or 0,
         images_per_second=size * 1000 / step_ms if rate is None and step_ms else rate,
-        step_ms=step_ms,
     )
 
 

@@ -5,24 +5,20 @@ from __future__ import annotations
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import (
     needed_bytes,
+    stretch,
     training_reserved_bytes,
     validation_needed_bytes,
 )
 from swinmr_profiling.profiler.batch_size.measured_training import MeasuredSeries, MeasuredSize, setting_of
 from swinmr_profiling.profiler.batch_size.reserved import Interpolated, reserved_of
-from swinmr_profiling.profiler.batch_size.rule import stretch
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from swinmr_profiling.profiler.record.blocks.recommended import Lever
 from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
-from swinmr_profiling.profiler.record.units import GIB
+from swinmr_profiling.profiler.record.units import gib
 
 MOST_SUGGESTIONS = 3
 # Less than this is the driver's own.
 NOTICEABLE_BYTES = 64 * 2**20
-
-
-def gib(number: int) -> str:
-    return f"{number / GIB:,.2f} GiB"
 
 
 def setting_name(setting: MemorySetting | Lever) -> str:

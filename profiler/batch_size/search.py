@@ -16,6 +16,7 @@ from swinmr_profiling.profiler.record.blocks.recommended import (
     BudgetChange,
     Reduction,
     SearchFailure,
+    SearchOutcome,
     Trial,
     UnsupportedBatch,
 )
@@ -24,7 +25,6 @@ from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE, MIN_TRAINING
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
     MemoryReadError,
-    Outcome,
     ProbeResult,
     SearchResult,
     falling_memory,
@@ -44,7 +44,7 @@ CHANGE_BYTES = 64 * MIB
 
 
 class _EndedError(Exception):
-    def __init__(self, outcome: Outcome, reason: str, failure: Failure | None = None) -> None:
+    def __init__(self, outcome: SearchOutcome, reason: str, failure: Failure | None = None) -> None:
         super().__init__(reason)
         self.outcome, self.reason, self.failure = outcome, reason, failure
 
@@ -91,9 +91,9 @@ class BatchSearch:
             return self._result(ended.outcome, None, ended.reason, ended.failure)
         chosen = self._largest_fit()
         if chosen is None:
-            return self._result(Outcome.NOTHING_FITS, None, self._why_nothing_fits())
+            return self._result("nothing_fits", None, self._why_nothing_fits())
         self._tell_reductions(chosen)
-        return self._result(Outcome.FOUND, chosen, self._why(chosen))
+        return self._result("found", chosen, self._why(chosen))
 
     @property
     def usable_bytes(self) -> int:
@@ -121,7 +121,7 @@ class BatchSearch:
         try:
             self.memory = self.read_memory()
         except MemoryReadError as error:
-            raise _EndedError(Outcome.FAILED, f"free memory: {error}", error.failure) from None
+            raise _EndedError("failed", f"free memory: {error}", error.failure) from None
         now = self._available_bytes
         if self.trials and abs(now - before) > CHANGE_BYTES:
             place = len(self.trials) + 1
@@ -129,9 +129,7 @@ class BatchSearch:
             word = "less" if now < before else "more"
             self.on_event(f"{abs(now - before) / MIB:,.0f} MiB {word} memory is available than before")
         if self.memory.unused_bytes <= 0:
-            raise _EndedError(
-                Outcome.NO_FREE_MEMORY, "the device has no free memory: other processes hold it all"
-            )
+            raise _EndedError("no_free_memory", "the device has no free memory: other processes hold it all")
 
     def _try(self, size: int) -> None:
         if self.trials:
@@ -146,7 +144,7 @@ class BatchSearch:
         elif verdict == "unsupported" and size > 1:
             self._unsupported[size] = detail or ""
         elif result.failure is not None:
-            raise _EndedError(Outcome.FAILED, f"batch {size}: {detail}", result.failure)
+            raise _EndedError("failed", f"batch {size}: {detail}", result.failure)
 
     def _judge(self, size: int, result: ProbeResult) -> tuple[str, str | None]:
         """Verdict and detail of a trial; what ran is kept. Raises _EndedError for a measurement that is none."""
@@ -193,7 +191,7 @@ class BatchSearch:
     def _end_failed_measurement(self, size: int, result: ProbeResult, why: str) -> NoReturn:
         self._record(size, None, result, "failed_measurement", why)
         failure = Failure("exception", f"failed measurement: {why}")
-        raise _EndedError(Outcome.FAILED, f"failed measurement at batch {size}: {why}", failure)
+        raise _EndedError("failed", f"failed measurement at batch {size}: {why}", failure)
 
     def _fits_now(self, result: ProbeResult) -> bool:
         return not result.retries and result.peak_bytes is not None and result.peak_bytes <= self.usable_bytes
@@ -262,10 +260,8 @@ class BatchSearch:
         return expected is not None and expected <= self.usable_bytes
 
     def _estimate(self, size: int) -> int | None:
-        return expected_bytes(size, self._peaks(), self.predict)
-
-    def _peaks(self) -> dict[int, int]:
-        return {size: ran.peak_bytes for size, ran in self._ran.items() if ran.peak_bytes is not None}
+        peaks = {ran: result.peak_bytes for ran, result in self._ran.items() if result.peak_bytes is not None}
+        return expected_bytes(size, peaks, self.predict)
 
     def _largest_expected(self, lower: int, limit: int, share: float) -> int:
         within = int(self.usable_bytes * share)
@@ -289,7 +285,7 @@ class BatchSearch:
         return f"batch {smallest.batch_size} does not fit: {detail}"
 
     def _result(
-        self, outcome: Outcome, chosen: int | None, reason: str, failure: Failure | None = None
+        self, outcome: SearchOutcome, chosen: int | None, reason: str, failure: Failure | None = None
     ) -> SearchResult:
         unsupported = None
         if self._unsupported:
@@ -300,7 +296,7 @@ class BatchSearch:
             )
         return SearchResult(
             source="measured",
-            outcome=outcome.value,
+            outcome=outcome,
             batch_size=chosen,
             reason=reason,
             requested=self.requested,

@@ -12,13 +12,16 @@ from typing import Literal, NamedTuple
 
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.fit import (
-    BatchStatus,
+    TargetBatchError,
     accumulation_bytes,
-    batch_status,
+    fits_slower,
     largest_batch,
     levers,
     needed_bytes,
+    runs,
+    share_per_device,
     source_of,
+    split_share,
 )
 from swinmr_profiling.profiler.batch_size.measured_training import (
     MeasuredSeries,
@@ -26,7 +29,6 @@ from swinmr_profiling.profiler.batch_size.measured_training import (
     knee_batch,
     measured_series,
 )
-from swinmr_profiling.profiler.batch_size.near_limit import fits_slower
 from swinmr_profiling.profiler.batch_size.reasons import (
     failed_measurement_reason,
     measured_reason,
@@ -36,7 +38,6 @@ from swinmr_profiling.profiler.batch_size.reasons import (
     predicted_reason,
     split_reason,
 )
-from swinmr_profiling.profiler.batch_size.target import TargetBatchError, share_per_device, split_share
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel, MemorySetting
 from swinmr_profiling.profiler.record.blocks.recommended import (
     FitsSlower,
@@ -194,7 +195,7 @@ def _choose_predicted(
 
         def fits(batch_size: int) -> bool:
             needs = {"devices": wish.devices, "extra_bytes": kept if batch_size < share else 0}
-            return batch_status(setting, batch_size, budget, **needs) is BatchStatus.FITS
+            return runs(setting, batch_size, budget, **needs)
 
         # Not every batch below the largest fits.
         split = split_share(share, range(largest, 0, -1), fits)
@@ -303,7 +304,7 @@ def _untried(setting: MemorySetting, budget: Budget, devices: int, limit: int) -
         (
             batch
             for batch in range(min(largest or 0, limit), 0, -1)
-            if batch_status(setting, batch, budget, devices=devices) is BatchStatus.FITS
+            if runs(setting, batch, budget, devices=devices)
         ),
         None,
     )

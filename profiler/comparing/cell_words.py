@@ -60,11 +60,13 @@ def profile_name(number: int) -> str:
 def profile_line(comparison: Comparison, number: int) -> str:
     """What a profile is: file, title, device, precision, status."""
     view = comparison.views[number]
-    parts = [view.title, f"{view.device}, {view.hardware}", view.precision or "precision not recorded"]
-    parts += ["original script"] if view.imported else []
-    parts += (
-        [f"{view.status}: {view.status_reason}"] if view.status != "complete" and not view.imported else []
-    )
+    profile = view.profile
+    precision = profile.config.precision or "precision not recorded"
+    parts = [view.title, f"{view.device}, {view.hardware}", precision]
+    if view.imported:
+        parts.append("original script")
+    elif profile.status != "complete":
+        parts.append(f"{profile.status}: {profile.status_reason}")
     return f"{view.file} ({'; '.join(parts)})"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from swinmr_profiling.profiler.comparing import cell_words
 from swinmr_profiling.profiler.comparing.comparison import LATENCY, Comparison, Row
+from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
 from swinmr_profiling.profiler.reports.charts.drawing import Chart, new_figure
 from swinmr_profiling.profiler.reports.charts.palette import SERIES, Palette
 from swinmr_profiling.profiler.reports.views import words
@@ -89,12 +90,12 @@ def _label(comparison: Comparison, number: int) -> str:
     return f"{cell_words.profile_name(number)} {view.title}, {view.device}"
 
 
-def _interval_of(comparison: Comparison, row: Row, number: int) -> tuple[float, float] | None:
+def _interval_of(comparison: Comparison, row: Row, number: int) -> list[float] | None:
     """The 95 % interval of a latency, in ms."""
     if row.kind != LATENCY or row.batch_size is None:
         return None
     size = comparison.views[number].size(row.batch_size)
-    return None if size is None else size.ci95_median_ms
+    return size.timing.ci95_median_ms if isinstance(size, MeasuredBatch) else None
 
 
 def _interval(comparison: Comparison, row: Row, number: int) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from swinmr_profiling.profiler.record.blocks.batch import Batch
+from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
+from swinmr_profiling.profiler.record.blocks.training import TrainingRun
 from swinmr_profiling.profiler.reports.views import words
-from swinmr_profiling.profiler.reports.views.size_view import SizeView
-from swinmr_profiling.profiler.reports.views.training_view import Recommendation, TrainingSize
 from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 Reasons = tuple[str, ...]
@@ -32,26 +33,26 @@ def _image(shape: Sequence[int] | None) -> str | None:
 
 def against_counts(first: ProfileView, other: ProfileView) -> Reasons:
     """Why MACs or FLOPs are not comparable."""
-    one, two = first.architecture, other.architecture
+    one, two = first.profile.architecture, other.profile.architecture
     if one is None or two is None:
         return ()
     return (
-        *_differs("counting convention", one.macs_convention, two.macs_convention),
+        *_differs("counting convention", first.macs_convention, other.macs_convention),
         *_differs("image size", _image(one.input_shape), _image(two.input_shape)),
     )
 
 
-def against_measurements(first: ProfileView, other: ProfileView, one: SizeView, two: SizeView) -> Reasons:
+def against_measurements(first: ProfileView, other: ProfileView, one: Batch, two: Batch) -> Reasons:
     """Why latency, throughput or memory of inference are not comparable."""
     return (
         *_differs("schema version", _schema(first), _schema(other)),
         *_differs("device", device_of(first), device_of(other)),
-        *_differs("precision", first.precision, other.precision),
+        *_differs("precision", first.profile.config.precision, other.profile.config.precision),
         *_differs("image size", _image(one.input_shape), _image(two.input_shape)),
     )
 
 
-def against_training(first: ProfileView, other: ProfileView, one: TrainingSize, two: TrainingSize) -> Reasons:
+def against_training(first: ProfileView, other: ProfileView, one: TrainingRun, two: TrainingRun) -> Reasons:
     """Why the memory of training is not comparable. Checkpointing is what one compares, so it may differ."""
     reasons = (
         *_differs("kind of figure", one.source, two.source),
@@ -63,12 +64,12 @@ def against_training(first: ProfileView, other: ProfileView, one: TrainingSize, 
     return reasons
 
 
-def against_recommendations(one: Recommendation, two: Recommendation) -> Reasons:
+def against_recommendations(one: TrainingRecommendation, two: TrainingRecommendation) -> Reasons:
     """Why the largest batch of one GPU is not comparable."""
     return (
-        *_differs("memory of the GPU", one.usable_bytes, two.usable_bytes),
+        *_differs("memory of the GPU", one.budget.usable_bytes, two.budget.usable_bytes),
         *_differs("precision", one.precision, two.precision),
-        *_differs("image size", one.patch, two.patch),
+        *_differs("image size", words.patch_text(one), words.patch_text(two)),
         *_differs("kind of figure", one.source, two.source),
     )
 
@@ -87,7 +88,7 @@ DISTURBING = ("machine_busy", "time_stolen", "power_saving", "gpu_throttled", "g
 
 
 def disturbed(view: ProfileView) -> bool:
-    return any(code in view.warning_codes for code in DISTURBING)
+    return bool(warned(view))
 
 
 def notable_differences(first: ProfileView, other: ProfileView) -> Reasons:
@@ -108,4 +109,5 @@ def notable_differences(first: ProfileView, other: ProfileView) -> Reasons:
 
 def warned(view: ProfileView) -> Reasons:
     """Of what disturbed machine a profile warns."""
-    return tuple(f"warns of {code}" for code in DISTURBING if code in view.warning_codes)
+    codes = {warning.code for warning in view.profile.warnings}
+    return tuple(f"warns of {code}" for code in DISTURBING if code in codes)

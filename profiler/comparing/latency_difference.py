@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from swinmr_profiling.profiler.measure.timing.process_statistics import split_by_process
-from swinmr_profiling.profiler.reports.views.size_view import SizeView
+from swinmr_profiling.profiler.record.blocks.batch import Timing
 
 SIGNIFICANCE = 0.05
 # Two-sided 95 % points of Student's t by degrees of freedom: processes of both sides, less one each.
@@ -46,7 +46,7 @@ class LatencyDifference:
 
 
 def compare_latency(
-    first: SizeView, other: SizeView, *, on_cpu: bool, disturbed: tuple[bool, bool] = (False, False)
+    first: Timing, other: Timing, *, on_cpu: bool, disturbed: tuple[bool, bool] = (False, False)
 ) -> LatencyDifference:
     """The difference of two measurements of the same batch size.
 
@@ -89,11 +89,11 @@ def smallest_p(first: int, second: int) -> float:
     return min(1.0, 2 / math.comb(first + second, first))
 
 
-def process_medians(size: SizeView) -> list[float]:
+def process_medians(timing: Timing) -> list[float]:
     """Median of each measuring process, ms; one where the profile does not tell them apart."""
-    samples_ms = list(size.samples_ms or ())
+    samples_ms = timing.samples_ms
     try:
-        series = split_by_process(samples_ms, size.runs_by_process or [len(samples_ms)])
+        series = split_by_process(samples_ms, timing.runs_by_process or [len(samples_ms)])
     except ValueError:
         series = [samples_ms]
     return [statistics.median(one) for one in series if one]

@@ -6,11 +6,9 @@ from swinmr_profiling.configs.writing.atomic_files import table_text
 from swinmr_profiling.profiler.comparing import cell_words
 from swinmr_profiling.profiler.comparing.charts import comparison_charts
 from swinmr_profiling.profiler.comparing.comparison import Comparison
-from swinmr_profiling.profiler.reports.html.html_file import Figure
-from swinmr_profiling.profiler.reports.html.page import render
-from swinmr_profiling.profiler.reports.html.svg_markup import inline_svg
+from swinmr_profiling.profiler.reports.html.page import Figure, render
 from swinmr_profiling.profiler.reports.markdown_file import escaped, table
-from swinmr_profiling.profiler.reports.views.doubts import (
+from swinmr_profiling.profiler.reports.views.cards import (
     INFERENCE_MEMORY,
     LATENCY,
     MACS,
@@ -78,11 +76,8 @@ TOUCHED = {
 
 def html_text(comparison: Comparison) -> str:
     """The whole page."""
-    from markupsafe import Markup
-
     figures = [
-        Figure(chart, Markup(inline_svg(chart)), _doubts(comparison, TOUCHED[chart.name]))
-        for chart in comparison_charts(comparison)
+        Figure(chart, _doubts(comparison, TOUCHED[chart.name])) for chart in comparison_charts(comparison)
     ]
     return render("comparison.html.j2", comparison=comparison, say=cell_words, figures=figures)
 
@@ -92,5 +87,5 @@ def _doubts(comparison: Comparison, what: str) -> tuple[str, ...]:
     return tuple(
         f"{cell_words.profile_name(number)}: {text}"
         for number, view in enumerate(comparison.views)
-        for text in doubts_about(view.doubts, what)
+        for text in doubts_about(view.profile.warnings, what)
     )

@@ -53,8 +53,7 @@ def _size(figures: SizeFigures) -> str:
 def _print_image(console: Console, fit: InferenceFit) -> None:
     assert fit.image_size is not None
     height, width = fit.image_size
-    console.line()
-    console.line(f"An image of {height} x {width}:")
+    console.heading(f"An image of {height} x {width}:")
     rows = [[setting.precision, setting.layout, *_tiles(setting.image)] for setting in fit.settings]
     console.table(["precision", "layout", "tile", "tiles", "overlap", "joined"], rows, names=2)
     for reason in dict.fromkeys(map(_reason, fit.settings)):

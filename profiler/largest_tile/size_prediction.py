@@ -72,7 +72,7 @@ class SizePredictor:
         reserved = replay(trace).peak_reserved_bytes + budget.workspace_bytes
         needed = reserved + budget.context_bytes
         basis = basis_of(trace, self.precision, cudnn_benchmark=False)
-        low, high = interval(basis, "process", needed, self.compute_capability).bytes
+        low, high = interval(basis, "process", needed, self.compute_capability)
         return SizeFigures(
             size=list(image_hw),
             live_bytes=live_peak(trace, trace.step_starts[0])[0],

@@ -17,7 +17,7 @@ from swinmr_profiling.profiler.batch_size.gpus import (
     find_gpu,
     parse_bytes,
 )
-from swinmr_profiling.profiler.options.option_types import positive_int
+from swinmr_profiling.profiler.options.option_types import Options, positive_int
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu as MachineGpu
 
 
@@ -89,25 +89,44 @@ def strategies(text: str) -> list[Strategy]:
     return cast("list[Strategy]", names)
 
 
-def add_budget_options(parser: argparse._ActionsContainer) -> None:
-    """The options that describe GPUs; shared by every command that recommends for one."""
-    add = parser.add_argument
-    add("--gpu", type=gpu_name, action="append", default=[], metavar="NAME", help=(
-        'a GPU by name, as "RTX 3090"; may be repeated'
-    ))  # fmt: skip
-    add("--gpu-memory", type=gpu_memory, action="append", default=[], metavar="SIZE", help=(
-        f"a GPU by its memory as CUDA reports it ({MEMORY_HELP}); may be repeated"
-    ))  # fmt: skip
-    add("--reserved", type=memory_size, metavar="SIZE", help=(
-        "memory of it that others take, such as 1GiB for a desktop (default: what they hold here)"
-    ))  # fmt: skip
-    add("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
-        f"share of the rest that stays free (default {float(DEFAULT_HEADROOM):.0%}%)"
-    ))  # fmt: skip
-    add("--target-batch", type=positive_int, metavar="N", help=(
-        "global batch of an optimizer step, by accumulation (default: the config's)"
-    ))  # fmt: skip
-    add("--devices", type=positive_int, default=1, metavar="N", help="GPUs that train together (default 1)")
-    add("--strategy", type=strategies, default=[], metavar="NAME[,NAME]", help=(
-        "ddp (default), zero1, fsdp: how --devices train"
-    ))  # fmt: skip
+HOW_MANY_DEVICES = "--strategy: between how many GPUs? For example --devices 4"
+# The options that describe GPUs; shared by every command that recommends for one.
+BUDGET: Options = {
+    "--gpu": dict(
+        type=gpu_name,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help='a GPU by name, as "RTX 3090"; may be repeated',
+    ),
+    "--gpu-memory": dict(
+        type=gpu_memory,
+        action="append",
+        default=[],
+        metavar="SIZE",
+        help=f"a GPU by its memory as CUDA reports it ({MEMORY_HELP}); may be repeated",
+    ),
+    "--reserved": dict(
+        type=memory_size,
+        metavar="SIZE",
+        help="memory of it that others take, such as 1GiB for a desktop (default: what they hold here)",
+    ),
+    "--headroom": dict(
+        type=headroom,
+        default=DEFAULT_HEADROOM,
+        metavar="SHARE",
+        help=f"share of the rest that stays free (default {float(DEFAULT_HEADROOM):.0%}%)",
+    ),
+    "--target-batch": dict(
+        type=positive_int,
+        metavar="N",
+        help="global batch of an optimizer step, by accumulation (default: the config's)",
+    ),
+    "--devices": dict(type=positive_int, default=1, metavar="N", help="GPUs that train together (default 1)"),
+    "--strategy": dict(
+        type=strategies,
+        default=[],
+        metavar="NAME[,NAME]",
+        help="ddp (default), zero1, fsdp: how --devices train",
+    ),
+}

@@ -10,10 +10,11 @@ from pathlib import Path
 from swinmr_profiling.configs import LoadedConfig
 from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, distinct, reason
 from swinmr_profiling.configs.writing.standard_streams import complain
-from swinmr_profiling.profiler.batch_size.budget import DEFAULT_HEADROOM, Budget, budget_on
+from swinmr_profiling.profiler.batch_size.budget import Budget, budget_on
 from swinmr_profiling.profiler.batch_size.gpus import MEMORY_HELP, Gpu
-from swinmr_profiling.profiler.options.budget_options import Card, gpu_memory, gpu_name, headroom, memory_size
+from swinmr_profiling.profiler.options.budget_options import BUDGET, Card, gpu_memory, gpu_name, memory_size
 from swinmr_profiling.profiler.options.config_option import config_told_of
+from swinmr_profiling.profiler.options.option_types import Options, add_options
 
 
 class CardArguments(argparse.Namespace):
@@ -70,25 +71,25 @@ class CardArguments(argparse.Namespace):
 
 def add_named_card(card: argparse._ActionsContainer) -> None:
     """--gpu and --gpu-memory, into a group of which one is given."""
-    card.add_argument("--gpu", type=gpu_name, metavar="NAME", help='a GPU by name, as "RTX 3060 12GB"')
-    card.add_argument("--gpu-memory", type=gpu_memory, metavar="SIZE", help=(
-        f"a GPU by its memory as CUDA reports it ({MEMORY_HELP})"
-    ))  # fmt: skip
+    gpu = dict(type=gpu_name, metavar="NAME", help='a GPU by name, as "RTX 3060 12GB"')
+    memory = dict(
+        type=gpu_memory, metavar="SIZE", help=f"a GPU by its memory as CUDA reports it ({MEMORY_HELP})"
+    )
+    add_options(card, {"--gpu": gpu, "--gpu-memory": memory})
 
 
 def add_share_of_card(parser: argparse.ArgumentParser) -> None:
     """--reserved and --headroom."""
-    parser.add_argument(
-        "--reserved", type=memory_size, default=0, metavar="SIZE", help="memory of it that others take"
-    )
-    parser.add_argument("--headroom", type=headroom, default=DEFAULT_HEADROOM, metavar="SHARE", help=(
-        f"share of the rest that stays free (default {float(DEFAULT_HEADROOM):.0%}%)"
-    ))  # fmt: skip
+    reserved = dict(type=memory_size, default=0, metavar="SIZE", help="memory of it that others take")
+    add_options(parser, {"--reserved": reserved, "--headroom": BUDGET["--headroom"]})
 
 
 def add_answer_options(parser: argparse.ArgumentParser, *, output: str, verbose: str) -> None:
     """--output, what may be in the config, and --verbose; output, verbose: their help."""
-    parser.add_argument("--output", type=Path, metavar="FILE", help=output)
-    parser.add_argument("--allow-unknown", action="store_true", help="unknown keys are warnings")
-    parser.add_argument("--trust-config", action="store_true", help="let the config import your own class")
-    parser.add_argument("--verbose", action="store_true", help=verbose)
+    options: Options = {
+        "--output": dict(type=Path, metavar="FILE", help=output),
+        "--allow-unknown": dict(action="store_true", help="unknown keys are warnings"),
+        "--trust-config": dict(action="store_true", help="let the config import your own class"),
+        "--verbose": dict(action="store_true", help=verbose),
+    }
+    add_options(parser, options)

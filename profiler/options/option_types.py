@@ -15,6 +15,8 @@ from swinmr_profiling.configs.writing.standard_streams import printable
 from swinmr_profiling.profiler.options.exit_codes import EXIT_BAD_INPUT
 from swinmr_profiling.program import in_this_program, program_name, version
 
+# Of a command: by the name of each option what `add_argument` takes.
+Options = dict[str, dict[str, Any]]
 CONFIG_SUFFIXES = (".json", ".yml", ".yaml", ".toml")
 
 
@@ -76,6 +78,17 @@ class OneLineParser(argparse.ArgumentParser):
             if word.endswith(CONFIG_SUFFIXES) and not word.startswith("-") and not before.startswith("-"):
                 return f"{word}: which option? For example --config {word}"
         return None
+
+
+def add_options(parser: argparse._ActionsContainer, options: Options) -> None:
+    """To a parser, or to a group of one."""
+    for name, settings in options.items():
+        parser.add_argument(name, **settings)
+
+
+def first_of(*faults: tuple[object, str]) -> str | None:
+    """What is said of the first fault that is there, None where none is."""
+    return next((said for wrong, said in faults if wrong), None)
 
 
 def positive_int(text: str) -> int:

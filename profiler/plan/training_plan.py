@@ -321,7 +321,7 @@ class TrainingPlanner:
             val_batch_size=predicted.val_batch_size,
             live_bytes=live_peak(trace, trace.step_starts[0])[0],
             reserved_bytes=reserved,
-            reserved_interval_bytes=list(interval(basis, "reserved", reserved, None).bytes),
+            reserved_interval_bytes=list(interval(basis, "reserved", reserved, None)),
             needed_bytes=predicted.replayed.peak_reserved_bytes + self._outside,
             fits=predicted.over <= 0,
             recomputed_macs=cost[0] * accumulate,

@@ -9,7 +9,7 @@ import numpy as np
 from swinmr_profiling.profiler.prediction.replay import live_peak
 from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.record.blocks.figures import Precision
-from swinmr_profiling.profiler.record.prediction_intervals import Layers, PeakBasis
+from swinmr_profiling.profiler.record.blocks.memory_model import Layers, PeakBasis
 
 WORKSPACE = "cudnn."
 FUSED_ATTENTION = ("aten._scaled_dot_product_", "aten._flash_attention", "aten._efficient_attention")
@@ -53,5 +53,10 @@ def basis_of(trace: Trace, precision: Precision, *, cudnn_benchmark: bool) -> Pe
         untested.append("fp32 workspaces of convolutions (some 10 MiB, not in the prediction)")
     share = 0.0 if peak == 0 else (peak - without) / peak
     return PeakBasis(
-        precision, layers, operator.removeprefix("aten."), share, tuple(untested), cudnn_benchmark
+        precision=precision,
+        layers=layers,
+        operator=operator.removeprefix("aten."),
+        workspace_share=share,
+        untested=untested,
+        cudnn_benchmark=cudnn_benchmark,
     )

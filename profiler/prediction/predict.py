@@ -48,7 +48,7 @@ from swinmr_profiling.profiler.record.blocks.memory_model import (
 )
 from swinmr_profiling.profiler.record.limits import MAX_BATCH_SIZE
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
-from swinmr_profiling.profiler.record.prediction_intervals import basis_as_block
+from swinmr_profiling.profiler.record.prediction_intervals import rests_on
 from swinmr_profiling.profiler.record.units import MIB
 
 # The table of sizes goes on until no card of today could hold it: 288 GB is the largest.
@@ -221,7 +221,7 @@ def memory_setting(
     validation = result.validation
     # Training loops leave cudnn.benchmark off, this project's too.
     basis = basis_of(trace, setting.precision, cudnn_benchmark=False)
-    basis = replace(basis, untested=(*basis.untested, *untested))
+    basis.untested += untested
     terms, terms_hold = _terms(family, list(map(int, sizes)))
     return MemorySetting(
         precision=setting.precision,
@@ -255,7 +255,7 @@ def memory_setting(
             reserved_bytes=_validation_alone(trace),
         ),
         ddp_bucket_bytes=trained_bytes,
-        rests_on=basis_as_block(basis),
+        rests_on=rests_on(basis),
         assumptions=[
             *remarks,
             *_moved(trace),

@@ -9,18 +9,21 @@ the network, 98 % with a convolution's workspace at the peak, 94 % of other conv
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
-from swinmr_profiling.profiler.record.blocks.figures import Precision
-from swinmr_profiling.profiler.record.blocks.memory_model import IntervalShares, MemorySetting, RestsOn
+from swinmr_profiling.profiler.record.blocks.memory_model import (
+    IntervalShares,
+    Layers,
+    MemorySetting,
+    PeakBasis,
+    RestsOn,
+)
 
 # Of profiles before there was an interval for each network.
 INTERVAL_SHARES = {"live": (-0.01, 0.01), "reserved": (-0.05, 0.05)}
 MIB = 2**20
 Quantity = Literal["live", "allocated", "reserved", "process"]
 QUANTITIES: tuple[Quantity, ...] = ("live", "allocated", "reserved", "process")
-Layers = Literal["workspace", "attention", "convolution", "other"]
 # Shares of the prediction, down and up, of live and allocated bytes. Measurements lie above more often than below:
 # blocks that the allocator does not split. Residuals of the shared records end at 0.6, 1.6 and 0.8 % (94 of 100).
 SHARES_16_BIT = {
@@ -67,65 +70,21 @@ MEASURED_CAPABILITY = "8.9"
 UNMEASURED_FACTOR = 1.5
 
 
-@dataclass(frozen=True)
-class PeakBasis:
-    """What a predicted peak rests on.
-
-    layers: a convolution's workspace at the peak; a network with attention; one with convolutions;
-    another. workspace_share: of the peak, what it is above the peak without any convolution's workspace.
-    untested: rules at this peak that no GPU has confirmed, in words. cudnn_benchmark: whether the run sets it.
-    """
-
-    precision: Precision
-    layers: Layers
-    operator: str
-    workspace_share: float
-    untested: tuple[str, ...]
-    cudnn_benchmark: bool
-
-    def shares(
-        self, quantity: str, compute_capability: str | None = MEASURED_CAPABILITY
-    ) -> tuple[float, float]:
-        """Down and up, of the predicted bytes; what is a number of bytes beside is in `interval`."""
-        table = SHARES_FP32 if self.precision == "fp32" else SHARES_16_BIT
-        low, high = table[self.layers]
-        if quantity in ("reserved", "process"):
-            beyond = RESERVED_SHARES[self.layers]
-            low, high = low - beyond, high + beyond
-        if compute_capability != MEASURED_CAPABILITY and self.layers == "workspace":
-            low, high = low * UNMEASURED_FACTOR, high * UNMEASURED_FACTOR
-        if not self.cudnn_benchmark:
-            # Another algorithm may need no workspace at all.
-            low = min(low, (1 + low) * (1 - self.workspace_share) - 1)
-        return round(low, 6), round(high, 6)
-
-    @property
-    def tried(self) -> tuple[float, str] | None:
-        """The share of public records inside their interval, and of which; None: there are none."""
-        return TRIED.get(("fp32" if self.precision == "fp32" else "16-bit", self.layers))
-
-    @property
-    def coverage(self) -> float | None:
-        """Share of those inside."""
-        return None if self.tried is None else round(self.tried[0], 3)
-
-    @property
-    def evidence(self) -> str:
-        """What is known of how many lie inside, in words."""
-        if self.tried is None:
-            return "how many GPUs lie inside is not known"
-        share, kind = self.tried
-        inside = f"{share * 100:.0f} % of public records {kind} lie inside theirs"
-        return f"{inside}, their family left out of the calibration"
-
-
-@dataclass(frozen=True)
-class PredictionInterval:
-    """bytes: [low, high], rounded outwards. coverage: the share of records of other families inside theirs, which are
-    of allocated bytes of inference; None where it is not known."""
-
-    bytes: tuple[int, int]
-    coverage: float | None
+def peak_shares(
+    basis: PeakBasis, quantity: str, compute_capability: str | None = MEASURED_CAPABILITY
+) -> tuple[float, float]:
+    """Down and up, of the predicted bytes; what is a number of bytes beside is in `interval`."""
+    table = SHARES_FP32 if basis.precision == "fp32" else SHARES_16_BIT
+    low, high = table[basis.layers]
+    if quantity in ("reserved", "process"):
+        beyond = RESERVED_SHARES[basis.layers]
+        low, high = low - beyond, high + beyond
+    if compute_capability != MEASURED_CAPABILITY and basis.layers == "workspace":
+        low, high = low * UNMEASURED_FACTOR, high * UNMEASURED_FACTOR
+    if not basis.cudnn_benchmark:
+        # Another algorithm may need no workspace at all.
+        low = min(low, (1 + low) * (1 - basis.workspace_share) - 1)
+    return round(low, 6), round(high, 6)
 
 
 def interval(
@@ -133,9 +92,9 @@ def interval(
     quantity: str,
     predicted_bytes: int,
     compute_capability: str | None = MEASURED_CAPABILITY,
-) -> PredictionInterval:
-    """Of one of QUANTITIES."""
-    low_share, high_share = basis.shares(quantity, compute_capability)
+) -> tuple[int, int]:
+    """[low, high] of one of QUANTITIES, bytes, rounded outwards."""
+    low_share, high_share = peak_shares(basis, quantity, compute_capability)
     more = UNSPLIT_BYTES if basis.layers in ("workspace", "convolution") else 0
     if basis.precision == "fp32" and basis.layers in ("convolution", "attention"):
         # Most networks with attention have a convolution, too: a patch embedding, a head.
@@ -146,14 +105,14 @@ def interval(
     less = 0 if quantity == "live" else SPLIT_AFTER_ALL_BYTES * (basis.layers in ("workspace", "convolution"))
     low = math.floor(predicted_bytes * (1 + low_share)) - less + outside[0]
     high = math.ceil(predicted_bytes * (1 + high_share)) + more + outside[1]
-    return PredictionInterval((max(low, 0), high), basis.coverage)
+    return max(low, 0), high
 
 
 def interval_of(setting: MemorySetting, quantity: str, predicted_bytes: int) -> list[int]:
     """[low, high] of a setting of a `memory_model`; of one of earlier profiles, which keeps no basis, theirs."""
     if setting.rests_on is None:
         return interval_bytes("live" if quantity in ("live", "allocated") else "reserved", predicted_bytes)
-    return list(interval(basis_of_block(setting.rests_on), quantity, predicted_bytes, None).bytes)
+    return list(interval(setting.rests_on, quantity, predicted_bytes, None))
 
 
 def shares_of(setting: MemorySetting) -> IntervalShares:
@@ -164,29 +123,20 @@ def shares_of(setting: MemorySetting) -> IntervalShares:
     return IntervalShares(live=shares["live"], reserved=shares["reserved"])
 
 
-def basis_as_block(basis: PeakBasis) -> RestsOn:
-    """`memory_model.settings[].rests_on`, with the interval's shares and coverage."""
+def rests_on(basis: PeakBasis) -> RestsOn:
+    """`memory_model.settings[].rests_on`, with the interval's shares and how many public records lie inside theirs."""
+    coverage: float | None = None
+    evidence = "how many GPUs lie inside is not known"
+    tried = TRIED.get(("fp32" if basis.precision == "fp32" else "16-bit", basis.layers))
+    if tried is not None:
+        share, kind = tried
+        coverage, inside = round(share, 3), f"{share * 100:.0f} % of public records {kind} lie inside theirs"
+        evidence = f"{inside}, their family left out of the calibration"
     return RestsOn(
-        precision=basis.precision,
-        layers=basis.layers,
-        operator=basis.operator,
-        workspace_share=basis.workspace_share,
-        cudnn_benchmark=basis.cudnn_benchmark,
-        untested=list(basis.untested),
-        shares={quantity: list(basis.shares(quantity, None)) for quantity in QUANTITIES},
-        coverage=basis.coverage,
-        evidence=basis.evidence,
-    )
-
-
-def basis_of_block(kept: RestsOn) -> PeakBasis:
-    return PeakBasis(
-        kept.precision,
-        kept.layers,
-        kept.operator,
-        kept.workspace_share,
-        tuple(kept.untested),
-        kept.cudnn_benchmark,
+        **dict(basis),
+        shares={quantity: list(peak_shares(basis, quantity, None)) for quantity in QUANTITIES},
+        coverage=coverage,
+        evidence=evidence,
     )
 
 

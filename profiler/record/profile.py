@@ -11,7 +11,11 @@ from swinmr_profiling.profiler.record.blocks.batch import Batch, PerceptualMetri
 from swinmr_profiling.profiler.record.blocks.energy import DataLoading, Energy
 from swinmr_profiling.profiler.record.blocks.figures import BatchKey, Block
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
-from swinmr_profiling.profiler.record.blocks.recommended import Recommendation
+from swinmr_profiling.profiler.record.blocks.recommended import (
+    InferenceRecommendation,
+    Recommendation,
+    TrainingRecommendation,
+)
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment, RunConfig
 from swinmr_profiling.profiler.record.blocks.strategies import StrategyBlock
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
@@ -69,6 +73,35 @@ class Profile(Block):
             warnings=[],
             **dict.fromkeys(unknown),
         )
+
+    @property
+    def sizes(self) -> tuple[Batch, ...]:
+        """From small to large; the single image is batch 1. Each has the batch size that it is named by."""
+        blocks = {int(size): block for size, block in self.batch_profiling.items()}
+        if self.single_image is not None:
+            blocks.setdefault(1, self.single_image)
+        return tuple(blocks[size].model_copy(update={"batch_size": size}) for size in sorted(blocks))
+
+    @property
+    def training(self) -> dict[int, TrainingRun | TrainingFailure]:
+        """The training step of each batch size that has one."""
+        steps = {int(size): block.training for size, block in self.batch_profiling.items()}
+        return {size: step for size, step in steps.items() if step is not None}
+
+    @property
+    def machine(self) -> Environment | None:
+        """None for a run that ended before it looked, and for a file of the original script."""
+        return self.environment if isinstance(self.environment, Environment) else None
+
+    @property
+    def inference_advice(self) -> InferenceRecommendation | None:
+        """None before anything is recommended, and where nothing ran."""
+        return None if self.recommendation is None else self.recommendation.inference
+
+    @property
+    def training_advice(self) -> list[TrainingRecommendation]:
+        """One entry per budget; none before anything is recommended."""
+        return [] if self.recommendation is None else self.recommendation.training
 
     def warn(self, warning: ProfileWarning) -> bool:
         """Adds a warning; False when it is there already."""

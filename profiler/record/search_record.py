@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import pairwise
 from typing import Any
 
@@ -58,15 +57,6 @@ class ProbeResult:
     allocated_bytes: int | None = None
     failure: Failure | None = None
     measurement: Any = field(default=None, compare=False, repr=False)
-
-
-class Outcome(str, Enum):
-    """How a search ended."""
-
-    FOUND = "found"
-    NOTHING_FITS = "nothing_fits"
-    NO_FREE_MEMORY = "no_free_memory"
-    FAILED = "failed"
 
 
 class SearchResult(TrainingSearch):

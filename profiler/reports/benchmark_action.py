@@ -6,23 +6,22 @@ Format: the action's `customSmallerIsBetter` (its README, "Use custom benchmark 
 from __future__ import annotations
 
 import json
-from typing import TypedDict
 
+from typing_extensions import NotRequired, TypedDict
+
+from swinmr_profiling.profiler.record.blocks.training import TrainingRun
+from swinmr_profiling.profiler.record.units import MIB
 from swinmr_profiling.profiler.reports.views.view import ProfileView
-from swinmr_profiling.profiler.reports.views.words import MIB
 
 
-class _Entry(TypedDict):
+class BenchmarkEntry(TypedDict):
+    """One figure of the list."""
+
     name: str
     unit: str
     value: float
+    range: NotRequired[str]
     extra: str
-
-
-class BenchmarkEntry(_Entry, total=False):
-    """One figure of the list."""
-
-    range: str
 
 
 def benchmark_text(view: ProfileView) -> str:
@@ -41,21 +40,27 @@ def benchmark_entries(view: ProfileView) -> list[BenchmarkEntry]:
                 entry["range"] = spread
             found.append(entry)
 
-    where = f"{view.device}, {view.hardware}, {view.precision or 'precision not recorded'}"
+    profile = view.profile
+    where = f"{view.device}, {view.hardware}, {profile.config.precision or 'precision not recorded'}"
     for size in view.ran:
-        interval = size.ci95_median_ms
+        interval = size.timing.ci95_median_ms
         # The action prints a range behind the value: half of the interval's width.
         spread = "" if interval is None else f"± {(interval[1] - interval[0]) / 2:.4g}"
-        add(f"latency, batch {size.batch_size}", "ms", size.median_ms, f"median, measured on {where}", spread)
-        peak = None if size.peak_bytes is None else size.peak_bytes / MIB
+        add(
+            f"latency, batch {size.batch_size}",
+            "ms",
+            size.timing.median_ms,
+            f"median, measured on {where}",
+            spread,
+        )
+        peak = None if size.memory.peak_bytes is None else size.memory.peak_bytes / MIB
         add(f"memory of inference, batch {size.batch_size}", "MiB", peak, f"measured on {where}")
-    for size in view.sizes:
-        training = size.training
-        if training is not None and training.peak_bytes is not None:
-            name = f"memory of training, batch {size.batch_size}"
-            add(name, "MiB", training.peak_bytes / MIB, f"allocator's peak, {training.source}")
-    if view.architecture is not None:
-        one = view.architecture
-        add("MACs", "MACs", one.macs, f"{one.source}, {one.macs_convention}")
-        add("parameters", "parameters", one.parameters, one.source)
+    for block in view.sizes:
+        if isinstance(block.training, TrainingRun):
+            name = f"memory of training, batch {block.batch_size}"
+            add(name, "MiB", block.training.peak_bytes / MIB, f"allocator's peak, {block.training.source}")
+    one = profile.architecture
+    if one is not None:
+        add("MACs", "MACs", one.macs, f"{one.source}, {view.macs_convention}")
+        add("parameters", "parameters", one.total_parameters, one.source)
     return found

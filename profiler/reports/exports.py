@@ -1,20 +1,71 @@
-"""The files that `profile_model.py` writes besides the JSON: checked before the run, written at its end."""
+"""The files that `profile_model.py` writes besides the JSON: checked before the run, written at its end.
+
+So are the packages that they need, and the page of a job of GitHub Actions: the file that the runner names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 
 from swinmr_profiling.configs.writing.atomic_files import OutputError, reason, write_text
 from swinmr_profiling.configs.writing.output_claims import claimed_outputs
+from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.record.files.reading import LoadedProfile
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
-from swinmr_profiling.profiler.reports.charts.plot_files import claimed_plots, write_plots
-from swinmr_profiling.profiler.reports.github_summary import add_to_summary, summary_file
-from swinmr_profiling.profiler.reports.optional import require
+from swinmr_profiling.profiler.reports.charts.drawing import claimed_plots, write_plots
 from swinmr_profiling.profiler.reports.views.view import view_of
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+
+
+def summary_file() -> Path:
+    """The file of this step. Raises OutputError outside of a job."""
+    name = os.environ.get(SUMMARY_VARIABLE)
+    if not name:
+        raise OutputError(
+            f"--github-summary: {SUMMARY_VARIABLE} is not set: this is no job of GitHub Actions"
+        )
+    return Path(name)
+
+
+def add_to_summary(text: str) -> None:
+    """Adds to what earlier commands of the step wrote. Raises OutputError."""
+    file = summary_file()
+    try:
+        with file.open("a", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(f"{text}\n")
+    except OSError as error:
+        raise OutputError(f"--github-summary {file}: {reason(error)}") from error
+
+
+PACKAGES = {"jinja2": "Jinja2", "matplotlib": "matplotlib"}
+
+
+class MissingPackageError(InputError):
+    """A report was asked for whose packages are not installed; one line for the user."""
+
+
+def require(modules: Sequence[str], purpose: str) -> None:
+    """Raises MissingPackageError, which says how to install them, unless all these modules can be imported."""
+    missing = [PACKAGES[module] for module in modules if not _can_be_imported(module)]
+    if missing:
+        names = " and ".join(missing)
+        raise MissingPackageError(
+            f'{purpose} needs {names}: pip install ".[report]", or pip install {" ".join(missing)}'
+        )
+
+
+def _can_be_imported(module: str) -> bool:
+    try:
+        import_module(module)
+    except ImportError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -90,9 +141,9 @@ class Exports:
         return written
 
 
-def write_report(file: str, text: str) -> None:
-    """Replaces the file by the text, whole or not at all. Raises OutputError."""
+def write_report(file: str, text: str, option: str = "") -> None:
+    """Replaces the file by the text, whole or not at all. Raises OutputError, which begins with the option."""
     try:
         write_text(Path(file), text)
     except OSError as error:
-        raise OutputError(f"{file}: {reason(error)}") from error
+        raise OutputError(f"{option} {file}: {reason(error)}".lstrip()) from error

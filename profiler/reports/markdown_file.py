@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from swinmr_profiling.profiler.record.blocks.batch import ran, why_not
 from swinmr_profiling.profiler.reports.charts.chart_texts import activations, interval, runs, training_table
 from swinmr_profiling.profiler.reports.views import words
-from swinmr_profiling.profiler.reports.views.cards import cards_of
-from swinmr_profiling.profiler.reports.views.missing import what_is_missing
+from swinmr_profiling.profiler.reports.views.cards import cards_of, what_is_missing
 from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 # What Markdown or the HTML in it would take for more than a letter.
@@ -29,7 +29,7 @@ def table(rows: Sequence[Sequence[str]], align_right_from: int = 1) -> list[str]
 
 def markdown_text(view: ProfileView) -> str:
     """The whole file."""
-    where = f"{view.device} ({view.hardware}), {view.precision or 'precision not recorded'}"
+    where = f"{view.device} ({view.hardware}), {view.profile.config.precision or 'precision not recorded'}"
     lines = [
         f"# Profile of {escaped(view.title)}",
         "",
@@ -46,13 +46,10 @@ def markdown_text(view: ProfileView) -> str:
     training = training_table(view.sizes)
     if training is not None:
         lines += ["## The training step", "", *table(training), ""]
-    if view.architecture is not None and view.architecture.operators:
-        rows = [
-            ("operator", "MACs"),
-            *((name, words.count(macs)) for name, macs in view.architecture.operators),
-        ]
+    if view.operators:
+        rows = [("operator", "MACs"), *((name, words.count(macs)) for name, macs in view.operators)]
         lines += ["## Operators with the most MACs", "", *table(rows), ""]
-    if view.recommendations:
+    if view.profile.training_advice:
         lines += ["## Batch size to train with", "", *table(_recommendation_rows(view)), ""]
     if view.strategies:
         lines += ["## Several GPUs (predicted, not verified on a GPU)", "", *table(view.strategies, 2), ""]
@@ -61,8 +58,8 @@ def markdown_text(view: ProfileView) -> str:
     if view.energy:
         lines += ["## Energy and data loading (measured)", ""]
         lines += [*(f"- {escaped(name)}: {escaped(value)}" for name, value in view.energy), ""]
-    if view.warnings:
-        lines += ["## Warnings", "", *(f"- {escaped(line)}" for line in view.warnings), ""]
+    if warnings := view.profile.warnings:
+        lines += ["## Warnings", "", *(f"- {escaped(one.message)}" for one in warnings), ""]
     if view.environment:
         rows = [("", ""), *view.environment]
         lines += ["<details><summary>Environment</summary>", "", *table(rows, 2), "", "</details>", ""]
@@ -83,19 +80,19 @@ def _size_rows(view: ProfileView) -> list[tuple[str, ...]]:
         )
     ]
     for size in view.sizes:
-        if not size.ran:
-            rows.append((str(size.batch_size), f"{size.error}: {size.detail}", *["-"] * 6))
+        if not ran(size):
+            rows.append((str(size.batch_size), ": ".join(why_not(size)), *["-"] * 6))
             continue
         rows.append(
             (
                 str(size.batch_size),
                 size.source,
-                words.milliseconds(size.median_ms),
-                interval(size),
-                runs(size),
-                words.per_second(size.images_per_second),
-                words.mebibytes(size.peak_bytes),
-                activations(size),
+                words.milliseconds(size.timing.median_ms),
+                interval(size.timing),
+                runs(size.timing),
+                words.per_second(size.timing.images_per_second),
+                words.mebibytes(size.memory.peak_bytes),
+                activations(size.memory),
             )
         )
     return rows
@@ -105,16 +102,16 @@ def _recommendation_rows(view: ProfileView) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         ("GPU", "batch per device", "largest that fits", "needs", "usable", "source", "setting and reason")
     ]
-    for one in view.recommendations:
+    for one in view.profile.training_advice:
         rows.append(
             (
-                one.name,
+                one.budget.name,
                 "none" if one.batch_size is None else str(one.batch_size),
                 "none" if one.largest_batch is None else str(one.largest_batch),
                 words.gibibytes(one.needed_bytes),
-                words.gibibytes(one.usable_bytes),
+                words.gibibytes(one.budget.usable_bytes),
                 f"{one.source}, {'has run' if one.verified else 'not verified'}",
-                f"{one.setting}. {one.reason}",
+                f"{words.setting_text(one)}. {one.reason}",
             )
         )
     return rows

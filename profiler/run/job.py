@@ -26,9 +26,8 @@ from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
 from swinmr_profiling.profiler.record.files.private_record import relative_path, without_path
 from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.record.profile import Profile
-from swinmr_profiling.profiler.reports.console.answer import print_answer
 from swinmr_profiling.profiler.reports.console.steps import print_configuration
-from swinmr_profiling.profiler.reports.console.summary import print_summary
+from swinmr_profiling.profiler.reports.console.summary import print_answer, print_summary
 from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
 from swinmr_profiling.profiler.run.context import RunContext, RunOptions
 from swinmr_profiling.profiler.run.interruption import Interrupted, interruptible
@@ -56,8 +55,8 @@ from swinmr_profiling.profiler.run.steps.prediction_steps import (
     trace_ahead,
 )
 from swinmr_profiling.profiler.run.steps.sweep import DEFAULT_BATCH_SIZES
-from swinmr_profiling.profiler.run.steps.training_choice import choose_training_batch
 from swinmr_profiling.profiler.run.steps.training_steps import (
+    choose_training_batch,
     failed_training,
     measure_training,
     wants_training,
@@ -184,7 +183,7 @@ def _what_failed(profile: Profile, options: RunOptions, unwritten: Sequence[str]
     """What a run that reached its end still lacks, or None. unwritten: files that were asked for."""
     failed = [f"batch {size}" for size in failed_sizes(profile.batch_profiling)]
     failed += unwritten
-    failed += [f"training at batch {size}" for size in failed_training(profile.batch_profiling)]
+    failed += [f"training at batch {size}" for size in failed_training(profile.training)]
     if profile.architecture is not None and profile.architecture.count_error is not None:
         failed.insert(0, "the count of MACs")
     if options.training.predict_only and profile.memory_model is None:
@@ -216,8 +215,7 @@ def _finish(context: RunContext, partial_reason: str | None) -> int:
     if context.options.strict_flops and counting_gate_failed(profile.architecture):
         complain("error: --strict-flops: not every operator was counted (see the warning)")
         return EXIT_GATE_FAILED
-    advice = profile.recommendation
-    if context.options.training.cards and advice is not None and needs_exit_3(advice.training):
+    if context.options.training.cards and needs_exit_3(profile.training_advice):
         complain("error: training fits none of these cards as the config has it (see above)")
         return EXIT_NOTHING_FITS
     if context.options.training.predict_only:

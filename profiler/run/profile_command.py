@@ -12,13 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from swinmr_profiling.configs import LoadedConfig
 from swinmr_profiling.configs.writing.atomic_files import (
     OutputError,
     check_writable,
     distinct,
-    reason,
-    write_text,
 )
 from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.configs.writing.standard_streams import complain
@@ -43,13 +40,15 @@ from swinmr_profiling.profiler.record.files.result_file import ResultFile
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.details import print_details
 from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole, report_columns
-from swinmr_profiling.profiler.reports.exports import Exports
-from swinmr_profiling.profiler.reports.github_summary import summary_file
-from swinmr_profiling.profiler.reports.optional import require
+from swinmr_profiling.profiler.reports.exports import Exports, require, summary_file, write_report
 from swinmr_profiling.profiler.run.job import run_profile
-from swinmr_profiling.profiler.run.options.command_line import DEFAULT_OUTPUT, with_image_size
+from swinmr_profiling.profiler.run.options.command_line import (
+    DEFAULT_OUTPUT,
+    SEVERAL_OUTPUT,
+    exports_of,
+    with_image_size,
+)
 from swinmr_profiling.profiler.run.options.network_options import load_network, source_of
-from swinmr_profiling.profiler.run.options.report_options import SEVERAL_OUTPUT, exports_of
 from swinmr_profiling.program import program_name
 
 INTERRUPTED = "interrupted by "
@@ -196,7 +195,8 @@ def _profile(
     for message in loaded.messages:
         complain(message)
     if parsed.save_config is not None:
-        save_config(loaded, parsed.save_config)
+        write_report(parsed.save_config, loaded.as_file(), "--save-config")
+        complain(f"config saved to: {parsed.save_config}")
     # Of the default name alone: whoever names a file says that it may be replaced, and --resume goes on in it.
     is_default = parsed.output in (DEFAULT_OUTPUT, SEVERAL_OUTPUT) and not parsed.resume
     results_of = partial(profile_results, failures=parsed.resume)
@@ -216,15 +216,6 @@ def _profile(
         if exports.wanted and not result.kept_earlier:
             code = _export(console, exports, profile, result.name, code)
         return code, profile, result
-
-
-def save_config(loaded: LoadedConfig, file: str) -> None:
-    """Writes the config that a network amounts to. Raises OutputError."""
-    try:
-        write_text(Path(file), loaded.as_file())
-    except OSError as error:
-        raise OutputError(f"--save-config {file}: {reason(error)}") from error
-    complain(f"config saved to: {file}")
 
 
 def _console(parsed: argparse.Namespace, result: ResultFile) -> Console:

@@ -7,7 +7,7 @@ from pathlib import Path
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch
-from swinmr_profiling.profiler.record.blocks.run_description import Environment, NoEnvironment
+from swinmr_profiling.profiler.record.blocks.run_description import Environment
 from swinmr_profiling.profiler.record.files.reading import (
     MissingProfileError,
     ProfileFileError,
@@ -66,7 +66,7 @@ def take_over(profile: Profile, earlier: Profile) -> list[str]:
     for key in SAME_CONFIG:
         if getattr(earlier.config, key) != getattr(profile.config, key):
             raise ResumeError(f"--resume: the earlier profile has another {key}: use another --output")
-    if isinstance(earlier.environment, NoEnvironment):  # it ended before it knew its machine
+    if earlier.machine is None:  # it ended before it knew its machine
         return []
     if profile.config.resolved.get("training", {}).get("step") is not None:
         _refuse_edited_step(config_from_dict(profile.config.resolved), earlier)
@@ -107,8 +107,8 @@ def check_machine(profile: Profile, earlier: Profile) -> None:
 
     Afterwards the profile's environment says what it was resumed from.
     """
-    before, now = earlier.environment, profile.environment
-    if isinstance(before, NoEnvironment) or isinstance(now, NoEnvironment):
+    before, now = earlier.machine, profile.machine
+    if before is None or now is None:
         return
     was = {"device": earlier.config.device, **machine_of(before)}
     is_now = {"device": profile.config.device, **machine_of(now)}

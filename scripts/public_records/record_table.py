@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from swinmr_profiling.profiler.allocator.fit_at_limit import fit_at_limit, replay_at_limit
 from swinmr_profiling.profiler.batch_size.gpus import find_gpu
-from swinmr_profiling.profiler.record.prediction_intervals import PeakBasis, interval
+from swinmr_profiling.profiler.record.blocks.memory_model import PeakBasis
+from swinmr_profiling.profiler.record.prediction_intervals import interval
 
 if TYPE_CHECKING:
     from swinmr_profiling.profiler.record.blocks.figures import Precision
@@ -134,7 +135,7 @@ def _predict_inference(record: Record) -> dict[str, Any]:
         "predicted": predicted,
         "live": live_peak(trace, trace.step_starts[-1])[0] + beside,
         "deviation": predicted / record.published - 1,
-        "basis": {**asdict(basis), "untested": list(basis.untested)},
+        "basis": basis.to_json(),
     }
 
 
@@ -144,8 +145,8 @@ def judged(row: dict[str, Any]) -> dict[str, Any]:
         return {**row, **_verdict_at(row, bracket_limit_bytes())}
     if "basis" not in row:
         return row
-    basis = PeakBasis(**{**row["basis"], "untested": tuple(row["basis"]["untested"])})
-    low, high = interval(basis, "allocated", row["predicted"]).bytes
+    basis = PeakBasis(**row["basis"])
+    low, high = interval(basis, "allocated", row["predicted"])
     found = {"interval": [low, high], "inside": low <= row["published"] <= high}
     return {**row, **found, "operator": basis.operator, "rests_on": basis.layers}
 

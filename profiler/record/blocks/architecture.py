@@ -10,6 +10,7 @@ from swinmr_profiling.profiler.record.blocks.figures import (
     Block,
     Count,
     Figure,
+    Measured,
     Milliseconds,
     PositiveCount,
     Shape,
@@ -150,12 +151,9 @@ class ModuleCost(Block):
     macs_per_second: float | None = Field(ge=0)
 
 
-class ModuleCosts(Block):
+class ModuleCosts(Measured):
     """Latency and memory of each module, by hooks; `hook_share` of the time with them is theirs."""
 
-    source: Literal["measured"]
-    input_shape: Shape
-    num_runs: PositiveCount
     plain_ms: Milliseconds
     hooked_ms: Milliseconds
     hook_share: float | None = Field(ge=0, le=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeGuard
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,7 @@ from swinmr_profiling.profiler.record.blocks.figures import (
     Bytes,
     Count,
     ErrorKind,
+    Measured,
     Mebibytes,
     Milliseconds,
     PerSecond,
@@ -33,12 +34,9 @@ class Expected(Block):
     activation_bytes: Count
 
 
-class Timing(Block):
+class Timing(Measured):
     """Latency of whole batches, from the raw samples beside it. What needs more runs than there were is null."""
 
-    source: Literal["measured"]
-    input_shape: Shape
-    num_runs: PositiveCount
     # Processes that measured, one after the other; absent (one) in profiles of earlier versions.
     num_processes: PositiveCount = 1
     # Timed runs of each process; their samples follow one another in samples_ms.
@@ -76,12 +74,9 @@ class Timing(Block):
         return self
 
 
-class Memory(Block):
+class Memory(Measured):
     """Memory of the forward pass: the allocator's on a GPU, the process's resident memory on a CPU (`kind`)."""
 
-    source: Literal["measured"]
-    input_shape: Shape
-    num_runs: PositiveCount
     kind: str
     before_mb: Mebibytes
     after_mb: Mebibytes
@@ -142,3 +137,13 @@ class FailedBatch(Block):
 
 
 Batch = MeasuredBatch | FailedBatch
+
+
+def ran(size: Batch) -> TypeGuard[MeasuredBatch]:
+    """Whether it has a latency; of the original script's sizes a median may be missing."""
+    return isinstance(size, MeasuredBatch) and size.timing.median_ms is not None
+
+
+def why_not(size: Batch) -> tuple[str, str]:
+    """Kind and detail of what did not run."""
+    return (size.error, size.detail) if isinstance(size, FailedBatch) else ("no timing", "no detail")

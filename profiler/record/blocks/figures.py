@@ -88,3 +88,11 @@ class Block(Figures):
         """A block of a file of the original script, whose values were checked one by one: all others are None."""
         unknown = dict.fromkeys(cls.model_fields.keys() - known.keys())
         return cast(Self, cls.model_construct(set(known), **known, **unknown))
+
+
+class Measured(Block):
+    """What all measured figures say of themselves."""
+
+    source: Literal["measured"]
+    input_shape: Shape
+    num_runs: PositiveCount

@@ -77,17 +77,29 @@ class TermsHold(Block):
 Shares = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
-class RestsOn(Block):
-    """What the peak rests on, and how far a GPU's own figures may lie from the predicted ones because of it."""
+Layers = Literal["workspace", "attention", "convolution", "other"]
+
+
+class PeakBasis(Block):
+    """What a predicted peak rests on.
+
+    layers: a convolution's workspace at the peak; a network with attention; one with convolutions; another.
+    cudnn_benchmark: whether the run sets it.
+    """
 
     precision: Precision
-    layers: Literal["workspace", "attention", "convolution", "other"]
+    layers: Layers
     operator: str
     # Of the peak: what it is above the peak of convolutions without workspaces.
     workspace_share: Annotated[float, Field(ge=0, le=1)]
     cudnn_benchmark: bool
     # Rules at this peak that no GPU has confirmed.
     untested: list[str]
+
+
+class RestsOn(PeakBasis):
+    """What the peak rests on, and how far a GPU's own figures may lie from the predicted ones because of it."""
+
     # Of the predicted bytes, down and up.
     shares: dict[Literal["live", "allocated", "reserved", "process"], Shares]
     # Of public records whose network family was left out of the calibration: the share that lies inside. Null: there

@@ -164,6 +164,9 @@ class SearchFailure(Block):
     detail: str
 
 
+SearchOutcome = Literal["found", "nothing_fits", "no_free_memory", "failed"]
+
+
 class TrainingSearch(Block):
     """The trials of the search for a training batch on this GPU.
 
@@ -171,7 +174,7 @@ class TrainingSearch(Block):
     ended a failed search. unsupported: the smallest batch that kernels refused whatever the memory.
     """
 
-    outcome: Literal["found", "nothing_fits", "no_free_memory", "failed"]
+    outcome: SearchOutcome
     batch_size: PositiveCount | None
     reason: str
     requested: PositiveCount | None = None

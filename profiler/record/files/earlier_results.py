@@ -20,13 +20,14 @@ ResultsOf = Callable[[Any], Results]
 class EarlierResults:
     """The results in a file that was there before the run, until the run has replaced them."""
 
-    def __init__(self, results_of: ResultsOf) -> None:
+    def __init__(self, results_of: ResultsOf | None) -> None:
+        """results_of: None where nothing in a file would be missed."""
         self.results_of = results_of
         self._found: Results | None = None
 
     def read(self, file: Path) -> None:
         """Takes what the file holds. Whatever is not content of this kind counts as something. Raises OSError."""
-        if not file.exists() or not file.stat().st_size:
+        if self.results_of is None or not file.exists() or not file.stat().st_size:
             self._found = None
             return
         try:
@@ -36,7 +37,7 @@ class EarlierResults:
 
     def outweigh(self, content: object) -> bool:
         """Whether the file holds something and the content no result that is not in it."""
-        if self._found is None:
+        if self._found is None or self.results_of is None:
             return False
         return all(self._found.get(name) == result for name, result in self.results_of(content).items())
 

@@ -27,7 +27,9 @@ def version_of(content: Content) -> int:
     """The schema version of a file's content. Raises ProfileShapeError for what is not a profile."""
     version = content.get("schema_version")
     if version is None:
-        if not isinstance(content.get("config"), dict) or not _looks_original(content):
+        if not isinstance(content.get("config"), dict) or "total_parameters" not in _block(
+            content, "architecture"
+        ):
             raise ProfileShapeError(
                 "is not a profile (neither schema_version nor architecture.total_parameters): "
                 "scripts/profile_model.py writes one"
@@ -43,9 +45,10 @@ def version_of(content: Content) -> int:
     return version
 
 
-def _looks_original(content: Content) -> bool:
-    architecture = content.get("architecture")
-    return isinstance(architecture, dict) and "total_parameters" in architecture
+def _block(holder: Any, key: str) -> Content:
+    """The JSON object that an object holds there; an empty one where there is none."""
+    found = holder.get(key) if isinstance(holder, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def migrate(
@@ -66,29 +69,25 @@ def counted_and_named(content: Content) -> Content:
     What version 1 did not keep is null. Changes the content in place.
     """
     content["schema_version"] = 2
-    architecture, model = content.get("architecture"), content.get("memory_model")
-    if isinstance(architecture, dict) and architecture.get("source") == "measured":
+    architecture = _block(content, "architecture")
+    if architecture.get("source") == "measured":
         architecture["source"] = "counted"
-    settings = model.get("settings") if isinstance(model, dict) else None
+    settings = _block(content, "memory_model").get("settings")
     for setting in settings if isinstance(settings, list) else ():
         if isinstance(setting, dict):
             setting.setdefault("allocations", None)
-    recommendation = content.get("recommendation")
-    search = recommendation.get("search") if isinstance(recommendation, dict) else None
-    if isinstance(search, dict):
-        search.setdefault("held_by_others_bytes", None)
+    _block(_block(content, "recommendation"), "search").setdefault("held_by_others_bytes", None)
     forget_what_few_runs_do_not_tell(content)
     return with_named_intervals(content)
 
 
 def forget_what_few_runs_do_not_tell(content: Content) -> None:
     """Sets to null the percentiles and spreads of too few runs, which earlier programs wrote (iqr_ms 0.0 for one)."""
-    sizes = content.get("batch_profiling")
-    blocks = [*(sizes.values() if isinstance(sizes, dict) else ()), content.get("single_image")]
-    for block in (*blocks, content.get("perceptual_metric")):
-        timing = block.get("timing") if isinstance(block, dict) else None
-        runs = timing.get("num_runs") if isinstance(timing, dict) else None
-        if isinstance(timing, dict) and isinstance(runs, int):
+    sizes = _block(content, "batch_profiling").values()
+    for block in (*sizes, content.get("single_image"), content.get("perceptual_metric")):
+        timing = _block(block, "timing")
+        runs = timing.get("num_runs")
+        if isinstance(runs, int):
             timing.update(
                 {name: None for name, least in LEAST_RUNS.items() if runs < least and name in timing}
             )
@@ -99,10 +98,9 @@ def with_named_intervals(content: Content) -> Content:
 
     Each of the two figures gets the interval that this version gives it. Changes the content in place.
     """
-    batches, model = content.get("batch_profiling"), content.get("memory_model")
-    for block in batches.values() if isinstance(batches, dict) else ():
-        training = block.get("training") if isinstance(block, dict) else None
-        if isinstance(training, dict) and "interval_bytes" in training:
+    for block in _block(content, "batch_profiling").values():
+        training = _block(block, "training")
+        if "interval_bytes" in training:
             spans = training.pop("interval_bytes") is not None
             figures = {"live": training.get("live_bytes"), "reserved": training.get("peak_reserved_bytes")}
             for quantity, figure in figures.items():
@@ -110,7 +108,8 @@ def with_named_intervals(content: Content) -> Content:
                 if spans and type(figure) is int and 0 <= figure < LARGEST_FIGURE:
                     interval = interval_bytes(quantity, figure)
                 training[f"{quantity}_interval_bytes"] = interval
-    if isinstance(model, dict) and "interval_share" in model:
+    model = _block(content, "memory_model")
+    if "interval_share" in model:
         model["interval_shares"] = (
             None if model.pop("interval_share") is None else interval_shares().to_json()
         )

@@ -97,9 +97,9 @@ class OriginalBatch(_Original):
         )
         return MeasuredBatch.imported(source="measured", timing=timing, memory=self._memory(), **size)
 
-    def _memory(self) -> Memory | None:
+    def _memory(self) -> Memory:
         if self.memory is None:
-            return None
+            return Memory.imported(source="measured")
         found = self.memory.model_dump()
         found |= {
             name.replace("_mb", "_bytes"): None if value is None else round(value * MIB)

@@ -1,9 +1,13 @@
-"""Profiles read back from files, without trust: another file, an old one, cut short, of the future, made to harm."""
+"""Profiles read back from files, without trust: another file, an old one, cut short, of the future, made to harm.
+
+Their texts, which anybody may have written, are made fit to be shown.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +17,20 @@ from pydantic import ValidationError
 from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.record.files.migrations import ProfileShapeError, migrate, version_of
 from swinmr_profiling.profiler.record.files.original_script import ORIGINAL_SCRIPT, OriginalProfile
-from swinmr_profiling.profiler.record.files.printable_text import printable
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.written_profile import first_fault
+
+# Control characters are not valid XML, lone surrogates no valid UTF-8, and the marks that turn the direction of
+# writing can make a name look like another.
+UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+
+
+def printable(text: str) -> str:
+    """The text with what cannot be shown safely replaced by U+FFFD."""
+    return UNPRINTABLE.sub("�", text)
+
 
 MAX_FILE_BYTES = 200 * 2**20
 

@@ -45,7 +45,7 @@ class ResultFile:
         self.path = None if self.to_standard_output else Path(os.path.abspath(output))
         self.last_error: OSError | None = None
         self._claim: Claim | None = None
-        self.earlier = None if results_of is None else EarlierResults(results_of)
+        self.earlier = EarlierResults(results_of)
         self._keeps = keeps_earlier
         self.moved = False  # whether `prepare` took another name
         self.kept_earlier = False  # whether `finish` left the file as it was
@@ -76,12 +76,11 @@ class ResultFile:
                     raise OutputError(f"--resume: another run is writing {asked}: wait for its end")
                 self.moved = True
                 say_another_name(asked, self.path)
-            if self.earlier is not None:
-                self.earlier.read(self.path)
+            self.earlier.read(self.path)
 
     def save(self, content: object) -> bool:
         """Writes what is known so far. False when the disk refuses; the last good file then stays."""
-        if self.path is None or self._has_nothing_new(content):
+        if self.path is None or self.earlier.outweigh(content):
             return True
         try:
             self._keep_earlier(self.path)
@@ -90,8 +89,7 @@ class ResultFile:
             self.last_error = error
             return False
         self.last_error = None
-        if self.earlier is not None:
-            self.earlier.are_replaced()
+        self.earlier.are_replaced()
         return True
 
     def _keep_earlier(self, path: Path) -> None:
@@ -102,16 +100,13 @@ class ResultFile:
         if kept is not None:
             complain(f"the earlier {self.name} is kept as {relative_path(kept)}")
 
-    def _has_nothing_new(self, content: object) -> bool:
-        return self.earlier is not None and self.earlier.outweigh(content)
-
     def finish(self, content: object, *, replace: bool = False) -> str | None:
         """Writes the final state; returns a line for the user when it had to go elsewhere.
 
         Where the file cannot be written the result goes to the temporary folder, and where that fails too to
         standard error: it is never dropped. replace: over a file that was there before though nothing in it is new.
         """
-        if replace and self.earlier is not None:
+        if replace:
             self.earlier.are_replaced()
         if self.path is None:
             try:
@@ -122,7 +117,7 @@ class ResultFile:
                 self.last_error = error
                 _drop_the_rest_of(sys.stdout)
                 return self._elsewhere(content, "profile.json")
-        self.kept_earlier = self._has_nothing_new(content)
+        self.kept_earlier = self.earlier.outweigh(content)
         return None if self.save(content) else self._elsewhere(content, self.path.name)
 
     def _elsewhere(self, content: object, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The charts of a report, drawn by matplotlib without a display. They draw what the view holds.
+"""The charts of a report, drawn by matplotlib without a display, and written as files. They draw what the view holds.
 
 Every chart has a title, words for those who do not see it, and the table it is drawn from.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, replacing
+from swinmr_profiling.configs.writing.output_claims import claim_free_folder, say_another_name
+from swinmr_profiling.profiler.record.blocks.batch import MeasuredBatch, Timing, ran, why_not
 from swinmr_profiling.profiler.reports.charts.chart_texts import (
     latency_table,
     latency_words,
@@ -20,7 +24,7 @@ from swinmr_profiling.profiler.reports.charts.chart_texts import (
 )
 from swinmr_profiling.profiler.reports.charts.palette import LIGHT, SERIES, Palette
 from swinmr_profiling.profiler.reports.views import words
-from swinmr_profiling.profiler.reports.views.size_view import SizeView
+from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,31 +94,18 @@ def charts_of(view: ProfileView) -> list[Chart]:
     from swinmr_profiling.profiler.reports.charts.memory_chart import memory_chart
 
     found = []
-    timed = [size for size in view.ran if size.samples_ms]
+    timed = [size for size in view.ran if size.timing.samples_ms]
     if timed:
         found.append(_latency_chart(timed))
-    throughput = [size for size in view.ran if size.images_per_second is not None]
+    throughput = [size for size in view.ran if size.timing.images_per_second is not None]
     if throughput:
         found.append(_throughput_chart(view, throughput))
     inference, training = view.inference_memory, view.training_memory
     if inference is not None:
-        found.append(
-            memory_chart(
-                "memory_inference", "Memory of inference", inference.kind, inference.bars, inference.lines
-            )
-        )
+        found.append(memory_chart("memory_inference", "Memory of inference", inference.what, inference))
     if training is not None and training.bars:
-        marks = (training.recommended, training.measured)
-        found.append(
-            memory_chart(
-                "memory_training",
-                "Memory of training",
-                f"setting: {training.setting}",
-                training.bars,
-                training.lines,
-                *marks,
-            )
-        )
+        what = f"setting: {training.what}"
+        found.append(memory_chart("memory_training", "Memory of training", what, training))
     return found
 
 
@@ -138,13 +129,13 @@ def new_figure(
     return figure, axes
 
 
-def _latency_chart(sizes: Sequence[SizeView]) -> Chart:
+def _latency_chart(sizes: Sequence[MeasuredBatch]) -> Chart:
     shown = sizes[:MAX_ROWS]
 
     def draw(palette: Palette, width_inches: float) -> Figure:
         figure, axes = new_figure(palette, width_inches, 0.55 + 0.72 * len(shown), len(shown))
         for axis, size in zip(axes, shown, strict=True):
-            _draw_samples(axis, size, palette, width_inches)
+            _draw_samples(axis, size.batch_size, size.timing, palette, width_inches)
         axes[-1].set_xlabel("ms per forward pass of the whole batch", color=palette.ink)
         return figure
 
@@ -159,38 +150,40 @@ def _latency_chart(sizes: Sequence[SizeView]) -> Chart:
     )
 
 
-def _draw_samples(axis: Axes, size: SizeView, palette: Palette, width_inches: float) -> None:
+def _draw_samples(axis: Axes, batch_size: int, timing: Timing, palette: Palette, width_inches: float) -> None:
     """Every run as a dot, spread over the height in the order they ran; the median and its interval on top."""
-    samples = size.samples_ms or ()
+    samples = timing.samples_ms
     heights = [0.15 + 0.7 * number / max(len(samples) - 1, 1) for number in range(len(samples))]
-    if size.ci95_median_ms is not None:
-        axis.axvspan(*size.ci95_median_ms, color=SERIES[4], alpha=0.35, linewidth=0)
+    if timing.ci95_median_ms is not None:
+        axis.axvspan(*timing.ci95_median_ms, color=SERIES[4], alpha=0.35, linewidth=0)
     axis.plot(samples, heights, "o", markersize=3, color=palette.ink, alpha=0.65, markeredgewidth=0)
-    if size.median_ms is not None:
-        axis.axvline(size.median_ms, color=palette.accent, linewidth=1.6)
+    axis.axvline(timing.median_ms, color=palette.accent, linewidth=1.6)
     axis.set_ylim(0, 1)
     axis.set_yticks([])
     axis.grid(False, axis="y")
     axis.spines["left"].set_visible(False)
-    axis.set_ylabel(f"batch {size.batch_size}", rotation=0, ha="right", va="center", color=palette.ink)
+    axis.set_ylabel(f"batch {batch_size}", rotation=0, ha="right", va="center", color=palette.ink)
     axis.ticklabel_format(useOffset=False, style="plain", axis="x")
     axis.locator_params(axis="x", nbins=max(int(width_inches), 3))
 
 
-def _throughput_chart(view: ProfileView, sizes: Sequence[SizeView]) -> Chart:
-    knee = None if view.advice is None else view.size(view.advice.batch_size)
-    failed = [size for size in view.sizes if not size.ran]
+def _throughput_chart(view: ProfileView, sizes: Sequence[MeasuredBatch]) -> Chart:
+    advice = view.profile.inference_advice
+    knee = None if advice is None else view.size(advice.batch_size)
+    failed = [size for size in view.sizes if not ran(size)]
 
     def draw(palette: Palette, width_inches: float) -> Figure:
         figure, (axis,) = new_figure(palette, width_inches, 3.2)
         batches = [size.batch_size for size in sizes]
-        rates = [size.images_per_second or 0.0 for size in sizes]
+        rates = [size.timing.images_per_second for size in sizes]
         every = [*batches, *(size.batch_size for size in failed)]
         batch_axis(axis, every, palette, width_inches)
         axis.plot(batches, rates, "o-", color=SERIES[0], linewidth=1.8)
-        if knee is not None and knee.images_per_second is not None:
+        if knee is not None and ran(knee) and knee.timing.images_per_second is not None:
             axis.axvline(knee.batch_size, color=palette.accent, linewidth=1.2, linestyle="--")
-            axis.plot([knee.batch_size], [knee.images_per_second], "o", markersize=10, color=palette.accent)
+            axis.plot(
+                [knee.batch_size], [knee.timing.images_per_second], "o", markersize=10, color=palette.accent
+            )
             # At the foot of its line, where the curve is not, on the side that has more room.
             right = knee.batch_size**2 <= min(every) * max(every)
             axis.annotate(
@@ -205,7 +198,7 @@ def _throughput_chart(view: ProfileView, sizes: Sequence[SizeView]) -> Chart:
         for size in failed:
             axis.plot([size.batch_size], [0], "x", color=palette.muted, markersize=8, clip_on=False)
             axis.annotate(
-                words.shortened(size.error or "no timing", 12),
+                words.shortened(why_not(size)[0], 12),
                 (size.batch_size, 0),
                 xytext=(0, 6),
                 textcoords="offset points",
@@ -243,3 +236,38 @@ def batch_axis(
     axis.set_xticks(shown, [f"{batch:,}" for batch in shown])
     axis.set_xticks([], minor=True)
     axis.set_xlabel("batch size", color=palette.ink)
+
+
+KINDS = ("svg", "png")
+
+
+@contextmanager
+def claimed_plots(asked: Path) -> Iterator[Path]:
+    """The folder, or a free one where another run is writing its charts there; held until the block ends.
+
+    Proves that every chart can be written. Raises OutputError.
+    """
+    if asked.exists() and not asked.is_dir():
+        raise OutputError(f"--plot {asked}: is a file; name a folder")
+    for name in CHART_NAMES:
+        for kind in KINDS:
+            check_writable(asked / f"{name}.{kind}", "--plot")
+    folder, held = claim_free_folder(asked, "charts")
+    if folder != asked:
+        say_another_name(asked, folder)
+    try:
+        yield folder
+    finally:
+        held.release()
+
+
+def write_plots(view: ProfileView, folder: Path) -> list[Path]:
+    """Writes every chart that the profile has figures for as SVG and PNG; returns the files. Raises OSError."""
+    written = []
+    for chart in charts_of(view):
+        for kind in KINDS:
+            file = folder / f"{chart.name}.{kind}"
+            with replacing(file) as temporary:
+                chart.write(temporary, kind)
+            written.append(file)
+    return written

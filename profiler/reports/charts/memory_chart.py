@@ -11,7 +11,13 @@ from swinmr_profiling.profiler.reports.charts.chart_texts import memory_table, m
 from swinmr_profiling.profiler.reports.charts.drawing import Chart, batch_axis, new_figure
 from swinmr_profiling.profiler.reports.charts.palette import NEUTRAL, SERIES, Palette
 from swinmr_profiling.profiler.reports.views import words
-from swinmr_profiling.profiler.reports.views.memory_view import NOT_TENSORS, MemoryBar, MemoryLine, parts_of
+from swinmr_profiling.profiler.reports.views.memory_view import (
+    NOT_TENSORS,
+    MemoryBar,
+    MemoryBySize,
+    MemoryLine,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,22 +34,15 @@ LEGEND_ENTRY_INCHES = 2.1
 LEGEND_ROW_INCHES = 0.17
 
 
-def memory_chart(
-    name: str,
-    title: str,
-    what: str,
-    bars: Sequence[MemoryBar],
-    lines: Sequence[MemoryLine],
-    recommended: Sequence[tuple[str, int]] = (),
-    measured: Sequence[tuple[int, int]] = (),
-) -> Chart:
-    """what: of which memory, for the caption. recommended: (GPU, batch size). measured: (batch size, bytes)."""
+def memory_chart(name: str, title: str, what: str, shown: MemoryBySize) -> Chart:
+    """what: of which memory, for the caption."""
+    bars, lines, recommended = shown.bars, shown.lines, shown.recommended
     sources = sorted({bar.source for bar in bars})
 
     def draw(palette: Palette, width_inches: float) -> Figure:
         parts = parts_of(bars)
         columns = max(int(width_inches // LEGEND_ENTRY_INCHES), 1)
-        rows = -(-(len(parts) + bool(recommended) + bool(measured)) // columns)
+        rows = -(-(len(parts) + bool(recommended) + bool(shown.measured)) // columns)
         figure, (axis,) = new_figure(palette, width_inches, 3.1 + LEGEND_ROW_INCHES * rows)
         largest = max([bar.total_bytes for bar in bars] + [line.total_bytes for line in lines])
         unit, unit_name = (words.GIB, "GiB") if largest >= 2 * words.GIB else (words.MIB, "MiB")
@@ -56,7 +55,7 @@ def memory_chart(
             wanted=[batch for _, batch in recommended],
         )
         _draw_bars(axis, bars, edges, parts, unit, palette)
-        points = [(batch, size / unit) for batch, size in measured if batch in edges]
+        points = [(batch, size / unit) for batch, size in shown.measured if batch in edges]
         if points:
             axis.plot(*zip(*points, strict=True), "D", color=palette.ink, markersize=5, label="measured")
         axis.set_ylim(0, 1.14 * largest / unit)
@@ -74,8 +73,8 @@ def memory_chart(
         title,
         " and ".join(sources),
         f"{what[:1].upper()}{what[1:]}.",
-        memory_words(what, bars, lines, recommended),
-        memory_table(bars, measured),
+        memory_words(what, shown),
+        memory_table(shown),
         draw,
     )
 

@@ -8,8 +8,7 @@ from swinmr_profiling.profiler.record.files.reading import LoadedProfile
 from swinmr_profiling.profiler.record.limits import least_runs
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION, Profile
 from swinmr_profiling.profiler.record.units import figure
-from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH
-from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.reports.console.terminal import LEAST_PANEL_WIDTH, Console
 from swinmr_profiling.profiler.reports.views import words
 from swinmr_profiling.profiler.reports.views.view import view_of
 
@@ -20,29 +19,27 @@ def print_details(console: Console, profile: Profile) -> None:
     """Prints the details of a profile."""
     view = view_of(LoadedProfile("the profile", profile, SCHEMA_VERSION))
     if view.ran:
-        console.line()
-        console.line("Latency in detail (ms):")
+        console.heading("Latency in detail (ms):")
         rows = []
         for size in view.ran:
-            figures = (size.min_ms, size.median_ms, size.p90_ms, size.p95_ms, size.p99_ms, size.max_ms)
+            one = size.timing
+            figures = (one.min_ms, one.median_ms, one.p90_ms, one.p95_ms, one.p99_ms, one.max_ms)
             rows.append([str(size.batch_size), *map(_short, figures)])
         console.table(["batch", "min", "median", "p90", "p95", "p99", "max"], rows, indent=2)
-        if any(None in (size.p90_ms, size.p95_ms, size.p99_ms) for size in view.ran):
+        if any("-" in row for row in rows):
             needed = ", ".join(f"p{p} {least_runs(p)}" for p in (90, 95, 99))
             console.line(f"  - is not known: runs needed: {needed}")
         console.line("  95 % interval of the median:")
         for size in view.ran:
-            low, high = size.ci95_median_ms or (None, None)
-            text = "none: too few runs" if low is None else f"{_short(low)} to {_short(high)}"
+            bounds = size.timing.ci95_median_ms
+            text = "none: too few runs" if bounds is None else " to ".join(map(_short, bounds))
             console.line(f"  {size.batch_size:>5} {text}")
-    if view.training_memory is not None and view.training_memory.untested_rules:
-        console.line()
-        console.line("Rules of the memory prediction that no GPU has confirmed:")
-        for rule in view.training_memory.untested_rules:
+    if view.profile.memory_model is not None and view.profile.memory_model.untested_rules:
+        console.heading("Rules of the memory prediction that no GPU has confirmed:")
+        for rule in view.profile.memory_model.untested_rules:
             console.line(f"  - {rule}")
     if view.environment:
-        console.line()
-        console.line("Environment:")
+        console.heading("Environment:")
         for name, value in (*view.environment, *view.options):
             _print_named(console, words.shortened(name, NAME_COLUMNS - 1), value)
 

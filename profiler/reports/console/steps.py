@@ -1,4 +1,4 @@
-"""The five numbered steps that users of this script know, as they are printed.
+"""The five numbered steps that users of this script know, and measured training, as they are printed.
 
 Formats what the blocks of a profile hold and computes nothing.
 """
@@ -16,6 +16,7 @@ from swinmr_profiling.profiler.record.blocks.batch import (
     Timing,
 )
 from swinmr_profiling.profiler.record.blocks.run_description import RunConfig
+from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.files.private_record import relative_path
 from swinmr_profiling.profiler.record.reconstruction_cost import GUIDED
 from swinmr_profiling.profiler.record.units import MIB, figure
@@ -36,14 +37,17 @@ def memory_name(memory: Memory) -> str:
 
 def print_configuration(console: Console, config: RunConfig) -> None:
     console.title("MODEL PROFILING")
-    console.line()
-    console.line("Configuration:")
-    console.line(f"  - Config file: {relative_path(config.config_file)}")
-    console.line(f"  - Model: {config.model}")
-    console.line(f"  - Image size: {config.image_size}")
-    console.line(f"  - Device: {config.device}")
-    console.line(f"  - Precision: {config.precision}")
-    console.line(f"  - Batch sizes: {config.batch_sizes}")
+    console.heading("Configuration:")
+    shown = {
+        "Config file": relative_path(config.config_file),
+        "Model": config.model,
+        "Image size": config.image_size,
+        "Device": config.device,
+        "Precision": config.precision,
+        "Batch sizes": config.batch_sizes,
+    }
+    for name, value in shown.items():
+        console.line(f"  - {name}: {value}")
 
 
 def print_parameters(console: Console, architecture: Architecture) -> None:
@@ -141,3 +145,25 @@ def print_perceptual_metric(console: Console, block: PerceptualMetric) -> None:
     console.good(f"Parameters: {block.total_parameters:,}", indent=4)
     console.good(f"MACs: {block.macs:,}", indent=4)
     console.good(f"Time: {milliseconds(block.timing)}", indent=4)
+
+
+def print_training(console: Console, size: int, block: TrainingRun | TrainingFailure) -> None:
+    """A batch size's training step: memory, validation, speed; or why there are no figures."""
+    console.line(f"  Training at batch size: {size}")
+    if isinstance(block, TrainingFailure):
+        console.bad(f"{block.error}: {block.detail}", indent=4)
+        return
+    validation = block.validation
+    name = "GPU memory" if "CUDA" in (block.kind or "") else "Process memory (RSS)"
+    shape = " x ".join(map(str, block.input_shape))
+    console.good(f"{name}: {figure(block.peak_bytes / MIB)} MB (peak of training, {shape})", indent=4)
+    if block.peak_reserved_bytes is not None:
+        console.good(f"Reserved by the allocator: {figure(block.peak_reserved_bytes / MIB)} MB", indent=4)
+    if validation is not None and validation.allocated_bytes is not None:
+        shape = " x ".join(map(str, validation.input_shape))
+        console.good(f"Validation of {shape}: {figure(validation.allocated_bytes / MIB)} MB (peak)", indent=4)
+    if block.images_per_second is not None:
+        speed, steps = block.images_per_second, block.steps_run
+        console.good(f"Throughput: {figure(speed)} images/sec ({steps} steps)", indent=4)
+    if block.retries:
+        console.bad(f"The allocator gave cached memory back {block.retries} times", indent=4)

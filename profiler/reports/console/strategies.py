@@ -22,12 +22,10 @@ SENT = (
 def print_strategies(console: Console, blocks: Sequence[StrategyBlock]) -> None:
     """One table per GPU, then what is kept and sent, which no card changes."""
     for number, on_card in enumerate(blocks[0].cards):
-        console.line()
-        console.line(f"{on_card.card} x {blocks[0].devices}, predicted, not verified on a GPU:")
+        console.heading(f"{on_card.card} x {blocks[0].devices}, predicted, not verified on a GPU:")
         cells = [[block.strategy, *card_cells(block.cards[number])] for block in blocks]
         console.table(["strategy", "per device", "global", "needs GiB", "interval"], cells, names=1, indent=2)
-    console.line()
-    console.line("Of the rank that needs most, whatever the batch (MiB):")
+    console.heading("Of the rank that needs most, whatever the batch (MiB):")
     header, *rows = kept_rows(blocks)
     console.table(list(header), [list(row) for row in rows], names=1, indent=2)
     for block in blocks:

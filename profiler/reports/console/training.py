@@ -16,9 +16,8 @@ from swinmr_profiling.profiler.record.blocks.recommended import (
     TrainingTime,
 )
 from swinmr_profiling.profiler.record.prediction_intervals import interval_of
-from swinmr_profiling.profiler.record.units import GIB
-from swinmr_profiling.profiler.reports.console.layout import LEAST_PANEL_WIDTH
-from swinmr_profiling.profiler.reports.console.terminal import Console
+from swinmr_profiling.profiler.record.units import GIB, gib
+from swinmr_profiling.profiler.reports.console.terminal import LEAST_PANEL_WIDTH, Console
 from swinmr_profiling.profiler.reports.views.words import shortened
 
 # What `rests_on.layers` of a setting says.
@@ -38,8 +37,7 @@ def print_training_recommendation(
     """Prints `recommendation.training` of a profile; `memory_model` is its block, None where none was predicted."""
     if not recommendation:
         return
-    console.line()
-    console.line("Training batch size:")
+    console.heading("Training batch size:")
     for entry in recommendation:
         print_entry(console, entry, memory_model)
     print_levers(console, recommendation)
@@ -68,8 +66,7 @@ def print_beside_answer(
 def print_entry(console: Console, entry: TrainingRecommendation, memory_model: MemoryModel | None) -> None:
     """One card: the answer in five lines, and why where there is none or the report is verbose."""
     budget = entry.budget
-    console.line()
-    console.line(f"  {budget.name}: {_budget_text(budget, in_full=console.verbose)}")
+    console.heading(f"  {budget.name}: {_budget_text(budget, in_full=console.verbose)}")
     if entry.batch_size is None:
         console.bad("no batch size can be recommended", indent=4)
     else:
@@ -80,7 +77,7 @@ def print_entry(console: Console, entry: TrainingRecommendation, memory_model: M
             f"      global batch {entry.global_batch}: {entry.batch_size} per device x "
             f"{entry.accumulate} accumulated x {entry.devices} device(s)"
         )
-        needs = _gib(entry.needed_bytes)
+        needs = "unknown" if entry.needed_bytes is None else gib(entry.needed_bytes)
         # Of several devices the table of strategies has it, wider by what only they have.
         predicted = entry.source != "measured" and entry.devices == 1
         if memory_model is not None and entry.needed_bytes is not None and predicted:
@@ -99,13 +96,13 @@ def print_entry(console: Console, entry: TrainingRecommendation, memory_model: M
 
 
 def _budget_text(budget: BudgetBlock, *, in_full: bool) -> str:
-    parts = [f"{_gib(budget.total_bytes)} in all"]
-    others = _gib(budget.reserved_elsewhere_bytes)
-    if others != _gib(0):
+    parts = [f"{gib(budget.total_bytes)} in all"]
+    others = gib(budget.reserved_elsewhere_bytes)
+    if others != gib(0):
         parts.append(f"{others} taken by others")
     parts.append(f"{budget.headroom_share * 100:g} % headroom")
-    usable = f"{_gib(budget.usable_bytes)} usable"
-    libraries = f"of which context {_gib(budget.context_bytes)}, workspaces {_gib(budget.workspace_bytes)}"
+    usable = f"{gib(budget.usable_bytes)} usable"
+    libraries = f"of which context {gib(budget.context_bytes)}, workspaces {gib(budget.workspace_bytes)}"
     return f"{', '.join(parts)}: {usable}{f' ({libraries})' if in_full else ''}"
 
 
@@ -122,8 +119,7 @@ def print_levers(console: Console, recommendation: Sequence[TrainingRecommendati
     columns = [entry for entry in recommendation if entry.levers]
     if not columns:
         return
-    console.line()
-    console.line("Predicted largest batch per device (* the config's own setting, ~ extrapolated):")
+    console.heading("Predicted largest batch per device (* the config's own setting, ~ extrapolated):")
     names, cards = ["precision", "checkpoint", "patch"], [short_name(entry.budget.name) for entry in columns]
     cells = [[_cell(entry.levers[number]) for entry in columns] for number in range(len(columns[0].levers))]
     settings = [
@@ -196,10 +192,6 @@ def short_name(name: str) -> str:
     """A card's name where there is little room."""
     name = name.removeprefix("NVIDIA ").removeprefix("GeForce ")
     return shortened(name, LONGEST_NAME)
-
-
-def _gib(number: int | None) -> str:
-    return "unknown" if number is None else f"{number / GIB:,.2f} GiB"
 
 
 def _duration(seconds: float) -> str:

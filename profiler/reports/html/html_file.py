@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from swinmr_profiling.profiler.reports.charts.chart_texts import training_table
-from swinmr_profiling.profiler.reports.charts.drawing import Chart, charts_of
-from swinmr_profiling.profiler.reports.html.page import render
-from swinmr_profiling.profiler.reports.html.svg_markup import inline_svg
-from swinmr_profiling.profiler.reports.views.cards import cards_of
-from swinmr_profiling.profiler.reports.views.doubts import LATENCY, MACS, doubts_about
-from swinmr_profiling.profiler.reports.views.missing import what_is_missing
-from swinmr_profiling.profiler.reports.views.module_view import ModuleNode
+from swinmr_profiling.profiler.reports.charts.drawing import charts_of
+from swinmr_profiling.profiler.reports.html.page import Figure, render
+from swinmr_profiling.profiler.reports.views.cards import (
+    LATENCY,
+    MACS,
+    cards_of,
+    doubts_about,
+    what_is_missing,
+)
 from swinmr_profiling.profiler.reports.views.view import ProfileView
 
 EXPLAINED = (
@@ -24,27 +24,14 @@ EXPLAINED = (
 TOUCHED = {"throughput": LATENCY}
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A chart with its markup, and the warnings that touch it, as a template takes it."""
-
-    chart: Chart
-    svg: str
-    doubts: tuple[str, ...] = ()
-
-
 def html_text(view: ProfileView) -> str:
     """The whole page."""
-    from markupsafe import Markup
-
+    warnings = view.profile.warnings
     figures = [
-        Figure(
-            chart, Markup(inline_svg(chart)), doubts_about(view.doubts, TOUCHED.get(chart.name, chart.name))
-        )
+        Figure(chart, doubts_about(warnings, TOUCHED.get(chart.name, chart.name)))
         for chart in charts_of(view)
     ]
     drawn = {figure.chart.name for figure in figures}
-    tree = None if view.architecture is None else view.architecture.tree
     return render(
         "report.html.j2",
         view=view,
@@ -52,17 +39,6 @@ def html_text(view: ProfileView) -> str:
         missing=what_is_missing(view),
         figures=figures,
         not_drawn=[title for name, title in EXPLAINED if name not in drawn],
-        tree=tree,
         training_table=training_table(view.sizes),
-        share=_share_of(tree),
-        macs_doubts=doubts_about(view.doubts, MACS),
+        macs_doubts=doubts_about(warnings, MACS),
     )
-
-
-def _share_of(tree: ModuleNode | None):
-    """A module's share of all MACs, or None."""
-
-    def share(node: ModuleNode) -> float | None:
-        return None if tree is None or not tree.macs or node.macs is None else node.macs / tree.macs
-
-    return share

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from swinmr_profiling.profiler.batch_size.reserved import reserved_of
+from swinmr_profiling.profiler.record.blocks.batch import Batch, MeasuredBatch
 from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
-from swinmr_profiling.profiler.record.blocks.memory_model import (
-    MemoryModel,
-    MemorySetting,
-    PredictedValidation,
-)
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
+from swinmr_profiling.profiler.record.blocks.recommended import TrainingRecommendation
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu
-from swinmr_profiling.profiler.reports.views.size_view import SizeView
-from swinmr_profiling.profiler.reports.views.training_view import Recommendation, TrainingSize, setting_text
-from swinmr_profiling.profiler.reports.views.words import mebibytes, shape
+from swinmr_profiling.profiler.record.blocks.training import TrainingRun
+from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.reports.views.words import setting_text
 
 # From the bottom of a bar to its top: what stays whatever the batch, then what grows with it.
 CATEGORIES: tuple[MemoryCategory, ...] = (
@@ -43,13 +42,11 @@ def parts_of(bars: Sequence[MemoryBar]) -> list[str]:
     return [name for name in PART_ORDER if name in found]
 
 
-@dataclass(frozen=True)
-class MemoryLine:
-    """A GPU's memory; `usable_bytes` is what headroom and other programs leave, None where that is not known."""
+class MemoryLine(NamedTuple):
+    """A GPU's memory."""
 
     name: str
     total_bytes: int
-    usable_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -66,115 +63,99 @@ class MemoryBar:
 
 
 @dataclass(frozen=True)
-class InferenceMemory:
-    """Memory of the forward pass, measured."""
+class MemoryBySize:
+    """What a chart of memory shows.
 
-    kind: str
+    what: of which memory: its kind, or the setting of training. recommended: (GPU, batch size). measured: (batch size,
+    bytes), to be seen beside a prediction.
+    """
+
+    what: str
     bars: tuple[MemoryBar, ...]
     lines: tuple[MemoryLine, ...]
+    recommended: tuple[tuple[str, int], ...] = ()
+    measured: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True)
-class TrainingMemory:
-    """Memory of the training step in the config's own setting, predicted where it was not measured."""
-
-    setting: str
-    bars: tuple[MemoryBar, ...]
-    measured: tuple[tuple[int, int], ...]  # (batch size, bytes), to be seen beside a prediction
-    lines: tuple[MemoryLine, ...]
-    recommended: tuple[tuple[str, int], ...]  # (GPU, batch size)
-    peak: str | None
-    validation: str | None
-    assumptions: tuple[str, ...]
-    untested_rules: tuple[str, ...]
-
-
-def inference_memory(sizes: Sequence[SizeView], gpu: Gpu | None) -> InferenceMemory | None:
-    """Bars of the sizes that ran; a GPU's memory is drawn where its allocator was measured."""
-    bars, kind = [], ""
-    for size in sizes:
-        if size.peak_bytes is None:
-            continue
-        kind = kind or size.memory_kind or "memory of an unknown kind"
-        activations = min(max(size.activation_bytes or 0, 0), size.peak_bytes)
-        parts = ((BEFORE, size.peak_bytes - activations), (ACTIVATIONS, activations))
-        bars.append(MemoryBar(size.batch_size, parts, size.source))
-    if not bars:
+def inference_memory(sizes: Sequence[Batch], gpu: Gpu | None) -> MemoryBySize | None:
+    """Of the forward pass, measured; a GPU's memory is drawn where its allocator was measured."""
+    measured = [size for size in sizes if isinstance(size, MeasuredBatch)]
+    known = [
+        size for size in measured if size.memory.peak_bytes is not None
+    ]  # of the original script's not all
+    if not known:
         return None
-    lines = () if gpu is None or "CUDA" not in kind else (MemoryLine(gpu.name, gpu.total_bytes, None),)
-    noisy = [str(size.batch_size) for size in sizes if size.activation_within_noise]
+    kind = known[0].memory.kind or "memory of an unknown kind"
+    bars = []
+    for size in known:
+        peak = size.memory.peak_bytes
+        activations = min(max(size.memory.activation_bytes or 0, 0), peak)
+        parts = ((BEFORE, peak - activations), (ACTIVATIONS, activations))
+        bars.append(MemoryBar(size.batch_size, parts, size.source))
+    lines = () if gpu is None or "CUDA" not in kind else (MemoryLine(gpu.name, gpu.total_bytes),)
+    noisy = [str(size.batch_size) for size in measured if size.memory.activation_within_noise]
     if noisy:
         kind += f"; the activations of batch {', '.join(noisy)} are within its noise"
-    return InferenceMemory(kind, tuple(bars), lines)
+    return MemoryBySize(kind, tuple(bars), lines)
 
 
-def training_memory(
-    model: MemoryModel | None,
-    recommendations: Sequence[Recommendation],
-    training: Mapping[int, TrainingSize],
-) -> TrainingMemory | None:
-    """What the training chart shows, or None where training was neither predicted nor measured."""
-    measured = {
-        batch: size
-        for batch, block in training.items()
-        if block.source == "measured"
-        and block.error is None
-        and (size := block.process_bytes or block.peak_reserved_bytes or block.peak_bytes)
+def training_memory(profile: Profile, sizes: Sequence[Batch]) -> MemoryBySize | None:
+    """Of the training step in the config's own setting, predicted where it was not measured.
+
+    None where it was neither.
+    """
+    training = {size.batch_size: size.training for size in sizes if size.training is not None}
+    runs = {
+        batch: run
+        for batch, run in training.items()
+        if isinstance(run, TrainingRun) and run.source == "measured" and _bytes_of(run)
     }
-    lines = tuple(MemoryLine(one.name, one.total_bytes, one.usable_bytes) for one in recommendations)
-    recommended = tuple((one.name, one.batch_size) for one in recommendations if one.batch_size is not None)
-    if model is None:
-        bars = tuple(_measured_bar(batch, training[batch]) for batch in sorted(measured))
-        if not bars:
-            return None
-        first = training[min(measured)]
-        setting = f"{first.precision}, checkpointing {first.checkpointing}"
-        return TrainingMemory(setting, bars, (), lines, recommended, None, None, (), ())
-    own = model.config_setting
-    return TrainingMemory(
-        setting=setting_text(own),
-        bars=_predicted_bars(own, recommendations, tuple(training)),
-        measured=tuple(sorted(measured.items())),
-        lines=lines,
-        recommended=recommended,
-        peak=f"{own.peak.phase}, {own.peak.operator}",
-        validation=_validation_text(own.validation),
-        assumptions=tuple(model.assumptions),
-        untested_rules=tuple(model.untested_rules),
-    )
+    advice = profile.training_advice
+    lines = tuple(MemoryLine(one.budget.name, one.budget.total_bytes) for one in advice)
+    recommended = tuple((one.budget.name, one.batch_size) for one in advice if one.batch_size is not None)
+    if profile.memory_model is not None:
+        own = profile.memory_model.config_setting
+        measured = tuple((batch, _bytes_of(run)) for batch, run in runs.items())
+        bars = _predicted_bars(own, advice, tuple(training))
+        return MemoryBySize(setting_text(own), bars, lines, recommended, measured)
+    if not runs:
+        return None
+    first = next(iter(runs.values()))
+    setting = f"{first.precision}, checkpointing {first.checkpointing}"
+    bars = tuple(_measured_bar(batch, run) for batch, run in runs.items())
+    return MemoryBySize(setting, bars, lines, recommended)
 
 
-def _validation_text(block: PredictedValidation | None) -> str | None:
-    return (
-        None if block is None else f"{shape(block.input_shape)}: {mebibytes(block.reserved_bytes)} reserved"
-    )
+def _bytes_of(run: TrainingRun) -> int:
+    """What it took of the machine, as far as that is known."""
+    return run.process_bytes or run.peak_reserved_bytes or run.peak_bytes
 
 
-def _measured_bar(batch: int, block: TrainingSize) -> MemoryBar:
-    reserved = block.peak_reserved_bytes or block.peak_bytes or 0
+def _measured_bar(batch: int, block: TrainingRun) -> MemoryBar:
+    reserved = block.peak_reserved_bytes or block.peak_bytes
     outside = max((block.process_bytes or reserved) - reserved, 0)
     parts = tuple((name, size) for name, size in ((RESERVED, reserved), (OUTSIDE, outside)) if size)
     return MemoryBar(batch, parts, "measured")
 
 
 def _predicted_bars(
-    own: MemorySetting, recommendations: Sequence[Recommendation], asked: Sequence[int]
+    own: MemorySetting, advice: Sequence[TrainingRecommendation], asked: Sequence[int]
 ) -> tuple[MemoryBar, ...]:
     """Bars of the table's sizes up to the first that no GPU of the chart holds, and of the recommended batches."""
     extra: Parts = ()
-    if recommendations:
-        first = recommendations[0]
-        extra = ((WORKSPACES, first.workspace_bytes), (CONTEXT, first.context_bytes))
+    if advice:
+        budget = advice[0].budget
+        extra = ((WORKSPACES, budget.workspace_bytes), (CONTEXT, budget.context_bytes))
     bars = {
         int(batch): _predicted_bar(own, int(batch), row.live_bytes, row.reserved_bytes, extra)
         for batch, row in own.sizes.items()
     }
     of_any_batch = reserved_of(own)
-    for batch in {one.batch_size for one in recommendations if one.batch_size} - set(bars):
+    for batch in {one.batch_size for one in advice if one.batch_size} - set(bars):
         reserved = of_any_batch.reserved_bytes(batch)
         bars[batch] = _predicted_bar(own, batch, reserved, reserved, extra, of_any_batch.source)
-    limit = max((one.total_bytes for one in recommendations), default=None)
-    return _chosen(bars, limit, {one.batch_size for one in recommendations} | set(asked))
+    limit = max((one.budget.total_bytes for one in advice), default=None)
+    return _chosen(bars, limit, {one.batch_size for one in advice} | set(asked))
 
 
 def _chosen(bars: dict[int, MemoryBar], limit: int | None, wanted: set[int | None]) -> tuple[MemoryBar, ...]:

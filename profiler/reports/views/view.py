@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from pydantic import BaseModel
+
 from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrderError
-from swinmr_profiling.profiler.record.blocks import architecture as written
-from swinmr_profiling.profiler.record.blocks.batch import PerceptualMetric
+from swinmr_profiling.profiler.record.blocks.architecture import Architecture, ModuleCosts
+from swinmr_profiling.profiler.record.blocks.batch import Batch, MeasuredBatch, PerceptualMetric, ran
+from swinmr_profiling.profiler.record.blocks.energy import DataLoading, Energy
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, RunConfig
-from swinmr_profiling.profiler.record.files.printable_text import printable
-from swinmr_profiling.profiler.record.files.reading import LoadedProfile, ProfileFileError
-from swinmr_profiling.profiler.record.units import figure
-from swinmr_profiling.profiler.reports.views.doubts import Doubt
-from swinmr_profiling.profiler.reports.views.energy_view import energy_rows
-from swinmr_profiling.profiler.reports.views.environment_view import environment_rows, hardware_of
+from swinmr_profiling.profiler.record.files.reading import LoadedProfile, ProfileFileError, printable
+from swinmr_profiling.profiler.record.profile import Profile
+from swinmr_profiling.profiler.record.units import MIB, figure, gib
+from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.views.memory_view import (
-    InferenceMemory,
-    TrainingMemory,
+    MemoryBySize,
     inference_memory,
     training_memory,
 )
 from swinmr_profiling.profiler.reports.views.module_view import ModuleNode, read_tree
-from swinmr_profiling.profiler.reports.views.size_view import SizeView, read_sizes
 from swinmr_profiling.profiler.reports.views.strategies_view import kept_rows, strategy_rows, untested_words
-from swinmr_profiling.profiler.reports.views.training_view import Recommendation, read_recommendations
+from swinmr_profiling.profiler.reports.views.words import shape
 
 OURS, FVCORE = "exact multiply-adds", "fvcore"
 
@@ -36,125 +34,53 @@ TOP_OPERATORS = 10
 
 
 @dataclass(frozen=True)
-class CounterView:
-    """What another counter says; figures are multiply-adds by that counter's convention."""
-
-    name: str
-    status: str
-    inexact: bool
-    input_shape: tuple[int, ...] | None
-    figure: float | None
-    ours: int | None
-    agrees: bool | None
-    convention: str
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """One sample of one image by a denoiser: its calls times what one call costs."""
-
-    source: str
-    calls: int | None
-    macs: int | None
-    latency_ms: float | None
-    sampler: str
-
-
-@dataclass(frozen=True)
-class TrainingMacs:
-    """Multiply-adds of a training step: of one sample, and of an optimizer step of `samples`."""
-
-    source: str
-    macs: float | None
-    forward_macs: float | None
-    loss_macs: float | None
-    backward_macs: float | None
-    recomputed_macs: float | None
-    samples: int | None
-    step_macs: int | None
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """Counts of one forward pass of `input_shape`. operators: those with the most MACs, most first."""
-
-    source: str
-    input_shape: tuple[int, ...] | None
-    parameters: int | None
-    parameter_bytes: int | None
-    macs: int | None
-    flops: int | None
-    macs_convention: str
-    by_kind: tuple[tuple[str, int], ...]
-    operators: tuple[tuple[str, int], ...]
-    uncounted: tuple[tuple[str, int], ...]
-    count_error: str | None
-    tree: ModuleNode | None
-    counters: tuple[CounterView, ...]
-    reconstruction: Reconstruction | None
-    training: TrainingMacs | None = None
-    module_costs: str | None = None
-
-
-@dataclass(frozen=True)
-class InferenceAdvice:
-    """The batch size recommended for inference, the knee of the throughput."""
-
-    batch_size: int
-    source: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class ProfileView:
-    """A profile as reports show it."""
+    """A profile as reports show it: the record with every text printable, and beside it what several of them say.
+
+    sizes: from small to large. operators: those with the most MACs, most first. module_costs: what the latencies by
+    module are of.
+    """
 
     file: str
     version: int
+    profile: Profile
     title: str
     config_file: str
     model: str
     device: str
     hardware: str
-    precision: str | None
     options: tuple[tuple[str, str], ...]
     image_size: str
-    time_utc: str | None
-    status: str
-    status_reason: str | None
-    warnings: tuple[str, ...]
-    warning_codes: tuple[str, ...]
-    doubts: tuple[Doubt, ...]
-    architecture: Architecture | None
-    sizes: tuple[SizeView, ...]
-    advice: InferenceAdvice | None
-    inference_memory: InferenceMemory | None
-    training_memory: TrainingMemory | None
-    recommendations: tuple[Recommendation, ...]
+    sizes: tuple[Batch, ...]
+    macs_convention: str
+    operators: tuple[tuple[str, int], ...]
+    tree: ModuleNode | None
+    module_costs: str | None
+    inference_memory: MemoryBySize | None
+    training_memory: MemoryBySize | None
     perceptual: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
-    energy: tuple[tuple[str, str], ...] = ()
-    strategies: tuple[tuple[str, ...], ...] = ()
-    strategies_kept: tuple[tuple[str, ...], ...] = ()
-    strategies_untested: str = ""
+    energy: tuple[tuple[str, str], ...]
+    strategies: tuple[tuple[str, ...], ...]
+    strategies_kept: tuple[tuple[str, ...], ...]
+    strategies_untested: str
 
     @property
     def imported(self) -> bool:
         return self.version == 0
 
-    def size(self, batch_size: int) -> SizeView | None:
+    def size(self, batch_size: int) -> Batch | None:
         return next((size for size in self.sizes if size.batch_size == batch_size), None)
 
     @property
-    def ran(self) -> tuple[SizeView, ...]:
-        return tuple(size for size in self.sizes if size.ran)
+    def ran(self) -> tuple[MeasuredBatch, ...]:
+        return tuple(size for size in self.sizes if ran(size))
 
 
 def view_of(loaded: LoadedProfile) -> ProfileView:
     """The view of a profile, its texts fit to be shown. Raises ProfileFileError for allocations that are damaged."""
     try:
-        return _shown(_view(loaded))
+        return _view(replace(loaded, file=printable(loaded.file), profile=_shown(loaded.profile)))
     except AllocationOrderError as error:
         raise ProfileFileError(f"{loaded.file}: is damaged ({error})") from None
 
@@ -163,52 +89,40 @@ def _shown(value: Any) -> Any:
     """The same with every text printable."""
     if isinstance(value, str):
         return printable(value)
-    if isinstance(value, Doubt):
-        return Doubt(*map(_shown, value))
-    if isinstance(value, tuple):
-        return tuple(map(_shown, value))
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: _shown(getattr(value, field.name)) for field in fields(value)})
-    return value
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={name: _shown(one) for name, one in value})
+    if isinstance(value, ProfileWarning):
+        return replace(value, code=printable(value.code), message=printable(value.message))
+    if isinstance(value, dict):
+        return {_shown(key): _shown(one) for key, one in value.items()}
+    return [_shown(one) for one in value] if isinstance(value, list) else value
 
 
 def _view(loaded: LoadedProfile) -> ProfileView:
-    profile, config = loaded.profile, loaded.profile.config
-    environment = profile.environment if isinstance(profile.environment, Environment) else None
-    sizes = read_sizes(profile)
-    recommendations = read_recommendations(profile.recommendation)
-    advice = None if profile.recommendation is None else profile.recommendation.inference
+    profile, config, machine = loaded.profile, loaded.profile.config, loaded.profile.machine
+    architecture, sizes = profile.architecture, profile.sizes
     # Of the original script's config anything may be missing.
     config_file = config.config_file or "not recorded"
     return ProfileView(
         file=loaded.file,
         version=loaded.version,
+        profile=profile,
         title=config.experiment_name or PurePath(config_file).stem or config_file,
         config_file=config_file,
         model=config.model or "not recorded",
         device=config.device or "not recorded",
-        hardware=hardware_of(environment, config.device),
-        precision=config.precision,
+        hardware=hardware_of(machine, config.device),
         options=_options(config),
         image_size=_image_size(config),
-        time_utc=None if environment is None else environment.time_utc,
-        status=profile.status,
-        status_reason=profile.status_reason,
-        warnings=tuple(warning.message for warning in profile.warnings),
-        warning_codes=tuple(dict.fromkeys(warning.code for warning in profile.warnings)),
-        doubts=tuple(Doubt(one.code, one.message, one.batch_size) for one in profile.warnings),
-        architecture=_architecture(profile.architecture, loaded.imported),
         sizes=sizes,
-        advice=None if advice is None else InferenceAdvice(advice.batch_size, advice.source, advice.reason),
-        inference_memory=inference_memory(sizes, None if environment is None else environment.gpu),
-        training_memory=training_memory(
-            profile.memory_model,
-            recommendations,
-            {size.batch_size: size.training for size in sizes if size.training is not None},
-        ),
-        recommendations=recommendations,
+        macs_convention=FVCORE if loaded.imported else OURS,
+        operators=() if architecture is None else _operators(architecture),
+        tree=None if architecture is None else read_tree(architecture.by_module, architecture.module_costs),
+        module_costs=None if architecture is None else _module_costs(architecture.module_costs),
+        inference_memory=inference_memory(sizes, None if machine is None else machine.gpu),
+        training_memory=training_memory(profile, sizes),
         perceptual=_perceptual(profile.perceptual_metric),
-        environment=environment_rows(environment),
+        environment=environment_rows(machine),
         energy=energy_rows(profile.energy, profile.data_loading),
         strategies=strategy_rows(profile.strategies),
         strategies_kept=kept_rows(profile.strategies),
@@ -216,77 +130,17 @@ def _view(loaded: LoadedProfile) -> ProfileView:
     )
 
 
-def _architecture(block: written.Architecture | None, imported: bool) -> Architecture | None:
-    if block is None:
-        return None
-    operators = sorted(_counts(block.by_operator), key=lambda one: -one[1])[:TOP_OPERATORS]
-    return Architecture(
-        source=block.source,
-        input_shape=None if block.input_shape is None else tuple(block.input_shape),
-        parameters=block.total_parameters,
-        parameter_bytes=block.parameter_bytes,
-        macs=block.macs,
-        flops=block.flops,
-        macs_convention=FVCORE if imported else OURS,
-        by_kind=_counts(block.by_kind),
-        operators=tuple(operators),
-        uncounted=_counts(block.uncounted_operators),
-        count_error=block.count_error,
-        tree=read_tree(block.by_module, block.module_costs),
-        module_costs=_module_costs(block.module_costs),
-        counters=tuple(map(_counter, block.counters)),
-        reconstruction=_reconstruction(block.reconstruction),
-        training=_training_macs(block.training_macs),
-    )
+def _operators(block: Architecture) -> tuple[tuple[str, int], ...]:
+    most_first = sorted((block.by_operator or {}).items(), key=lambda one: -one[1])[:TOP_OPERATORS]
+    return tuple((name, macs) for name, macs in most_first if macs)
 
 
-def _module_costs(block: written.ModuleCosts | None) -> str | None:
+def _module_costs(block: ModuleCosts | None) -> str | None:
     """What the latencies by module are of, in words."""
     if block is None:
         return None
     share = "" if block.hook_share is None else f", {block.hook_share * 100:.0f} % of it the hooks'"
-    took = "" if block.hooked_ms is None else f"; {figure(block.hooked_ms)} ms in all{share}"
-    return f"{block.num_runs} runs of {' x '.join(map(str, block.input_shape))} with hooks{took}"
-
-
-def _training_macs(block: written.TrainingMacs | None) -> TrainingMacs | None:
-    if block is None or block.per_sample is None or block.per_step is None:
-        return None
-    return TrainingMacs(
-        source=block.source,
-        macs=block.per_sample.macs,
-        forward_macs=block.per_sample.forward_macs,
-        loss_macs=block.per_sample.loss_macs,
-        backward_macs=block.per_sample.backward_macs,
-        recomputed_macs=block.per_sample.recomputed_macs,
-        samples=block.per_step.samples,
-        step_macs=block.per_step.macs,
-    )
-
-
-def _counts(counts: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:
-    return tuple((name, value) for name, value in (counts or {}).items() if value)
-
-
-def _reconstruction(block: written.Reconstruction | None) -> Reconstruction | None:
-    if block is None:
-        return None
-    sampler = f"{block.sampler}, {block.sampling_steps} steps"
-    return Reconstruction(block.source, block.denoiser_calls, block.macs, block.latency_ms, sampler)
-
-
-def _counter(block: written.CrossCheck) -> CounterView:
-    return CounterView(
-        name=block.counter,
-        status=block.status,
-        inexact=block.inexact,
-        input_shape=tuple(block.input_shapes[0]) if block.input_shapes else None,
-        figure=block.figure,
-        ours=block.ours,
-        agrees=block.agrees,
-        convention=block.convention,
-        reason=block.reason,
-    )
+    return f"{block.num_runs} runs of {shape(block.input_shape)} with hooks; {figure(block.hooked_ms)} ms in all{share}"
 
 
 def _options(config: RunConfig) -> tuple[tuple[str, str], ...]:
@@ -311,3 +165,70 @@ def _perceptual(block: PerceptualMetric | None) -> tuple[tuple[str, str], ...]:
         ("MACs of one comparison", f"{block.macs:,}"),
         ("median time", f"{figure(block.timing.median_ms)} ms"),
     )
+
+
+def hardware_of(environment: Environment | None, device: str | None) -> str:
+    if device is not None and device.startswith("cuda"):
+        gpu = None if environment is None else environment.gpu
+        return "a GPU of unknown name" if gpu is None else gpu.name
+    return "a processor of unknown name" if environment is None else environment.cpu.name
+
+
+def environment_rows(environment: Environment | None) -> tuple[tuple[str, str], ...]:
+    if environment is None:
+        return ()
+    cpu, gpu, git = environment.cpu, environment.gpu, environment.git
+    rows: list[tuple[str, str | None]] = [
+        ("processor", cpu.name),
+        ("cores in use, threads", f"{cpu.usable_cores}, {cpu.threads}"),
+        ("host memory", gib(environment.memory_total_bytes)),
+    ]
+    if gpu is None:
+        rows.append(("GPU", "none"))
+    else:
+        cudnn = None if gpu.cudnn is None else str(gpu.cudnn)
+        rows += [
+            ("GPU", f"{gpu.name}, {gpu.total_bytes / MIB:,.0f} MiB"),
+            ("driver", gpu.driver),
+            ("cuda", gpu.cuda),
+            ("cudnn", cudnn),
+        ]
+    rows += [
+        ("python", environment.python),
+        ("platform", environment.platform),
+        ("float32_matmul_precision", environment.float32_matmul_precision),
+        *environment.packages.items(),
+    ]
+    if git is not None:
+        rows.append(("commit", f"{git.commit}{' with local changes' if git.dirty else ''}"))
+    rows += [("command", environment.command_line), ("measured at (UTC)", environment.time_utc)]
+    return tuple((name, value) for name, value in rows if value is not None)
+
+
+READERS = {"nvml": "NVML's energy counter", "rapl": "RAPL"}
+
+
+def energy_rows(energy: Energy | None, loading: DataLoading | None) -> tuple[tuple[str, str], ...]:
+    """Names and values, one a line; () where neither was asked for."""
+    found: list[tuple[str, str]] = []
+    for one in () if energy is None else energy.figures:
+        runs = f"{one.num_runs} runs in {figure(one.duration_s)} s, {figure(one.mean_watts)} W"
+        image = f"{figure(one.joules_per_image)} J per image"
+        if one.joules_per_step is None:
+            found.append((f"inference, batch {one.batch_size}", f"{image} ({runs})"))
+        else:
+            step = f"{figure(one.joules_per_step)} J per step of {one.images_per_step}"
+            found.append((f"training, batch {one.batch_size}", f"{step}, {image} ({runs})"))
+    if energy is not None:
+        untried = "; untried: no such machine has run this code" if energy.untried else ""
+        found.append(("energy counter", f"{READERS[energy.reader]}: {energy.covers}{untried}"))
+    if loading is not None:
+        rate = f"{figure(loading.images_per_second)} images/s, {loading.num_workers} workers, {loading.data_source}"
+        found.append((f"data loader, batch {loading.batch_size}", rate))
+        if loading.step_ms is not None:
+            waits = "training waits for its data" if loading.waits else "the loader keeps up"
+            median = (
+                f"a batch every {figure(loading.median_ms)} ms, a step takes {figure(loading.step_ms)} ms"
+            )
+            found.append(("loader beside the step", f"{median}: {waits}"))
+    return tuple(found)

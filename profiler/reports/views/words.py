@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swinmr_profiling.profiler.record.units import figure
+from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
+from swinmr_profiling.profiler.record.blocks.recommended import Lever, TrainingRecommendation
+from swinmr_profiling.profiler.record.units import GIB, MIB, figure
 
-MIB, GIB = 2**20, 2**30
+AnySetting = MemorySetting | TrainingRecommendation | Lever
 UNKNOWN = "not known"
 UNITS = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1))
 
@@ -31,10 +33,7 @@ def count(value: float | int | None) -> str:
 
 def giga(value: float | int | None) -> str:
     """Giga, three digits at least: "101.00 G", "0.00426 G"."""
-    if value is None:
-        return UNKNOWN
-    amount = value / 1e9
-    return f"{figure(amount)} G"
+    return UNKNOWN if value is None else f"{figure(value / 1e9)} G"
 
 
 def mebibytes(value: float | int | None) -> str:
@@ -50,15 +49,11 @@ def gibibytes(value: float | int | None) -> str:
 
 def milliseconds(value: float | int | None) -> str:
     """Four digits at least: "2,319.71 ms", "0.0123 ms"."""
-    if value is None:
-        return UNKNOWN
-    return f"{figure(value)} ms"
+    return UNKNOWN if value is None else f"{figure(value)} ms"
 
 
 def per_second(value: float | int | None) -> str:
-    if value is None:
-        return UNKNOWN
-    return f"{figure(value)} images/s"
+    return UNKNOWN if value is None else f"{figure(value)} images/s"
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -75,6 +70,16 @@ def ratio(value: float | None) -> str:
 def shape(values: Sequence[int] | None) -> str:
     """ "1 x 1 x 256 x 256"."""
     return UNKNOWN if values is None else " x ".join(map(str, values))
+
+
+def setting_text(setting: AnySetting) -> str:
+    """ "fp32, checkpointing none, patch 96 x 96"."""
+    return f"{setting.precision}, checkpointing {setting.checkpointing}, {patch_text(setting)}"
+
+
+def patch_text(setting: AnySetting) -> str:
+    """ "patch 96 x 96" or "whole image"."""
+    return "whole image" if setting.patch_size is None else f"patch {shape(setting.patch_size)}"
 
 
 def shortened(text: str, limit: int) -> str:

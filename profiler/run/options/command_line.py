@@ -1,4 +1,4 @@
-"""The options of `profile_model.py`: parsed, checked, and turned into what the run takes."""
+"""The options of `profile_model.py`: parsed, checked, and turned into what the run and the reports take."""
 
 from __future__ import annotations
 
@@ -9,21 +9,105 @@ from collections.abc import Sequence
 from swinmr_profiling.configs import ConfigError, LoadedConfig, config_from_dict
 from swinmr_profiling.configs.schema import SystemSection
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
-from swinmr_profiling.profiler.options.budget_options import add_budget_options, named_cards
-from swinmr_profiling.profiler.options.option_types import (
-    OneLineParser,
-)
+from swinmr_profiling.profiler.options.budget_options import BUDGET, HOW_MANY_DEVICES, named_cards
+from swinmr_profiling.profiler.options.option_types import OneLineParser, Options, add_options, first_of
 from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS
+from swinmr_profiling.profiler.reports.exports import Exports
 from swinmr_profiling.profiler.run.context import RunOptions, TrainingOptions
 from swinmr_profiling.profiler.run.options.measuring_options import (
-    add_counting_options,
-    add_measuring_options,
-    add_training_options,
+    COUNTING,
+    MEASURING,
+    TRAINING,
 )
-from swinmr_profiling.profiler.run.options.network_options import add_network_options, source_conflict
-from swinmr_profiling.profiler.run.options.report_options import add_report_options, conflict
+from swinmr_profiling.profiler.run.options.network_options import NETWORK, source_conflict
 
-DEFAULT_OUTPUT = "results/profile_results.json"
+DEFAULT_OUTPUT, SEVERAL_OUTPUT = "results/profile_results.json", "results"
+# What people look at.
+REPORTS: Options = {
+    "--output": dict(default=DEFAULT_OUTPUT, metavar="FILE", help=f"default {DEFAULT_OUTPUT}; -: stdout"),
+    "--resume": dict(action="store_true", help="go on from the partial profile in --output"),
+    "--report": dict(metavar="FILE", help="also one whole HTML file (extra: report)"),
+    "--csv": dict(metavar="FILE", help="also CSV, a line per batch size"),
+    "--markdown": dict(metavar="FILE", help="also Markdown, to paste into an issue"),
+    "--plot": dict(metavar="DIR", help="also the charts as SVG and PNG (extra: report)"),
+    "--benchmark-json": dict(metavar="FILE", help="also the figures for github-action-benchmark"),
+    "--github-summary": dict(
+        action="store_true", help="also Markdown in the summary of a GitHub Actions job"
+    ),
+    "--memory-snapshot": dict(metavar="FILE", help="the predicted step for pytorch.org/memory_viz"),
+    "--trace": dict(metavar="FILE", help="also a measured pass for Perfetto (.json, .gz)"),
+    "--private": dict(action="store_true", help="leave out paths, command line, machine's name"),
+    "--quiet": dict(action="store_true", help="the answer alone; failures on standard error"),
+    "--verbose": dict(action="store_true", help="also percentiles, intervals, assumptions, the environment"),
+}
+
+
+GROUPS: dict[str, Options] = {
+    "which network": {
+        "--config": dict(metavar="FILE", help="the config (every key: configs/README.md)"),
+        **NETWORK,
+    },
+    "what is measured": MEASURING,
+    "what is counted": COUNTING,
+    "training, and the GPUs to recommend for": {**TRAINING, **BUDGET},
+    "what is printed and written": REPORTS,
+}
+
+
+def conflict(parsed: argparse.Namespace) -> str | None:
+    """What is wrong with these options together, or None. Settles --output for several configs."""
+    measuring = {"--trace": parsed.trace, "--energy": parsed.energy, "--loader": parsed.loader}
+    measured = [name for name, asked in measuring.items() if asked and parsed.predict_only]
+    of_one = {
+        "--benchmark-json": parsed.benchmark_json,
+        "--memory-snapshot": parsed.memory_snapshot,
+        "--trace": parsed.trace,
+    }
+    single = [name for name, file in of_one.items() if file is not None]
+    several = parsed.configs is not None or parsed.models is not None
+    option, each = ("--models", "network") if parsed.configs is None else ("--configs", "config")
+    found = first_of(
+        (
+            parsed.measure_training and parsed.no_training,
+            "argument --measure-training: not allowed with argument --no-training",
+        ),
+        (parsed.strategy and parsed.devices == 1, HOW_MANY_DEVICES),
+        (parsed.predict_only and parsed.no_training, "--predict-only and --no-training leave nothing to do"),
+        (
+            parsed.memory_snapshot is not None and parsed.no_training,
+            "argument --memory-snapshot: not allowed with argument --no-training",
+        ),
+        (
+            measured,
+            f"argument {''.join(measured[:1])}: not allowed with argument --predict-only, which measures nothing",
+        ),
+        (parsed.quiet and parsed.verbose, "--quiet and --verbose contradict each other"),
+        (
+            parsed.config is not None and parsed.configs is not None,
+            "--config and --configs: name the configs in one of them",
+        ),
+        (several and single, f"{''.join(single[:1])} names one file: profile one network at a time"),
+        (
+            several and parsed.output == "-",
+            f"{option} writes a profile for each {each}: --output names a folder, not -",
+        ),
+    )
+    if several and parsed.output == DEFAULT_OUTPUT:
+        parsed.output = SEVERAL_OUTPUT
+    return found or source_conflict(parsed)
+
+
+def exports_of(parsed: argparse.Namespace) -> Exports:
+    return Exports(
+        report=parsed.report,
+        csv=parsed.csv,
+        markdown=parsed.markdown,
+        plots=parsed.plot,
+        benchmark=parsed.benchmark_json,
+        github_summary=parsed.github_summary,
+    )
+
+
 MODELS = {
     "swinir": "SwinIR and SwinMR (Liang et al. 2021, Huang et al. 2022); alias swinmr",
     "unet_denoiser": "diffusion U-Net of DDPM and ADM (Ho et al. 2020, Dhariwal and Nichol 2021)",
@@ -95,31 +179,10 @@ def parse_profile_arguments(arguments: Sequence[str]) -> ProfileArguments:
         prog="profile_model.py",
         description="Profile a network: parameters, MACs, latency, memory, the training batch.",
     )
-    network = parser.add_argument_group("which network")
-    network.add_argument("--config", metavar="FILE", help="the config (every key: configs/README.md)")
-    add_network_options(network.add_argument)
-    add_measuring_options(parser.add_argument_group("what is measured").add_argument)
-    add_counting_options(parser.add_argument_group("what is counted").add_argument)
-    training = parser.add_argument_group("training, and the GPUs to recommend for")
-    add_training_options(training.add_argument)
-    add_budget_options(training)
-    add_report_options(parser.add_argument_group("what is printed and written").add_argument, DEFAULT_OUTPUT)
+    for title, options in GROUPS.items():
+        add_options(parser.add_argument_group(title), options)
     parsed = parser.parse_args(arguments, namespace=ProfileArguments())
-    if parsed.measure_training and parsed.no_training:
-        parser.error("argument --measure-training: not allowed with argument --no-training")
-    if parsed.strategy and parsed.devices == 1:
-        parser.error("--strategy: between how many GPUs? For example --devices 4")
-    if parsed.predict_only and parsed.no_training:
-        parser.error("--predict-only and --no-training leave nothing to do")
-    if parsed.memory_snapshot is not None and parsed.no_training:
-        parser.error("argument --memory-snapshot: not allowed with argument --no-training")
-    measuring = {"--trace": parsed.trace, "--energy": parsed.energy, "--loader": parsed.loader}
-    for name, asked in measuring.items():
-        if asked and parsed.predict_only:
-            parser.error(f"argument {name}: not allowed with argument --predict-only, which measures nothing")
-    if (contradiction := conflict(parsed, DEFAULT_OUTPUT)) is not None:
-        parser.error(contradiction)
-    if (contradiction := source_conflict(parsed)) is not None:
+    if (contradiction := conflict(parsed)) is not None:
         parser.error(contradiction)
     return parsed
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
 from typing import Any
 
 from swinmr_profiling.profiler.measure.timing.latency import (
@@ -14,6 +13,7 @@ from swinmr_profiling.profiler.measure.timing.latency import (
 )
 from swinmr_profiling.profiler.options.budget_options import memory_size
 from swinmr_profiling.profiler.options.option_types import (
+    Options,
     at_least,
     device,
     non_negative_int,
@@ -66,81 +66,85 @@ def training_steps(text: str) -> int:
     return at_least(text, MIN_TRAINING_STEPS)
 
 
-def add_measuring_options(add: Callable[..., Any]) -> None:
-    """Adds to a parser, by its `add_argument`, what is run and how."""
-    add("--batch-sizes", nargs="+", action=BatchSizes, metavar="N", help=(
-        f"1,4,8 or 1 4 8 (default {','.join(map(str, DEFAULT_BATCH_SIZES))}; on a CPU what fits two minutes)"
-    ))  # fmt: skip
-    add(
-        "--device",
-        type=device,
-        default="auto",
-        help="auto (default; falls back), cpu, cuda, cuda:1",
-    )
-    add("--precision", choices=["fp32", "bf16", "fp16"], help="default: the config's system.mixed_precision")
-    add("--image-size", type=image_size, metavar="N|HxW", help="pixels, in place of the config's")
-    add("--num-runs", type=positive_int, metavar="N", help=(
-        f"timed runs of a size (default {DEFAULT_RUNS}, and more until the median is sure, within the budget)"
-    ))  # fmt: skip
-    add("--warmup", type=non_negative_int, metavar="N", help=(
-        f"warm-up runs of a size (default {DEFAULT_WARMUP_RUNS}, within a fifth of the budget)"
-    ))  # fmt: skip
-    add("--time-budget", type=positive_seconds, default=DEFAULT_TIME_BUDGET_S, metavar="S", help=(
-        f"seconds a size without --num-runs (default {DEFAULT_TIME_BUDGET_S:g})"
-    ))  # fmt: skip
-    add("--timeout", type=positive_seconds, metavar="S", help=(
-        "when a size is given up as hung (default: ten times what is expected, 30 minutes at least)"
-    ))  # fmt: skip
-    add("--by-module", action="store_true", help="also each module, in runs of their own")
-    add("--energy", action="store_true", help=(
-        "also joules per image and step (NVML, RAPL)"
-    ))  # fmt: skip
-    add("--loader", action="store_true", help="also the time of the config's own data loader")
-    add("--channels-last", action="store_true", help="channels-last memory format")
-    add("--compile", action="store_true", help="torch.compile the network before it is timed")
-    add("--seed", type=non_negative_int, metavar="N", help="of the random weights (default: the config's)")
-    add(
-        "--threads",
+# What is run and how.
+MEASURING: Options = {
+    "--batch-sizes": dict(
+        nargs="+",
+        action=BatchSizes,
+        metavar="N",
+        help=f"1,4,8 or 1 4 8 (default {','.join(map(str, DEFAULT_BATCH_SIZES))}; on a CPU what fits two minutes)",
+    ),
+    "--device": dict(type=device, default="auto", help="auto (default; falls back), cpu, cuda, cuda:1"),
+    "--precision": dict(
+        choices=["fp32", "bf16", "fp16"], help="default: the config's system.mixed_precision"
+    ),
+    "--image-size": dict(type=image_size, metavar="N|HxW", help="pixels, in place of the config's"),
+    "--num-runs": dict(
         type=positive_int,
         metavar="N",
-        help="CPU threads (default: the config's or torch's)",
-    )
-    add("--with-lpips", action="store_true", help="also the cost of the LPIPS metric")
-    add("--memory-limit", type=memory_size, metavar="SIZE", help=(
-        "host memory of a measuring or predicting process, such as 8GiB; one that holds more is ended, its size counts "
-        "as out of memory (default: what is free)"
-    ))  # fmt: skip
+        help=f"timed runs of a size (default {DEFAULT_RUNS}, and more until the median is sure, within the budget)",
+    ),
+    "--warmup": dict(
+        type=non_negative_int,
+        metavar="N",
+        help=f"warm-up runs of a size (default {DEFAULT_WARMUP_RUNS}, within a fifth of the budget)",
+    ),
+    "--time-budget": dict(
+        type=positive_seconds,
+        default=DEFAULT_TIME_BUDGET_S,
+        metavar="S",
+        help=f"seconds a size without --num-runs (default {DEFAULT_TIME_BUDGET_S:g})",
+    ),
+    "--timeout": dict(
+        type=positive_seconds,
+        metavar="S",
+        help="when a size is given up as hung (default: ten times what is expected, 30 minutes at least)",
+    ),
+    "--by-module": dict(action="store_true", help="also each module, in runs of their own"),
+    "--energy": dict(action="store_true", help="also joules per image and step (NVML, RAPL)"),
+    "--loader": dict(action="store_true", help="also the time of the config's own data loader"),
+    "--channels-last": dict(action="store_true", help="channels-last memory format"),
+    "--compile": dict(action="store_true", help="torch.compile the network before it is timed"),
+    "--seed": dict(type=non_negative_int, metavar="N", help="of the random weights (default: the config's)"),
+    "--threads": dict(type=positive_int, metavar="N", help="CPU threads (default: the config's or torch's)"),
+    "--with-lpips": dict(action="store_true", help="also the cost of the LPIPS metric"),
+    "--memory-limit": dict(
+        type=memory_size,
+        metavar="SIZE",
+        help="host memory of a measuring or predicting process, such as 8GiB; one that holds more is ended, its size "
+        "counts as out of memory (default: what is free)",
+    ),
+}
 
 
-def add_counting_options(add: Callable[..., Any]) -> None:
-    """The same for multiply-adds."""
-    add("--cross-check", choices=["off", "small", "full"], default="small", help=(
-        "ask fvcore and thop at a small input (default), at the full one, or not"
-    ))  # fmt: skip
-    add(
-        "--flops-counter",
-        choices=["fvcore", "thop"],
-        help="also its own full-size figure, to quote",
-    )
-    add("--strict-flops", action="store_true", help="exit 5 if an operator has no formula")
-    add("--depth", type=non_negative_int, default=0, metavar="N", help="print the module tree, N levels deep")
+# The multiply-adds.
+COUNTING: Options = {
+    "--cross-check": dict(
+        choices=["off", "small", "full"],
+        default="small",
+        help="ask fvcore and thop at a small input (default), at the full one, or not",
+    ),
+    "--flops-counter": dict(choices=["fvcore", "thop"], help="also its own full-size figure, to quote"),
+    "--strict-flops": dict(action="store_true", help="exit 5 if an operator has no formula"),
+    "--depth": dict(
+        type=non_negative_int, default=0, metavar="N", help="print the module tree, N levels deep"
+    ),
+}
 
 
-def add_training_options(add: Callable[..., Any]) -> None:
-    """The same for the memory of training."""
-    add(
-        "--predict-only",
-        action="store_true",
-        help="predict training in every setting, no latency",
-    )
-    add("--no-training", action="store_true", help="neither predict nor measure training")
-    add("--measure-training", action="store_true", help="measure training on a CPU too (on a GPU always)")
-    add("--training-steps", type=training_steps, default=MIN_TRAINING_STEPS, metavar="N", help=(
-        f"optimizer steps of each measured training (default and least {MIN_TRAINING_STEPS})"
-    ))  # fmt: skip
-    add(
-        "--no-cache",
-        action="store_true",
-        help="neither read nor keep traces and counts in ~/.cache/swinmr-profiling",
-    )
-    add("--list-gpus", action="store_true", help="list the known GPUs and exit")
+# The memory of training.
+TRAINING: Options = {
+    "--predict-only": dict(action="store_true", help="predict training in every setting, no latency"),
+    "--no-training": dict(action="store_true", help="neither predict nor measure training"),
+    "--measure-training": dict(action="store_true", help="measure training on a CPU too (on a GPU always)"),
+    "--training-steps": dict(
+        type=training_steps,
+        default=MIN_TRAINING_STEPS,
+        metavar="N",
+        help=f"optimizer steps of each measured training (default and least {MIN_TRAINING_STEPS})",
+    ),
+    "--no-cache": dict(
+        action="store_true", help="neither read nor keep traces and counts in ~/.cache/swinmr-profiling"
+    ),
+    "--list-gpus": dict(action="store_true", help="list the known GPUs and exit"),
+}

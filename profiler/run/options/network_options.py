@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from swinmr_profiling.configs import ConfigError, LoadedConfig, config_of_sections, load_config
 from swinmr_profiling.configs.option_files.given_class import GivenClass
 from swinmr_profiling.configs.option_files.imported import folder_name
+from swinmr_profiling.profiler.options.option_types import Options, first_of
 
 NO_NETWORK = (
     "--config is missing: which network? For example --config configs/train_config.json, --checkpoint model.pth, "
@@ -24,33 +25,6 @@ NO_NETWORK = (
 LISTS = ["types", "spandrel", "restoration"]
 # Of `--models`: a name alone is timm's.
 PACKAGES = {"timm": "name", "spandrel": "architecture", "restoration": "architecture"}
-
-
-def add_network_options(add: Callable[..., Any]) -> None:
-    """Adds them to a parser by its `add_argument`."""
-    add("--checkpoint", metavar="FILE", help=(
-        ".pth, .pt, .ckpt, .safetensors: the network is found from its weights, nothing is run"
-    ))  # fmt: skip
-    add("--module", metavar="FILE.py:CLASS", help=(
-        "a class of your own, with --trust-config; beside --config for the network of that option file"
-    ))  # fmt: skip
-    add("--kwargs", type=keyword_arguments, metavar="JSON", help="arguments of that class: '{\"dim\": 64}'")
-    add("--inputs", type=input_shapes, metavar="1xCxHxW,...", help="its inputs, each with a batch of 1")
-    add(
-        "--configs",
-        nargs="+",
-        metavar="FILE",
-        help="several configs, and their comparison (--output: a folder)",
-    )
-    add("--models", type=names, metavar="NAME,NAME,...", help=(
-        "several networks of timm (or spandrel:NAME), compared likewise"
-    ))  # fmt: skip
-    add("--save-config", metavar="FILE", help="also write the config that this amounts to")
-    add("--allow-unknown", action="store_true", help="unknown keys of the config are warnings")
-    add("--trust-config", action="store_true", help="let the config import and run your own class")
-    add("--list-models", nargs="?", const="types", choices=LISTS, metavar="PACKAGE", help=(
-        "list the network types and exit; spandrel, restoration: their architectures"
-    ))  # fmt: skip
 
 
 def keyword_arguments(text: str) -> dict[str, JsonValue]:
@@ -95,6 +69,38 @@ def names(text: str) -> list[str]:
     return found
 
 
+NETWORK: Options = {
+    "--checkpoint": dict(
+        metavar="FILE",
+        help=".pth, .pt, .ckpt, .safetensors: the network is found from its weights, nothing is run",
+    ),
+    "--module": dict(
+        metavar="FILE.py:CLASS",
+        help="a class of your own, with --trust-config; beside --config for the network of that option file",
+    ),
+    "--kwargs": dict(type=keyword_arguments, metavar="JSON", help="arguments of that class: '{\"dim\": 64}'"),
+    "--inputs": dict(type=input_shapes, metavar="1xCxHxW,...", help="its inputs, each with a batch of 1"),
+    "--configs": dict(
+        nargs="+", metavar="FILE", help="several configs, and their comparison (--output: a folder)"
+    ),
+    "--models": dict(
+        type=names,
+        metavar="NAME,NAME,...",
+        help="several networks of timm (or spandrel:NAME), compared likewise",
+    ),
+    "--save-config": dict(metavar="FILE", help="also write the config that this amounts to"),
+    "--allow-unknown": dict(action="store_true", help="unknown keys of the config are warnings"),
+    "--trust-config": dict(action="store_true", help="let the config import and run your own class"),
+    "--list-models": dict(
+        nargs="?",
+        const="types",
+        choices=LISTS,
+        metavar="PACKAGE",
+        help="list the network types and exit; spandrel, restoration: their architectures",
+    ),
+}
+
+
 def source_conflict(parsed: argparse.Namespace) -> str | None:
     """What is wrong with the options that name the network, or None."""
     given = [
@@ -104,17 +110,23 @@ def source_conflict(parsed: argparse.Namespace) -> str | None:
     ]
     if parsed.list_models or parsed.list_gpus:
         return None
-    if not given:
-        return NO_NETWORK
-    if len(given) > 1 and given != ["config", "module"]:
-        return f"--{given[0]} and --{given[1]}: name the network in one of them"
-    if parsed.module is None and (parsed.kwargs is not None or parsed.inputs is not None):
-        return "--kwargs and --inputs describe the class of --module"
-    if given == ["module"] and parsed.inputs is None:
-        return "--module: what does it take? For example --inputs 1x3x256x256 (batch x channels x height x width)"
-    if parsed.save_config is not None and given[0] in ("configs", "models"):
-        return f"--save-config writes one config: not with --{given[0]}"
-    return None
+    several = f"--{' and --'.join(given[:2])}: name the network in one of them"
+    return first_of(
+        (not given, NO_NETWORK),
+        (len(given) > 1 and given != ["config", "module"], several),
+        (
+            parsed.module is None and (parsed.kwargs is not None or parsed.inputs is not None),
+            "--kwargs and --inputs describe the class of --module",
+        ),
+        (
+            given == ["module"] and parsed.inputs is None,
+            "--module: what does it take? For example --inputs 1x3x256x256 (batch x channels x height x width)",
+        ),
+        (
+            parsed.save_config is not None and given[:1] in (["configs"], ["models"]),
+            f"--save-config writes one config: not with --{''.join(given[:1])}",
+        ),
+    )
 
 
 def source_of(parsed: argparse.Namespace) -> tuple[str, str]:

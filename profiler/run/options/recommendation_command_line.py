@@ -11,8 +11,31 @@ from swinmr_profiling.profiler.allocator.workspaces import WorkspaceTableError
 from swinmr_profiling.profiler.batch_size.budget import Budget, budget_on
 from swinmr_profiling.profiler.batch_size.gpus import is_this_gpu
 from swinmr_profiling.profiler.batch_size.training_profile import TrainingProfile
-from swinmr_profiling.profiler.options.budget_options import Card, add_budget_options, named_cards
-from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int
+from swinmr_profiling.profiler.options.budget_options import BUDGET, HOW_MANY_DEVICES, Card, named_cards
+from swinmr_profiling.profiler.options.option_types import (
+    OneLineParser,
+    Options,
+    add_options,
+    first_of,
+    positive_int,
+)
+
+OPTIONS: Options = {
+    "profile": dict(nargs="?", metavar="PROFILE.json", help="written by profile_model.py"),
+    **BUDGET,
+    "--trust-config": dict(action="store_true", help="with --devices: let the config import your own class"),
+    "--training-samples": dict(
+        type=positive_int,
+        metavar="N",
+        help="samples of one epoch, for its time where training steps were measured",
+    ),
+    "--write": dict(
+        metavar="CONFIG",
+        help="set data.batch_size and training.accumulate in this config file, for the one GPU named",
+    ),
+    "--verbose": dict(action="store_true", help="also reasons, intervals and what the prediction assumes"),
+    "--list-gpus": dict(action="store_true", help="list the GPUs that --gpu knows and exit"),
+}
 
 
 class NoBudgetError(InputError):
@@ -61,25 +84,23 @@ def parse_recommendation_arguments(arguments: Sequence[str]) -> RecommendationAr
         prog="recommend_batch_size.py",
         description="Recommend a training batch size from a saved profile, without measuring.",
     )
-    add = parser.add_argument
-    add("profile", nargs="?", metavar="PROFILE.json", help="written by profile_model.py")
-    add_budget_options(parser)
-    add("--trust-config", action="store_true", help="with --devices: let the config import your own class")
-    add("--training-samples", type=positive_int, metavar="N", help=(
-        "samples of one epoch, for its time where training steps were measured"
-    ))  # fmt: skip
-    add("--write", metavar="CONFIG", help=(
-        "set data.batch_size and training.accumulate in this config file, for the one GPU named"
-    ))  # fmt: skip
-    add("--verbose", action="store_true", help="also reasons, intervals and what the prediction assumes")
-    add("--list-gpus", action="store_true", help="list the GPUs that --gpu knows and exit")
+    add_options(parser, OPTIONS)
     parsed = parser.parse_args(arguments, namespace=RecommendationArguments())
-    if parsed.profile is None and not parsed.list_gpus:
-        parser.error("which profile? For example results/profile_results.json")
-    if parsed.write is not None and len(parsed.gpu) + len(parsed.gpu_memory) > 1:
-        parser.error("--write: one config takes one batch size: name one GPU")
-    if parsed.strategy and parsed.devices == 1:
-        parser.error("--strategy: between how many GPUs? For example --devices 4")
-    if len(parsed.strategy) > 1 and parsed.write is not None:
-        parser.error("--write: one config takes one batch size: name one strategy")
+    wrong = first_of(
+        (
+            parsed.profile is None and not parsed.list_gpus,
+            "which profile? For example results/profile_results.json",
+        ),
+        (
+            parsed.write is not None and len(parsed.gpu) + len(parsed.gpu_memory) > 1,
+            "--write: one config takes one batch size: name one GPU",
+        ),
+        (parsed.strategy and parsed.devices == 1, HOW_MANY_DEVICES),
+        (
+            len(parsed.strategy) > 1 and parsed.write is not None,
+            "--write: one config takes one batch size: name one strategy",
+        ),
+    )
+    if wrong is not None:
+        parser.error(wrong)
     return parsed

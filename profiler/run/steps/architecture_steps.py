@@ -98,8 +98,7 @@ def ask_other_counters(context: RunContext) -> None:
     options, architecture = context.options, context.profile.architecture
     if architecture is None:
         return
-    context.console.line()
-    context.console.line("  Other counters:")
+    context.console.heading("  Other counters:")
     if architecture.counters:  # of a resumed profile
         print_counters(context.console, architecture.counters)
         return

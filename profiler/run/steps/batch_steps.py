@@ -57,8 +57,7 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
     bar = tqdm(sizes, unit="size", disable=None, file=sys.stderr, leave=False)
     for size in bar:
         bar.set_description(f"batch {size}")
-        console.line()
-        console.line(f"  Testing batch size: {size}")
+        console.heading(f"  Testing batch size: {size}")
         if str(size) not in profile.batch_profiling:
             # The single image is batch 1: one measurement under both names.
             if size == 1:
@@ -79,8 +78,7 @@ def measure_batches(context: RunContext, sizes: list[int]) -> None:
 def measure_perceptual_metric(context: RunContext) -> None:
     """Fills `perceptual_metric`: what one LPIPS comparison costs beside the network."""
     console = context.console
-    console.line()
-    console.line("  LPIPS, one comparison of two images")
+    console.heading("  LPIPS, one comparison of two images")
     if context.profile.perceptual_metric is not None:  # of a resumed profile
         print_perceptual_metric(console, context.profile.perceptual_metric)
         return

@@ -24,8 +24,8 @@ def write_memory_snapshot(context: RunContext, session: PredictionSession, sizes
     Of the largest batch that was asked for; without --batch-sizes of the config's own, where it has one.
     """
     profile, options = context.profile, context.options
-    model, advice = profile.memory_model, profile.recommendation
-    if model is None or advice is None or not advice.training:
+    model, advice = profile.memory_model, profile.training_advice
+    if model is None or not advice:
         _give_up(context, "--memory-snapshot", "the memory of training is not predicted")
         return
     config = config_of_training(profile, options)
@@ -33,7 +33,7 @@ def write_memory_snapshot(context: RunContext, session: PredictionSession, sizes
     if options.batch_sizes is None and isinstance(config.data.batch_size, int):
         batch = config.data.batch_size
     setting = setting_of(config, options.measure.precision)
-    budget = advice.training[0].budget
+    budget = advice[0].budget
     own = model.config_setting
     expected = own.sizes[str(batch)].allocated_bytes + budget.workspace_bytes
     title = (

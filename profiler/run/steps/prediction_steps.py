@@ -28,8 +28,9 @@ from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
 from swinmr_profiling.profiler.reports.console.strategies import print_strategies
 from swinmr_profiling.profiler.reports.console.training import print_beside_answer
-from swinmr_profiling.profiler.run.context import RunContext, RunOptions
-from swinmr_profiling.profiler.run.steps.card_budgets import (
+from swinmr_profiling.profiler.run.context import (
+    RunContext,
+    RunOptions,
     budget_of,
     held_by_others_at_start,
     is_own_card,
@@ -67,8 +68,7 @@ def trace_ahead(context: RunContext, session: PredictionSession) -> None:
 def predict_training(context: RunContext, session: PredictionSession, sizes: list[int]) -> None:
     """Fills `memory_model` and `recommendation.training`; a network that cannot be traced earns a warning."""
     profile, console, options = context.profile, context.console, context.options
-    console.line()
-    console.line("  Predicting the memory of training (nothing is run)...")
+    console.heading("  Predicting the memory of training (nothing is run)...")
     config = config_of_training(profile, options)
     settings = _settings(context, config)
     many = f" in {len(settings)} settings" if len(settings) > 1 else ""
@@ -246,14 +246,14 @@ def assumptions(config: ExperimentConfig) -> list[str]:
 
 def predicted_block(context: RunContext, batch_size: int) -> TrainingRun | None:
     """`batch_profiling[N].training` from the prediction, or None without one."""
-    model, recommendation = context.profile.memory_model, context.profile.recommendation
-    if model is None or recommendation is None or not recommendation.training:
+    model, advice = context.profile.memory_model, context.profile.training_advice
+    if model is None or not advice:
         return None
     own = model.settings[0]
     row = own.sizes.get(str(batch_size))
     if row is None:
         return None
-    budget = recommendation.training[0].budget
+    budget = advice[0].budget
     reserved = row.reserved_bytes + budget.workspace_bytes
     peak = own.peak if own.peak.batch_size == batch_size else None
     shape = context.input_shape

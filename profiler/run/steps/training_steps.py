@@ -1,15 +1,21 @@
-"""Training measured at each batch size of the sweep, and the search for the largest that fits."""
+"""Training measured at each batch size of the sweep, the search for the largest that fits, and the choice.
+
+On the machine that will train what is recommended has run.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import cast, get_args
 
 from tqdm import tqdm
 
 from swinmr_profiling.configs.sections.training import TrainingSection
+from swinmr_profiling.profiler.batch_size.fit import estimated_bytes
 from swinmr_profiling.profiler.batch_size.search import search_batch
+from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.isolation.training_probes import (
     PROBE_TIMEOUT_S,
     ProbeOptions,
@@ -19,7 +25,9 @@ from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.measurement import TrainingMeasurement
 from swinmr_profiling.profiler.measure.measurement_blocks import cold_spike
 from swinmr_profiling.profiler.measure.training.training_blocks import failed_training_block, training_block
-from swinmr_profiling.profiler.record.blocks.batch import Batch, FailedBatch
+from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
+from swinmr_profiling.profiler.record.blocks.figures import ErrorKind
+from swinmr_profiling.profiler.record.blocks.recommended import Trial
 from swinmr_profiling.profiler.record.blocks.training import TrainingFailure, TrainingRun
 from swinmr_profiling.profiler.record.failures import Failure, confirm_memory, is_answer, says_memory
 from swinmr_profiling.profiler.record.search_record import (
@@ -29,9 +37,15 @@ from swinmr_profiling.profiler.record.search_record import (
     falling_memory,
 )
 from swinmr_profiling.profiler.record.warnings import ProfileWarning
-from swinmr_profiling.profiler.reports.console.measured_training import print_training
-from swinmr_profiling.profiler.run.context import RunContext
-from swinmr_profiling.profiler.run.steps.card_budgets import own_workspaces
+from swinmr_profiling.profiler.reports.console.steps import print_training
+from swinmr_profiling.profiler.reports.console.training import print_training_recommendation
+from swinmr_profiling.profiler.run.context import (
+    RunContext,
+    budget_of,
+    is_own_card,
+    own_budget,
+    own_workspaces,
+)
 from swinmr_profiling.profiler.run.steps.prediction_steps import config_of_training
 
 OpenProbes = Callable[[RunContext], TrainingProbes]
@@ -110,12 +124,11 @@ def search_training_batch(
         )
 
 
-def failed_training(batch_profiling: dict[str, Batch]) -> list[str]:
+def failed_training(training: Mapping[int, TrainingRun | TrainingFailure]) -> list[int]:
     """Batch sizes whose training step failed for another reason than memory."""
-    blocks = {size: block.training for size, block in batch_profiling.items()}
     return [
         size
-        for size, block in blocks.items()
+        for size, block in training.items()
         if isinstance(block, TrainingFailure) and not is_answer(block.error, block.detail)
     ]
 
@@ -196,3 +209,62 @@ def _open_probes(context: RunContext) -> TrainingProbes:
         assumed_context_bytes=0 if gpu is None else own_workspaces(context.environment).context_bytes,
     )
     return TrainingProbes(options)
+
+
+FAILURES = get_args(ErrorKind)
+
+
+def choose_training_batch(context: RunContext, open_probes: OpenProbes | None = None) -> None:
+    """Searches for the largest batch, then fills `recommendation.training` (this GPU first) and `.search`.
+
+    What others hold while it is searched is none of this GPU's budget. open_probes: what runs the trials.
+    """
+    profile, options = context.profile, context.options.training
+    context.console.heading("  Searching for the training batch size")
+    gpu, version = context.gpu, context.environment.torch_version
+    assert gpu is not None
+    model = profile.memory_model
+    setting = None if model is None else model.config_setting
+    # The trials run on one device, and each of several holds gradient buckets besides.
+    besides = 0 if setting is None or options.devices == 1 else setting.ddp_bucket_bytes
+    anywhere = own_budget(context, 0)
+
+    def predict(batch_size: int) -> int:
+        assert setting is not None
+        return estimated_bytes(setting, batch_size, anywhere) + besides
+
+    found = search_training_batch(
+        context, None if setting is None else predict, open_probes, besides_bytes=besides
+    )
+    held = options.reserved_bytes if found.memory is None else found.memory.held_by_others(gpu.total_bytes)
+    others = [card for card in options.cards if not is_own_card(card, gpu)]
+    budgets = [own_budget(context, held), *(budget_of(card, options, version) for card in others)]
+    entries = recommend_training(
+        model,
+        budgets,
+        target_batch=options.target_batch,
+        devices=options.devices,
+        measured=measured_blocks(profile.training, found),
+    )
+    found.held_by_others_bytes = held
+    profile.recommend(training=entries, search=found)
+    print_training_recommendation(context.console, model, entries)
+    context.save()
+
+
+def measured_blocks(
+    swept: dict[int, TrainingRun | TrainingFailure], found: SearchResult
+) -> dict[int, TrainingRun | TrainingFailure]:
+    """Every training step that ran, of the sweep and of the search, by batch size; and what did not run, and why.
+
+    What ran once is not a failure, whatever was in the way the other time.
+    """
+    failed = {trial.batch_size: _failed(trial) for trial in found.trials if trial.verdict in FAILURES}
+    ran = {size: training_block(raw) for size, raw in found.measurements.items()}
+    swept_and_ran = {size: block for size, block in swept.items() if isinstance(block, TrainingRun)}
+    return {**failed, **swept, **ran, **swept_and_ran}
+
+
+def _failed(trial: Trial) -> TrainingFailure:
+    verdict = cast(ErrorKind, trial.verdict)  # one of FAILURES
+    return TrainingFailure(source="measured", error=verdict, detail=trial.detail or verdict)

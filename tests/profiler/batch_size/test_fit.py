@@ -6,13 +6,12 @@ import pytest
 
 from swinmr_profiling.profiler.batch_size.budget import Budget, has_bf16
 from swinmr_profiling.profiler.batch_size.fit import (
-    BatchStatus,
     accumulation_bytes,
-    batch_status,
     largest_batch,
     lever,
     levers,
     needed_bytes,
+    runs,
     source_of,
     training_reserved_bytes,
     validation_needed_bytes,
@@ -186,12 +185,12 @@ def test_the_largest_batch_needs_no_more_than_there_is_and_the_next_would():
         assert needed_bytes(setting(FP32), largest + 1, budget) > budget.usable_bytes
 
 
-def test_unsupported_is_a_class_of_its_own():
+def test_no_batch_beyond_the_largest_grid_of_a_kernel_runs():
     plenty = Budget("card", 10**18)
     assert largest_batch(setting(FP32), plenty) == 65535
-    assert batch_status(setting(FP32), 65535, plenty) is BatchStatus.FITS
-    assert batch_status(setting(FP32), 65536, plenty) is BatchStatus.UNSUPPORTED
-    assert batch_status(setting(FP32), 5, usable(5299)) is BatchStatus.TOO_LARGE
+    assert runs(setting(FP32), 65535, plenty)
+    assert not runs(setting(FP32), 65536, plenty)
+    assert not runs(setting(FP32), 5, usable(5299))
 
 
 def test_levers_of_two_cards():

@@ -5,8 +5,7 @@ import pytest
 
 from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder, packed
 from swinmr_profiling.profiler.batch_size.budget import Budget
-from swinmr_profiling.profiler.batch_size.fit import largest_batch
-from swinmr_profiling.profiler.batch_size.near_limit import fits_slower
+from swinmr_profiling.profiler.batch_size.fit import fits_slower, largest_batch
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from tests.training_profiles import setting
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from swinmr_profiling.profiler.batch_size.rule import largest_by_rule, stretch
+from swinmr_profiling.profiler.batch_size.fit import largest_by_rule, stretch
 
 
 def by_its_words(fitting, last):

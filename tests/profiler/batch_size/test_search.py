@@ -12,7 +12,6 @@ from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.search_record import (
     MemoryNow,
     MemoryReadError,
-    Outcome,
     ProbeResult,
     falling_memory,
 )
@@ -71,7 +70,7 @@ def test_predict_two_small_sizes_sixty_percent_choose():
     device = Device()
     result = device.search()
     assert device.asked == [1, 2, 36, 60]
-    assert (result.outcome, result.batch_size) == (Outcome.FOUND, 60)
+    assert (result.outcome, result.batch_size) == ("found", 60)
     assert result.usable_bytes == 18 * GIB
     assert result.steps_run == 12
     assert set(verdicts(result).values()) == {"fits"}
@@ -174,7 +173,7 @@ def test_memory_given_back_meanwhile_is_used():
 def test_no_free_memory_at_all():
     device = Device(free=0)
     result = device.search()
-    assert (result.outcome, result.batch_size, device.asked) == (Outcome.NO_FREE_MEMORY, None, [])
+    assert (result.outcome, result.batch_size, device.asked) == ("no_free_memory", None, [])
 
 
 def test_free_memory_that_cannot_be_read_ends_the_search_with_its_reason():
@@ -182,7 +181,7 @@ def test_free_memory_that_cannot_be_read_ends_the_search_with_its_reason():
         raise MemoryReadError(Failure("killed", "the measuring process ended by SIGKILL"))
 
     result = search_batch(Device().probe, None, read)
-    assert (result.outcome, result.failure.error) == (Outcome.FAILED, "killed")
+    assert (result.outcome, result.failure.error) == ("failed", "killed")
     assert "SIGKILL" in result.reason
 
 
@@ -196,7 +195,7 @@ def test_library_failures_are_memory_once_a_smaller_size_ran():
 
 def test_a_library_failure_at_batch_1_stays_possibly():
     result = Device(fails_from=(1, POSSIBLY)).search()
-    assert (result.outcome, result.batch_size) == (Outcome.FAILED, None)
+    assert (result.outcome, result.batch_size) == ("failed", None)
     assert result.failure.detail.startswith("possibly out of memory")
 
 
@@ -259,7 +258,7 @@ def test_report_05_the_choice_has_run():
 def test_report_06_a_trial_without_a_step_is_a_failed_measurement():
     """Lightning 13851: later trials ran no training step and fitted splendidly."""
     result = Device(steps={36: 0}).search()
-    assert (result.outcome, result.batch_size) == (Outcome.FAILED, None)
+    assert (result.outcome, result.batch_size) == ("failed", None)
     assert result.failure.detail == "failed measurement: 0 training steps ran, and 3 are needed"
     assert [trial.steps_run for trial in result.trials] == [3, 3, 0]
     assert result.steps_run == 6
@@ -303,7 +302,7 @@ def test_report_09_every_reduction_is_told_and_none_goes_below_1():
     # Where not even 1 fits, nothing is returned, and 0 was never tried.
     nothing = Device(fails_from=(1, OOM))
     result = nothing.search(requested=64)
-    assert (result.outcome, result.batch_size, result.requested) == (Outcome.NOTHING_FITS, None, 64)
+    assert (result.outcome, result.batch_size, result.requested) == ("nothing_fits", None, 64)
     assert nothing.asked == [1]
 
 
@@ -312,7 +311,7 @@ def test_report_10_a_shape_error_is_shown_as_itself_and_shrinks_nothing():
     for size in (1, 2, 36):
         device = Device(failures={size: SHAPE})
         result = device.search()
-        assert (result.outcome, result.batch_size) == (Outcome.FAILED, None)
+        assert (result.outcome, result.batch_size) == ("failed", None)
         assert "mat1 and mat2 shapes cannot be multiplied" in result.reason
         assert device.asked[-1] == size
         assert result.reductions == []
@@ -321,7 +320,7 @@ def test_report_10_a_shape_error_is_shown_as_itself_and_shrinks_nothing():
 def test_memory_that_falls_as_the_batch_grows_is_a_failed_measurement():
     """yolov5 fitted a falling line and advised 253731 (report 2)."""
     result = Device(needs=lambda batch: 4 * GIB - batch * 100 * MIB).search(None)
-    assert (result.outcome, result.batch_size) == (Outcome.FAILED, None)
+    assert (result.outcome, result.batch_size) == ("failed", None)
     assert result.failure.detail.startswith("failed measurement: memory falls from 3,996 MiB at batch 1")
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from swinmr_profiling.profiler.batch_size.budget import Budget
-from swinmr_profiling.profiler.batch_size.target import share_per_device, split_share
+from swinmr_profiling.profiler.batch_size.fit import share_per_device, split_share
 from swinmr_profiling.profiler.batch_size.training_recommendation import (
     TargetBatchError,
     needs_exit_3,

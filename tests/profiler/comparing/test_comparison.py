@@ -7,9 +7,9 @@ import json
 import pytest
 
 from swinmr_profiling.profiler.comparing.cell_words import not_compared, other_differences
+from swinmr_profiling.profiler.comparing.command import slower_than
 from swinmr_profiling.profiler.comparing.comparison import compare
 from swinmr_profiling.profiler.comparing.console_table import console_lines
-from swinmr_profiling.profiler.comparing.gate import slower_than
 from swinmr_profiling.profiler.comparing.latency_difference import Verdict
 from swinmr_profiling.profiler.comparing.written_files import csv_text, html_text, markdown_text
 from swinmr_profiling.profiler.record.files.reading import parse_profile
@@ -28,6 +28,10 @@ from tests.made_profiles import (
 from tests.training_profiles import measured
 
 
+def row_of(comparison, kind, batch_size=None):
+    return next(one for one in comparison.rows if (one.kind, one.batch_size) == (kind, batch_size))
+
+
 def view(content, name="p.json"):
     return view_of(parse_profile(json.dumps(content), name))
 
@@ -42,7 +46,7 @@ def slower(factor, **changes):
 
 
 def ratios(comparison, kind, batch_size=None):
-    return [cell.ratio for cell in comparison.row(kind, batch_size).cells]
+    return [cell.ratio for cell in row_of(comparison, kind, batch_size).cells]
 
 
 def test_small_against_large_by_the_published_figures():
@@ -58,7 +62,7 @@ def test_small_against_large_by_the_published_figures():
     assert ratios(found, "parameters") == [None, pytest.approx(12.7311, abs=1e-4)]
     assert ratios(found, "macs") == ratios(found, "flops") == [None, pytest.approx(11.7515, abs=1e-4)]
     assert ratios(found, "latency", 1) == [None, pytest.approx(1204 / 104)]
-    assert found.row("latency", 1).cells[1].difference.verdict is Verdict.SLOWER
+    assert row_of(found, "latency", 1).cells[1].difference.verdict is Verdict.SLOWER
     assert ratios(found, "throughput", 1) == [None, pytest.approx(104 / 1204)]
     assert ratios(found, "inference_memory", 1) == [None, 1.0]
     assert not_compared(found) == []
@@ -66,7 +70,7 @@ def test_small_against_large_by_the_published_figures():
 
 def test_two_runs_of_one_config_do_not_differ():
     found = compared(profile(), slower(1.03))
-    difference = found.row("latency", 1).cells[1].difference
+    difference = row_of(found, "latency", 1).cells[1].difference
     assert difference.ratio == pytest.approx(1.03)
     assert "no significant difference" in difference.verdict.value
     assert slower_than(found, 0.0) == []
@@ -77,8 +81,8 @@ def test_a_profile_with_itself():
     for row in found.rows:
         assert row.cells[1].ratio in (1.0, None)
         assert row.cells[1].against == ()
-    assert found.row("latency", 1).cells[1].difference.verdict is Verdict.SAME
-    assert found.row("latency", 2).cells[1].difference.p_value == 1.0
+    assert row_of(found, "latency", 1).cells[1].difference.verdict is Verdict.SAME
+    assert row_of(found, "latency", 2).cells[1].difference.p_value == 1.0
     assert "the same file as the first" in other_differences(found)[0]
     assert slower_than(found, 0.0) == []
 
@@ -100,7 +104,7 @@ def test_what_is_not_comparable_is_said_instead(other, reason, kinds):
     found = compared(profile(), other)
     measured = [("latency", 1), ("throughput", 1), ("inference_memory", 1), ("latency", 2)]
     for kind, batch in measured:
-        cell = found.row(kind, batch).cells[1]
+        cell = row_of(found, kind, batch).cells[1]
         assert cell.value is not None
         assert cell.ratio is None
         assert cell.difference is None
@@ -116,7 +120,7 @@ def test_what_is_not_comparable_is_said_instead(other, reason, kinds):
 
 def test_a_count_of_the_original_script_is_never_compared_as_flops():
     found = compared(profile(), ORIGINAL)
-    macs, flops = found.row("macs").cells[1], found.row("flops").cells[1]
+    macs, flops = row_of(found, "macs").cells[1], row_of(found, "flops").cells[1]
     assert (macs.value, macs.ratio) == (4_315_545_600, None)
     assert "other counting convention: fvcore against exact multiply-adds" in macs.against
     assert flops.value is None
@@ -126,16 +130,16 @@ def test_a_count_of_the_original_script_is_never_compared_as_flops():
     double["single_image"]["timing"]["median_ms"] *= 2
     found = compared(ORIGINAL, double)
     assert ratios(found, "macs") == [None, 2.0]
-    assert found.row("latency", 1).cells[1].difference.verdict is Verdict.NO_SAMPLES
+    assert row_of(found, "latency", 1).cells[1].difference.verdict is Verdict.NO_SAMPLES
 
 
 def test_sizes_that_only_one_has():
     other = profile({1: ran(1, SAMPLES_1), 2: failed(2), 8: ran(8, SAMPLES_1)})
     found = compared(profile(), other)
-    assert [cell.text for cell in found.row("latency", 2).cells] == ["", "OOM"]
-    assert [cell.text for cell in found.row("latency", 8).cells] == ["not measured", ""]
+    assert [cell.text for cell in row_of(found, "latency", 2).cells] == ["", "OOM"]
+    assert [cell.text for cell in row_of(found, "latency", 8).cells] == ["not measured", ""]
     assert ratios(found, "latency", 8) == [None, None]
-    assert [cell.value for cell in found.row("largest_inference_batch").cells] == [2, 8]
+    assert [cell.value for cell in row_of(found, "largest_inference_batch").cells] == [2, 8]
     assert slower_than(found, 0.05) == ["#2 1.json: batch 2: OOM, and it ran in the first"]
     # Batch 8 is new: nothing to be slower than. And the other way round nothing was lost but batch 8, not asked for.
     assert slower_than(compared(profile({1: ran(1, SAMPLES_1)}), other), 0.05) == []
@@ -157,7 +161,7 @@ def test_training_memory_and_recommendations():
     assert rows[0].cells[1].ratio == 2.0
     # Measured against predicted is not a comparison, nor is another patch.
     other["batch_profiling"]["1"]["training"] = measured(1200, input_shape=[1, 1, 64, 64])
-    [cell] = compared(first, other).row("training_memory", 1).cells[1:]
+    [cell] = row_of(compared(first, other), "training_memory", 1).cells[1:]
     assert cell.ratio is None
     assert cell.against == (
         "other kind of figure: measured against predicted",

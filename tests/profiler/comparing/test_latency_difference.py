@@ -13,7 +13,7 @@ from tests.made_profiles import profile, ran
 
 def size(samples, runs_by_process=None):
     made = Profile.model_validate(profile({1: ran(1, samples, runs_by_process)}))
-    return view_of(LoadedProfile("p.json", made, 1)).size(1)
+    return view_of(LoadedProfile("p.json", made, 1)).size(1).timing
 
 
 def around(centre, count=10):

@@ -14,7 +14,7 @@ from swinmr_profiling.profiler.measure.energy_blocks import (
 )
 from swinmr_profiling.profiler.measure.machine.energy import EnergyError, NvmlEnergy, RaplEnergy, count_energy
 from swinmr_profiling.profiler.record.blocks.energy import Energy
-from swinmr_profiling.profiler.reports.views.energy_view import energy_rows
+from swinmr_profiling.profiler.reports.views.view import energy_rows
 from swinmr_profiling.training.errors import DataError
 from tests.conftest import TINY_SWINIR
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from swinmr_profiling.profiler.batch_size.budget import Budget
-from swinmr_profiling.profiler.batch_size.fit import BatchStatus, batch_status, largest_batch, needed_bytes
+from swinmr_profiling.profiler.batch_size.fit import largest_batch, needed_bytes, runs
 from swinmr_profiling.profiler.batch_size.training_recommendation import needs_exit_3, recommend_training
 from swinmr_profiling.profiler.record.blocks.batch import Memory
 from swinmr_profiling.profiler.record.blocks.training import TrainingRun
@@ -134,7 +134,7 @@ def test_report_13_sizes_are_integers_without_an_end():
     assert need == -(-live * 8300 // 8100)
     assert type(need) is int
     assert need > 2**64 // 8
-    assert batch_status(typed_setting(setting(FP32)), batch, budget(24000)) is BatchStatus.UNSUPPORTED
+    assert not runs(typed_setting(setting(FP32)), batch, budget(24000))
     with pytest.raises(argparse.ArgumentTypeError, match="3000000000"):
         batch_sizes("3000000000")
     # As a target it is reached exactly, by whole numbers.

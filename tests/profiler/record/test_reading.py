@@ -6,11 +6,15 @@ import os
 import pytest
 
 from swinmr_profiling.profiler.record.files.migrations import ProfileShapeError, migrate, version_of
-from swinmr_profiling.profiler.record.files.printable_text import printable
-from swinmr_profiling.profiler.record.files.reading import ProfileFileError, load_profile, parse_profile
+from swinmr_profiling.profiler.record.files.reading import (
+    ProfileFileError,
+    load_profile,
+    parse_profile,
+    printable,
+)
 from swinmr_profiling.profiler.record.limits import LEAST_RUNS
 from swinmr_profiling.profiler.record.profile import SCHEMA_VERSION
-from swinmr_profiling.profiler.reports.views.missing import what_is_missing
+from swinmr_profiling.profiler.reports.views.cards import what_is_missing
 from swinmr_profiling.profiler.reports.views.view import view_of
 from swinmr_profiling.profiler.run.resume import read_earlier
 from tests.made_profiles import MIB, ORIGINAL, partial, profile, ran, with_training
@@ -134,9 +138,12 @@ def test_texts_are_made_printable():
     content = profile(warnings=[{"code": "x\x00", "message": "a\u202eb", "batch_size": None}])
     content["config"]["experiment_name"] = "\x1b[31mred"
     content["architecture"]["by_module"]["children"][0]["name"] = "\x00"
-    view = view_of(parse_profile(json.dumps(content), "p.json"))
-    assert (view.title, view.warnings, view.warning_codes) == ("�[31mred", ("a�b",), ("x�",))
-    assert view.architecture.tree.children[0].name == "�"
+    content["architecture"]["by_operator"] = {"aten.\x1bmm": 5}
+    view = view_of(parse_profile(json.dumps(content), "p\x07.json"))
+    assert (view.file, view.operators) == ("p�.json", (("aten.�mm", 5),))
+    assert view.title == view.profile.config.experiment_name == "�[31mred"
+    assert [(warning.code, warning.message) for warning in view.profile.warnings] == [("x�", "a�b")]
+    assert view.tree.children[0].name == "�"
 
 
 def test_the_original_script_is_imported_and_its_count_is_not_flops():
@@ -144,17 +151,19 @@ def test_the_original_script_is_imported_and_its_count_is_not_flops():
     assert loaded.version == 0
     view = view_of(loaded)
     assert view.imported
-    assert view.architecture.macs == 4_315_545_600
-    assert view.architecture.flops is None
-    assert view.architecture.macs_convention == "fvcore"
-    assert view.precision is None
+    assert view.profile.architecture.macs == 4_315_545_600
+    assert view.profile.architecture.flops is None
+    assert view.macs_convention == "fvcore"
+    assert view.profile.config.precision is None
     # The single image is batch 1.
-    assert [(size.batch_size, size.error) for size in view.sizes] == [(1, None), (2, None), (4, "OOM")]
-    assert view.size(1).median_ms == 99.0
-    assert view.size(1).samples_ms is None
-    assert view.size(1).peak_bytes == 512.25 * MIB
+    assert [(size.batch_size, getattr(size, "error", None)) for size in view.sizes] == [
+        (1, None), (2, None), (4, "OOM"),
+    ]  # fmt: skip
+    assert view.size(1).timing.median_ms == 99.0
+    assert view.size(1).timing.samples_ms is None
+    assert view.size(1).memory.peak_bytes == 512.25 * MIB
     # Two images in a mean of 160 ms, whatever its fps (6.25: of batches) says.
-    assert view.size(2).images_per_second == pytest.approx(12.5)
+    assert view.size(2).timing.images_per_second == pytest.approx(12.5)
     assert "original script" in what_is_missing(view)[0]
 
 
@@ -275,7 +284,7 @@ def test_what_too_few_runs_do_not_tell_is_unknown_in_earlier_files_too(tmp_path,
 
 
 def test_the_original_script_s_deviation_stays_since_its_runs_are_not_known():
-    assert view_of(parse_profile(json.dumps(ORIGINAL), "old.json")).size(1).std_ms == 5.0
+    assert view_of(parse_profile(json.dumps(ORIGINAL), "old.json")).size(1).timing.std_ms == 5.0
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):

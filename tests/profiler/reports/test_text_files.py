@@ -109,6 +109,14 @@ def test_csv_of_a_partial_and_of_an_imported_profile():
     assert (lines[0]["macs_convention"], lines[0]["flops"]) == ("fvcore", "")
 
 
+def test_a_size_of_the_original_script_without_a_median_says_so():
+    without = {"2": {"input_shape": [2, 1, 64, 64], "timing": {"mean_ms": 160.0}}}
+    found = view({**ORIGINAL, "batch_profiling": without})
+    assert "| 2 | no timing: no detail | - |" in markdown_text(found)
+    two = rows(csv_text(found))[1]
+    assert (two["mean_ms"], two["median_ms"], two["error"], two["memory_kind"]) == ("160.0", "", "", "")
+
+
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
 def test_csv_gives_a_spreadsheet_no_formula(start):
     content = profile(config_file=f'{start}HYPERLINK("x")')

@@ -9,9 +9,14 @@ from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES, worksp
 from swinmr_profiling.profiler.batch_size.gpus import same_card
 from swinmr_profiling.profiler.options.budget_options import Card
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu
-from swinmr_profiling.profiler.run.context import TrainingOptions
-from swinmr_profiling.profiler.run.steps import card_budgets, prediction_steps
-from swinmr_profiling.profiler.run.steps.card_budgets import held_by_others_at_start, is_own_card, own_budget
+from swinmr_profiling.profiler.run import context as run_context
+from swinmr_profiling.profiler.run.context import (
+    TrainingOptions,
+    held_by_others_at_start,
+    is_own_card,
+    own_budget,
+)
+from swinmr_profiling.profiler.run.steps import prediction_steps
 
 MIB, GIB = 2**20, 2**30
 LIBRARIES = workspaces_for("2.14.1", "8.6")
@@ -42,7 +47,7 @@ def nvml(monkeypatch):
 
     def says(size):
         asked = {("abc", 77): size}
-        monkeypatch.setattr(card_budgets, "nvml_process_bytes", lambda uuid, pid: asked[uuid, pid])
+        monkeypatch.setattr(run_context, "nvml_process_bytes", lambda uuid, pid: asked[uuid, pid])
 
     return says
 

@@ -4,7 +4,7 @@ import io
 import sys
 import time
 
-from swinmr_profiling.profiler.run.status_line import REFRESH_S, StatusLine
+from swinmr_profiling.profiler.run.context import REFRESH_S, StatusLine
 
 
 class Terminal(io.StringIO):

@@ -20,7 +20,7 @@ from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.profile import Profile
 from swinmr_profiling.profiler.reports.console.terminal import Console
 from swinmr_profiling.profiler.run.context import RunContext, RunOptions, TrainingOptions
-from swinmr_profiling.profiler.run.steps.training_choice import choose_training_batch
+from swinmr_profiling.profiler.run.steps.training_steps import choose_training_batch
 from tests import training_profiles
 from tests.conftest import REPOSITORY
 from tests.training_profiles import MIB, memory_model, replayed

@@ -170,14 +170,14 @@ def test_report_10_a_shape_error_is_shown_as_itself_and_the_others_go_on(run, ca
     assert probes.asked == [1, 2, 4, 8]
     assert (blocks[2].error, blocks[2].detail) == ("exception", SHAPE.detail)
     assert "Traceback of the network" in capsys.readouterr().err
-    assert failed_training(context.profile.batch_profiling) == ["2"]
+    assert failed_training(context.profile.training) == [2]
 
 
 def test_a_library_failure_is_memory_after_a_smaller_size_trained(run):
     context, _, blocks = run({4: POSSIBLY})
     assert (blocks[4].error, blocks[8].error) == ("OOM", "skipped")
     assert blocks[4].detail.endswith("(batch 2 ran)")
-    assert failed_training(context.profile.batch_profiling) == []
+    assert failed_training(context.profile.training) == []
     _, _, blocks = run({1: POSSIBLY})
     assert blocks[1].error == "exception"
 
@@ -190,7 +190,7 @@ def test_memory_that_falls_is_a_failed_measurement(run):
         "failed measurement: memory falls from 2,048 MiB at batch 2 to 1,024 MiB at batch 4"
     )
     assert isinstance(blocks[8], TrainingRun)
-    assert failed_training(context.profile.batch_profiling) == ["4"]
+    assert failed_training(context.profile.training) == [4]
 
 
 def test_report_12_a_spike_of_the_first_step_is_told(run):

@@ -9,10 +9,8 @@ import pytest
 from swinmr_profiling.profiler.batch_size.budget import Budget
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
 from swinmr_profiling.profiler.record.files.reading import parse_profile
-from swinmr_profiling.profiler.reports.console.answer import print_answer
-from swinmr_profiling.profiler.reports.console.layout import table_lines
-from swinmr_profiling.profiler.reports.console.summary import print_summary
-from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole
+from swinmr_profiling.profiler.reports.console.summary import print_answer, print_summary
+from swinmr_profiling.profiler.reports.console.terminal import Console, QuietConsole, table_lines
 from swinmr_profiling.profiler.reports.console.training import print_beside_answer
 from tests.made_profiles import profile as made_profile
 from tests.training_profiles import MIB, memory_model, typed_model

@@ -310,7 +310,7 @@ def test_a_tree_of_many_modules_is_cut_and_says_so():
 
 @pytest.mark.slow
 def test_charts_as_files(tmp_path):
-    from swinmr_profiling.profiler.reports.charts.plot_files import write_plots
+    from swinmr_profiling.profiler.reports.charts.drawing import write_plots
 
     files = write_plots(view(with_training()), tmp_path / "charts")
     assert sorted(file.name for file in files) == sorted(
@@ -354,7 +354,7 @@ def test_operators_with_the_most_macs_stand_beside_the_modules():
     content["architecture"]["by_operator"] = by_operator
     view = view_of(parse_profile(json.dumps(content), "p.json"))
     # The ten with the most, most first: 11,000 down to 5,500 and on to 3,000.
-    names = [name for name, _ in view.architecture.operators]
+    names = [name for name, _ in view.operators]
     assert names == [f"aten.op{number}" for number in (11, 10, 9, 8, 7, 6)] + ["aten.<b>"] + [
         f"aten.op{number}" for number in (5, 4, 3)
     ]

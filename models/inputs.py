@@ -79,14 +79,6 @@ class CallsWithInputs(nn.Module):
 
 
 @dataclass(frozen=True)
-class Constant:
-    """In the place of a tensor's number: a value. per_sample: a list of it, as long as the first tensor."""
-
-    value: Any
-    per_sample: bool
-
-
-@dataclass(frozen=True)
 class Samples:
     """In the place of a tensor's number: a list of that tensor's samples, along `axis`."""
 
@@ -95,8 +87,11 @@ class Samples:
 
 
 def placed(structure: Any, tensors: Sequence[Tensor]) -> Any:
-    """The nest of containers with each number replaced by the tensor of that number."""
-    if isinstance(structure, Constant):
+    """The nest of containers with each number replaced by the tensor of that number, and each constant by its value.
+
+    Of a constant per sample there are as many as the first tensor is long.
+    """
+    if isinstance(structure, DeclaredConstant):
         return [structure.value] * len(tensors[0]) if structure.per_sample else structure.value
     if isinstance(structure, Samples):
         return list(tensors[structure.number].unbind(structure.axis))
@@ -110,7 +105,7 @@ def placed(structure: Any, tensors: Sequence[Tensor]) -> Any:
 def specs_of(declared: Any, specs: list[InputSpec]) -> Any:
     """Appends the tensors of a declaration to `specs`; returns its containers with their numbers."""
     if isinstance(declared, DeclaredConstant):
-        return Constant(declared.value, declared.per_sample)
+        return declared
     if isinstance(declared, DeclaredTensor):
         axis = declared.batch_axis
         specs.append(

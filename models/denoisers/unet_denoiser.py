@@ -8,18 +8,19 @@ multiply-adds; written here because the package is optional.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.sections.denoiser import UNetDenoiserModelConfig
 from swinmr_profiling.models.denoisers.denoiser_inputs import denoiser_inputs
 from swinmr_profiling.models.denoisers.timestep_embedding import timestep_embedding
 from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.recomputation.recomputed_modules import recomputed
 
 # Width of the time embedding over the base channels.
 EMBEDDING_RATIO = 4
@@ -193,28 +194,24 @@ class UNetDenoiser(nn.Module):
     def forward(self, x: Tensor, timesteps: Tensor) -> Tensor:
         """x (B, in_chans, H, W), timesteps (B,), whole numbers, to (B, out_chans, H, W)."""
         embedding = self.time_mlp(timestep_embedding(timesteps, self.base_channels).to(x.dtype))
+        run = partial(recomputed, when=self.recompute)
         x = self.conv_in(x)
         skips = [x]
         for level in _levels(self.down):
             for stage in level.stages:
-                x = self._run(stage, x, embedding)
+                x = run(stage, x, embedding)
                 skips.append(x)
             if level.resample is not None:
                 x = level.resample(x)
                 skips.append(x)
         for stage in self.middle:
-            x = self._run(stage, x, embedding)
+            x = run(stage, x, embedding)
         for level in _levels(self.up):
             for stage in level.stages:
-                x = self._run(stage, x, embedding, skips.pop())
+                x = run(stage, x, embedding, skips.pop())
             if level.resample is not None:
                 x = level.resample(x)
         return self.conv_out(F.silu(self.norm_out(x)))
-
-    def _run(self, stage: nn.Module, *inputs: Tensor) -> Tensor:
-        if self.recompute and torch.is_grad_enabled():
-            return checkpoint(stage, *inputs, use_reentrant=False)
-        return stage(*inputs)
 
 
 def build_unet_denoiser(config: ExperimentConfig) -> BuiltModel:

@@ -125,11 +125,6 @@ def _added_conditions(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
     return None
 
 
-def _time_condition(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
-    width = denoiser.setting("time_cond_proj_dim")
-    return _numbers(width) if width else None
-
-
 def _attention_options(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
     # Lumina-Next unpacks them without looking; its pipeline always passes some.
     return DeclaredConstant({}) if "encoder_mask" in denoiser.parameters else None
@@ -138,11 +133,6 @@ def _attention_options(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
 def _image_shapes(denoiser: Denoiser, sizes: CallSizes) -> Declared:
     # Of Qwen-Image: frames and sides of each sample's packed images.
     return DeclaredConstant([(1, sizes.height // 2, sizes.width // 2)], per_sample=True)
-
-
-def _pooled(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
-    width = denoiser.setting("pooled_projection_dim") or denoiser.setting("in_text_dim2")
-    return _numbers(width) if width else None
 
 
 def _class_label(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
@@ -213,16 +203,21 @@ def _of(key: str, *before: int) -> Any:
     return lambda denoiser, sizes: DeclaredTensor((*before, getattr(denoiser.config, key)))
 
 
+def _where_set(*keys: str, before: tuple[int, ...] = ()) -> Any:
+    """Numbers as wide as the first key of the config says that has a width; none where none has."""
+
+    def made(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
+        width = next(filter(None, map(denoiser.setting, keys)), None)
+        return _numbers(*before, width) if width else None
+
+    return made
+
+
 def _time_step(denoiser: Denoiser, sizes: CallSizes) -> Declared:
     # AnyFlow: each frame has its own.
     shape = (sizes.frames,) if "r_timestep" in denoiser.parameters else ()
     # Hunyuan's go into means with the text, which whole numbers cannot.
     return DeclaredTensor(shape, dtype="float" if denoiser.name.startswith("Hunyuan") else "int64")
-
-
-def _image_tokens_given(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
-    width = denoiser.setting("image_embed_dim")
-    return _numbers(SIGLIP_TOKENS, width) if width else None
 
 
 MAKERS: dict[str, Any] = {
@@ -232,7 +227,7 @@ MAKERS: dict[str, Any] = {
     "input_ids": lambda d, sizes: (
         DeclaredTensor((sizes.height, sizes.width), dtype="int64") if "micro_conds" in d.parameters else None
     ),
-    "timestep_cond": _time_condition,
+    "timestep_cond": _where_set("time_cond_proj_dim"),
     "encoder_hidden_states": _context,
     "text_bth": _context,
     "text_lens": lambda denoiser, sizes: DeclaredTensor(
@@ -244,7 +239,7 @@ MAKERS: dict[str, Any] = {
     "encoder_mask": _mask,
     "text_embedding_mask": _mask,
     "attention_mask": _attention_mask,
-    "pooled_projections": _pooled,
+    "pooled_projections": _where_set("pooled_projection_dim", "in_text_dim2"),
     "guidance": _guidance,
     "img_ids": image_positions,
     "txt_ids": lambda denoiser, sizes: positions(sizes.text_tokens, axes(denoiser)),
@@ -284,5 +279,5 @@ MAKERS: dict[str, Any] = {
     "clip_text_pooled": _of("clip_text_pooled_in_channels", 1),
     "global_hidden_states": _of("global_states_input_dim", 1),
     "rotary_embedding": sound_rotary,
-    "image_embeds": _image_tokens_given,
+    "image_embeds": _where_set("image_embed_dim", before=(SIGLIP_TOKENS,)),
 }

@@ -10,29 +10,29 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.error_words import did_you_mean, one_line
+from swinmr_profiling.configs.error_words import one_line
+from swinmr_profiling.configs.field_types import image_hw as hw_of
 from swinmr_profiling.configs.sections.model import SpandrelModelConfig
 from swinmr_profiling.models.checkpoints.checkpoint_files import read_checkpoint, sha256_of
-from swinmr_profiling.models.checkpoints.published_weights import readings, unwrap_state_dict
+from swinmr_profiling.models.checkpoints.published_weights import readings, state_dict_in
 from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
-from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.errors import ModelError, refuse_unknown
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, package
 
 DEFAULT_SIDE = 256
 NEAREST = 3
 MISMATCHES = 5
-MAX_TEXT = 200
-# Heads of state dicts that trainers put before every key, beside those that `unwrap_state_dict` knows.
-INSTALL = 'needs the package spandrel: pip install ".[restoration]"'
+_package = partial(package, "spandrel", "restoration")
 
 
 class SpandrelNetwork(nn.Module):
@@ -96,17 +96,12 @@ def build_spandrel(config: ExperimentConfig) -> BuiltModel:
     if options.checkpoint is not None:
         file = Path(options.checkpoint)
         _check_sha256(file, options.checkpoint_sha256)
-        try:
-            state_dict = unwrap_state_dict(read_checkpoint(file))
-        except ModelError as error:
-            text = str(error)
-            raise ModelError(text if text.startswith(str(file)) else f"{file}: {text}") from error
-        found = described(state_dict, file)
+        found = described(state_dict_in(read_checkpoint(file), file), file)
     else:
         assert options.architecture is not None  # a section has this or a checkpoint
         found = made(options.architecture, options.kwargs)
     size = options.img_size
-    image_hw = found.legal((DEFAULT_SIDE, DEFAULT_SIDE)) if size is None else _pair(size)
+    image_hw = found.legal((DEFAULT_SIDE, DEFAULT_SIDE)) if size is None else hw_of(size)
     patch_hw = config.training_patch_hw or image_hw
     for key, hw in (("model.img_size", image_hw), ("data.patch_size", patch_hw)):
         legal = found.legal(hw)
@@ -181,20 +176,14 @@ def made(name: str, kwargs: dict[str, Any]) -> Description:
         raise ModelError(f"model.architecture: spandrel {version} has no {name!r}{way_out}")
     architecture, network_class = classes[name]
     arguments = {**REQUIRED.get(name, {}), **kwargs}
-    known = inspect.signature(network_class.__init__).parameters
-    unknown = [key for key in kwargs if key not in known]
-    if unknown:
-        hint = did_you_mean(unknown[0], known, f"it takes {', '.join(k for k in known if k != 'self')}")
-        raise ModelError(f"model.kwargs.{unknown[0]}: {name} takes no such argument: {hint}")
+    refuse_unknown(kwargs, network_class.__init__, f"model.kwargs.{{name}}: {name} takes no such argument")
     try:
         module = network_class(**arguments)
         # What it takes is read from its weights, as spandrel reads it: one source for both ways.
         found = _description(architecture.load(module.state_dict()))
     except Exception as error:  # constructors raise whatever their options run into
         raise ModelError(f"model.kwargs: {name} refuses {arguments}: {one_line(error, MAX_TEXT)}") from error
-    return Description(
-        found.name, module, found.call, found.in_chans, found.scale, found.masked, found.requirements
-    )
+    return replace(found, module=module)
 
 
 # Arguments without a default of the class's own: those of the networks that are published.
@@ -255,15 +244,6 @@ def _description(descriptor: Any) -> Description:
         isinstance(descriptor, MaskedImageModelDescriptor),
         descriptor.size_requirements,
     )
-
-
-def _package() -> ModuleType:
-    try:
-        # Imported here: it imports all its networks, and no other network needs it.
-        import spandrel
-    except ImportError as error:
-        raise ModelError(f'model.net_type: "spandrel" {INSTALL}') from error
-    return spandrel
 
 
 def _classes() -> dict[str, tuple[Any, type[nn.Module]]]:
@@ -351,7 +331,3 @@ def _required(condition: Any, state_dict: dict[str, Tensor]) -> tuple[int, list[
     if getattr(condition, "_kind", "all") == "any" and have:
         misses = []
     return have, misses
-
-
-def _pair(size: int | list[int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (size[0], size[1])

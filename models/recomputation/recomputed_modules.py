@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -20,6 +20,14 @@ from torch.utils.checkpoint import checkpoint
 from swinmr_profiling.models.errors import ModelError
 
 WILDCARDS = "*?["
+
+
+def recomputed(function: Callable[..., Any], *inputs: Any, when: bool) -> Any:
+    """function(*inputs); `when` it is asked for, its inputs alone are saved and the backward pass computes it again."""
+    if when and torch.is_grad_enabled():
+        # The reentrant form breaks DistributedDataParallel, and needs inputs that require gradients.
+        return checkpoint(function, *inputs, use_reentrant=False)
+    return function(*inputs)
 
 
 class RecomputedForward:
@@ -40,7 +48,6 @@ class RecomputedForward:
         self.calls += 1
         watched = [] if torch.compiler.is_compiling() else list(self._buffers_that_count())
         before = [(buffer, buffer._version) for _, buffer in watched]
-        # The reentrant form breaks DistributedDataParallel, and needs inputs that require gradients.
         result = checkpoint(self.forward, *args, use_reentrant=False, context_fn=self._contexts, **kwargs)
         for (path, _), (buffer, version) in zip(watched, before, strict=True):
             if buffer._version != version:

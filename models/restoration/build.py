@@ -11,9 +11,10 @@ from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.error_words import did_you_mean
+from swinmr_profiling.configs.field_types import image_hw as hw_of
 from swinmr_profiling.configs.sections.library import RestorationModelConfig
 from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
-from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.errors import ModelError, refuse_unknown
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose
 from swinmr_profiling.models.restoration.basicvsr import BasicVSR
 from swinmr_profiling.models.restoration.kair import IMDN, SRMD, FFDNet, MSRResNet0
@@ -69,8 +70,7 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
     channels = 3
     if entry.channels is not None:
         channels = options.kwargs.get(entry.channels, known[entry.channels].default)
-    size = DEFAULT_SIDE if options.img_size is None else options.img_size
-    image_hw = (size, size) if isinstance(size, int) else (size[0], size[1])
+    image_hw = hw_of(DEFAULT_SIDE if options.img_size is None else options.img_size)
     patch_hw = config.training_patch_hw or image_hw
     for key, hw in (("model.img_size", image_hw), ("data.patch_size", patch_hw)):
         if min(hw) < entry.least_side:
@@ -95,11 +95,10 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
 def made(name: str, entry: Entry, kwargs: dict[str, Any]) -> nn.Module:
     """The network. Raises ModelError for arguments that the class does not have or take."""
     known = inspect.signature(entry.network_class.__init__).parameters
+    refuse_unknown(
+        kwargs, entry.network_class.__init__, f"model.kwargs.{{name}}: {name} takes no such argument"
+    )
     for key, value in kwargs.items():
-        if key not in known or key == "self":
-            takes = f"it takes {', '.join(argument for argument in known if argument != 'self')}"
-            hint = did_you_mean(key, known, takes)
-            raise ModelError(f"model.kwargs.{key}: {name} takes no such argument: {hint}")
         is_count = isinstance(known[key].default, int)
         if is_count and (type(value) is not int or value < 1):
             raise ModelError(f"model.kwargs.{key}: a whole number from 1 is expected, not {value!r}")

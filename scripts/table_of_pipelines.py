@@ -13,11 +13,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import random
-import signal
 import sys
-import time
 import traceback
 import warnings
 from pathlib import Path
@@ -31,6 +28,12 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry, sdpa_flop_c
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs.error_words import one_line  # noqa: E402
 from swinmr_profiling.profiler.compute import create_profiler  # noqa: E402
+from swinmr_profiling.scripts.benchmarks.resumed_records import (  # noqa: E402
+    add_record,
+    begun_within,
+    read_records,
+    time_limit,
+)
 from swinmr_profiling.scripts.counter_cases.flop_counter import (  # noqa: E402
     differences,
     macs_by_operator,
@@ -171,19 +174,9 @@ def seeded_sample(names: list[str], size: int, seed: int = 0) -> list[str]:
 
 def timed_row(name: str, kind: type) -> dict:
     """A row, given up after LONGEST_S; what libraries print meanwhile is dropped."""
-
-    def give_up(*_: object) -> None:
-        raise TimeoutError(f"not done after {LONGEST_S} s")
-
-    own = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(LONGEST_S)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return row_of(name, kind)
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, own)
+    with time_limit(LONGEST_S), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return row_of(name, kind)
 
 
 @swinmr_profiling.command.entry_point
@@ -195,26 +188,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--again", metavar="STATUS", help="make anew what has this status, such as 'not working here'"
     )
-    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N")
+    parser.add_argument("--seconds", type=float, metavar="N")
     parsed = parser.parse_args(arguments)
     import diffusers
 
     diffusers.utils.logging.set_verbosity_error()
-    started = time.monotonic()
-    rows = read_rows(parsed.rows)
+    rows = read_records(parsed.rows, "name")
     kinds = pipeline_classes()
     wanted = (
         parsed.only.split(",")
         if parsed.only
         else [name for name in kinds if name not in rows or rows[name]["status"] == parsed.again]
     )
-    for name in wanted:
-        if time.monotonic() - started > parsed.seconds:
-            break
-        row = timed_row(name, kinds[name])
-        with parsed.rows.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        rows[name] = row
+    for name in begun_within(parsed.seconds, wanted):
+        row = rows[name] = timed_row(name, kinds[name])
+        add_record(parsed.rows, row)
         print(
             f"{name:<48}{row['status']:<24}{row.get('reason', '')[:90]}  {row.get('where', '')}", flush=True
         )
@@ -227,14 +215,6 @@ def main(arguments: list[str]) -> int:
         TABLE.write_text(page({name: rows[name] for name in kinds}), encoding="utf-8")
         print(f"written: {TABLE}")
     return 0
-
-
-def read_rows(file: Path) -> dict[str, dict]:
-    """The last row of each class."""
-    if not file.exists():
-        return {}
-    rows = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
-    return {row["name"]: row for row in rows}
 
 
 ORDER = {EQUAL: 0, WATCHED: 1, DIFFERS: 2, NOT_RUN: 3, NOT_BUILT: 4}

@@ -30,6 +30,7 @@ from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.profiler.options.option_types import parse_options
 from swinmr_profiling.scripts.benchmarks.resumed_records import (
     add_record,
     begun_within,
@@ -232,13 +233,17 @@ def page(records: list[dict[str, Any]]) -> str:
 
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", type=int, default=200, metavar="N", help="how many to compare (200)")
-    parser.add_argument("--seed", type=int, default=0, help="of the order they are drawn in")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="records, a line each, to go on from")
-    parser.add_argument("--seconds", type=float, metavar="N", help="begin none after N")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="the page of all records")
-    options = parser.parse_args(arguments)
+    options = parse_options(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--networks": dict(type=int, default=200, metavar="N", help="how many to compare (200)"),
+            "--seed": dict(type=int, default=0, help="of the order they are drawn in"),
+            "--resume": dict(type=Path, metavar="FILE", help="records, a line each, to go on from"),
+            "--seconds": dict(type=float, metavar="N", help="begin none after N"),
+            "--write": dict(type=Path, metavar="FILE", help="the page of all records"),
+        },
+    )
     warnings.simplefilter("ignore")
     records = read_records(options.resume, "network") if options.resume else {}
     for name, build in begun_within(options.seconds, networks(options.seed)):

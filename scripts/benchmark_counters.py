@@ -31,7 +31,7 @@ from torch import nn
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.profiler.options.option_types import OneLineParser
+from swinmr_profiling.profiler.options.option_types import OneLineParser, parse_options
 from swinmr_profiling.scripts.counter_cases.case_modules import Case
 from swinmr_profiling.scripts.counter_cases.foreign_operators import FOREIGN
 from swinmr_profiling.scripts.counter_cases.operators import CASES
@@ -283,11 +283,16 @@ def measure(which: str) -> None:
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     parser = OneLineParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=("cases", "foreign", "networks", "speed"), help="run one part")
-    parser.add_argument("--list", action="store_true", help="also list every case that a counter gets wrong")
-    parser.add_argument("--counters", help="comma-separated, of: " + ", ".join(COUNTERS))
-    parser.add_argument("--measure", choices=SPEED.values(), help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    options = parse_options(
+        parser,
+        arguments,
+        {
+            "--only": dict(choices=("cases", "foreign", "networks", "speed"), help="run one part"),
+            "--list": dict(action="store_true", help="also list every case that a counter gets wrong"),
+            "--counters": dict(help="comma-separated, of: " + ", ".join(COUNTERS)),
+            "--measure": dict(choices=SPEED.values(), help=argparse.SUPPRESS),
+        },
+    )
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     if options.measure:

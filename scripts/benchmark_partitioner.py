@@ -27,6 +27,7 @@ import torch  # noqa: E402
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs import ExperimentConfig  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import parse_options  # noqa: E402
 from swinmr_profiling.profiler.plan.greedy_selection import greedy_order, outermost  # noqa: E402
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner  # noqa: E402
 from swinmr_profiling.profiler.record.units import figure  # noqa: E402
@@ -142,14 +143,16 @@ def table(rows: list[Row]) -> str:
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = {name.lower().replace(" ", "-"): name for name in NETWORKS}
-    parser.add_argument("--networks", nargs="+", choices=names, default=list(names))
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the table as Markdown, too")
-    parser.add_argument(
-        "--ltx-video", action="store_true", help="a public record, in place of the comparison"
+    options = parse_options(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--networks": dict(nargs="+", choices=names, default=list(names)),
+            "--page": dict(type=Path, metavar="FILE", help="write the table as Markdown, too"),
+            "--ltx-video": dict(action="store_true", help="a public record, in place of the comparison"),
+        },
     )
-    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     if options.ltx_video:
         from swinmr_profiling.scripts.public_records.record_ltx_video import ltx_table, ltx_video

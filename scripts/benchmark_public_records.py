@@ -23,6 +23,7 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.input_error import InputError  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import parse_options  # noqa: E402
 from swinmr_profiling.scripts.benchmarks import resumed_records  # noqa: E402
 from swinmr_profiling.scripts.public_records.record_page import page  # noqa: E402
 from swinmr_profiling.scripts.public_records.record_table import (  # noqa: E402
@@ -37,22 +38,20 @@ DEFAULT_SEED = 0
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--only", metavar="TEXT", help="records whose key contains this: training/NCHW, swinir"
+    return parse_options(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--only": dict(metavar="TEXT", help="records whose key contains this: training/NCHW, swinir"),
+            "--sample": dict(type=int, metavar="N", help="N records drawn by chance"),
+            "--seed": dict(type=int, default=DEFAULT_SEED, help=f"of the sample (default {DEFAULT_SEED})"),
+            "--resume": dict(action="store_true", help="leave out what the output file holds already"),
+            "--time-budget": dict(type=float, metavar="S", help="begin no record after this many seconds"),
+            "--records": dict(type=Path, metavar="FOLDER", help="other files of the same form"),
+            "--page": dict(type=Path, metavar="FILE", help="write all rows as Markdown, too"),
+            "--output": dict(type=Path, default=DEFAULT_OUTPUT, metavar="FILE", help="JSON lines"),
+        },
     )
-    parser.add_argument("--sample", type=int, metavar="N", help="N records drawn by chance")
-    parser.add_argument(
-        "--seed", type=int, default=DEFAULT_SEED, help=f"of the sample (default {DEFAULT_SEED})"
-    )
-    parser.add_argument("--resume", action="store_true", help="leave out what the output file holds already")
-    parser.add_argument(
-        "--time-budget", type=float, metavar="S", help="begin no record after this many seconds"
-    )
-    parser.add_argument("--records", type=Path, metavar="FOLDER", help="other files of the same form")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write all rows as Markdown, too")
-    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, metavar="FILE", help="JSON lines")
-    return parser.parse_args(arguments)
 
 
 def chosen(options: argparse.Namespace, records: list) -> list:

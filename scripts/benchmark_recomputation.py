@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import swinmr_profiling.command
 from swinmr_profiling.profiler.measure.example_data import ExampleData
-from swinmr_profiling.profiler.options.option_types import OneLineParser
+from swinmr_profiling.profiler.options.option_types import OneLineParser, parse_options
 from swinmr_profiling.profiler.plan.chain_selection import Selection, peak_grain
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, levels_of
 from swinmr_profiling.profiler.prediction.trace.traced_step import copy_with_data
@@ -262,12 +262,16 @@ TABLES: dict[str, tuple[Callable[[str], None], str]] = {
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Prints the tables."""
-    parser = OneLineParser(
-        prog="benchmark_recomputation.py", description="Print how good plans of recomputation are."
+    parsed = parse_options(
+        OneLineParser(
+            prog="benchmark_recomputation.py", description="Print how good plans of recomputation are."
+        ),
+        arguments,
+        {
+            "--networks": dict(default=",".join(NETWORKS), metavar="A,B"),
+            "--tables": dict(default=",".join(TABLES), metavar="A,B"),
+        },
     )
-    parser.add_argument("--networks", default=",".join(NETWORKS), metavar="A,B")
-    parser.add_argument("--tables", default=",".join(TABLES), metavar="A,B")
-    parsed = parser.parse_args(arguments)
     torch.set_num_threads(1)
     for table in parsed.tables.split(","):
         make, head = TABLES[table]

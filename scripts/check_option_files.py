@@ -23,6 +23,7 @@ from swinmr_profiling.configs.option_files.networks import network_scale
 from swinmr_profiling.configs.writing.standard_streams import say
 from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.options.option_types import parse_options
 
 SUFFIXES = (".json", ".yml", ".yaml", ".toml")
 
@@ -77,10 +78,14 @@ def losses(config: ExperimentConfig) -> str:
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    parser = argparse.ArgumentParser(description="Print what each config and option file of a folder gives.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--quiet", action="store_true", help="without what was mapped and left out")
-    parsed = parser.parse_args(arguments)
+    parsed = parse_options(
+        argparse.ArgumentParser(description="Print what each config and option file of a folder gives."),
+        arguments,
+        {
+            "folder": dict(type=Path),
+            "--quiet": dict(action="store_true", help="without what was mapped and left out"),
+        },
+    )
     files = sorted(
         file for file in parsed.folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()
     )

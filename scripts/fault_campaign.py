@@ -29,6 +29,7 @@ from swinmr_profiling.profiler.options.exit_codes import (
 from swinmr_profiling.profiler.options.option_types import (
     OneLineParser,
     non_negative_int,
+    parse_options,
     positive_int,
     positive_seconds,
 )
@@ -38,18 +39,25 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of the command."""
-    parser = OneLineParser(prog="fault_campaign.py", description="Strike the commands with faults.")
-    add = parser.add_argument
-    add(
-        "--resume", required=True, type=Path, metavar="FILE", help="the records; rows in it are not run again"
+    return parse_options(
+        OneLineParser(prog="fault_campaign.py", description="Strike the commands with faults."),
+        arguments,
+        {
+            "--resume": dict(
+                required=True, type=Path, metavar="FILE", help="the records; rows in it are not run again"
+            ),
+            "--rows": dict(
+                type=positive_int, default=600, metavar="N", help="combinations to draw (default 600)"
+            ),
+            "--seed": dict(type=non_negative_int, default=1, help="of the draw (default 1)"),
+            "--seconds": dict(type=positive_seconds, metavar="S", help="begin no row after so many seconds"),
+            "--commands": dict(metavar="NAME,...", help="only the rows of these (default: of all)"),
+            "--work": dict(
+                type=Path, metavar="DIR", help="keeps the templates, and the folders of rows that failed"
+            ),
+            "--table": dict(action="store_true", help="run nothing: print the table of the records"),
+        },
     )
-    add("--rows", type=positive_int, default=600, metavar="N", help="combinations to draw (default 600)")
-    add("--seed", type=non_negative_int, default=1, help="of the draw (default 1)")
-    add("--seconds", type=positive_seconds, metavar="S", help="begin no row after so many seconds")
-    add("--commands", metavar="NAME,...", help="only the rows of these (default: of all)")
-    add("--work", type=Path, metavar="DIR", help="keeps the templates, and the folders of rows that failed")
-    add("--table", action="store_true", help="run nothing: print the table of the records")
-    return parser.parse_args(arguments)
 
 
 @swinmr_profiling.command.entry_point

@@ -24,7 +24,7 @@ from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.profiler.batch_size.budget import budget_on
 from swinmr_profiling.profiler.batch_size.fit import largest_batch, needed_bytes
 from swinmr_profiling.profiler.batch_size.gpus import find_gpu
-from swinmr_profiling.profiler.options.option_types import positive_int
+from swinmr_profiling.profiler.options.option_types import parse_options, positive_int
 from swinmr_profiling.profiler.pipelines.defined.definition import load_pipeline
 from swinmr_profiling.profiler.prediction.prediction_session import PredictionSession
 from swinmr_profiling.profiler.prediction.settings import setting_of
@@ -128,14 +128,16 @@ def header() -> list[str]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", metavar="NAME", choices=sorted({one.name for one in NETWORKS}))
-    parser.add_argument(
-        "--rank", type=positive_int, default=4, metavar="N", help="of the adapters (default 4)"
+    return parse_options(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--only": dict(metavar="NAME", choices=sorted({one.name for one in NETWORKS})),
+            "--rank": dict(type=positive_int, default=4, metavar="N", help="of the adapters (default 4)"),
+            "--optimizer": dict(choices=OPTIMIZERS, help="this one alone"),
+            "--checkpointing": dict(choices=CHECKPOINTING, help="this alone"),
+        },
     )
-    parser.add_argument("--optimizer", choices=OPTIMIZERS, help="this one alone")
-    parser.add_argument("--checkpointing", choices=CHECKPOINTING, help="this alone")
-    return parser.parse_args(arguments)
 
 
 @swinmr_profiling.command.entry_point

@@ -28,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry, sdpa_flop_c
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs.error_words import one_line  # noqa: E402
 from swinmr_profiling.profiler.compute import create_profiler  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import parse_options  # noqa: E402
 from swinmr_profiling.scripts.benchmarks.resumed_records import (  # noqa: E402
     add_record,
     begun_within,
@@ -182,14 +183,18 @@ def timed_row(name: str, kind: type) -> dict:
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Makes the rows that are missing, and the page when none is."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=Path, required=True, metavar="FILE", help="JSON lines, one a class")
-    parser.add_argument("--only", metavar="NAME,NAME", help="make these anew")
-    parser.add_argument(
-        "--again", metavar="STATUS", help="make anew what has this status, such as 'not working here'"
+    parsed = parse_options(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--rows": dict(type=Path, required=True, metavar="FILE", help="JSON lines, one a class"),
+            "--only": dict(metavar="NAME,NAME", help="make these anew"),
+            "--again": dict(
+                metavar="STATUS", help="make anew what has this status, such as 'not working here'"
+            ),
+            "--seconds": dict(type=float, metavar="N"),
+        },
     )
-    parser.add_argument("--seconds", type=float, metavar="N")
-    parsed = parser.parse_args(arguments)
     import diffusers
 
     diffusers.utils.logging.set_verbosity_error()

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from swinmr_profiling.configs.writing.standard_streams import printable
@@ -89,6 +89,12 @@ def add_options(parser: argparse._ActionsContainer, options: Options) -> None:
 def first_of(*faults: tuple[object, str]) -> str | None:
     """What is said of the first fault that is there, None where none is."""
     return next((said for wrong, said in faults if wrong), None)
+
+
+def parse_options(parser: argparse.ArgumentParser, arguments: Sequence[str], options: Options) -> Any:
+    """The arguments, read by a parser that gets these options."""
+    add_options(parser, options)
+    return parser.parse_args(arguments)
 
 
 def positive_int(text: str) -> int:

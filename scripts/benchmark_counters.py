@@ -21,6 +21,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
@@ -309,14 +310,15 @@ def main(arguments: list[str]) -> int:
             counters.remove(counter)
     # Once, rather than in every fork: the first call imports torch._dynamo, for seconds.
     torch.manual_seed(0)
-    if options.only in (None, "cases"):
-        run_cases(counters, options.list)
-    if options.only in (None, "foreign"):
-        run_foreign(counters, options.list)
-    if options.only in (None, "networks"):
-        run_networks(counters)
-    if options.only in (None, "speed"):
-        run_speed()
+    parts: dict[str, Callable[[], None]] = {
+        "cases": partial(run_cases, counters, options.list),
+        "foreign": partial(run_foreign, counters, options.list),
+        "networks": partial(run_networks, counters),
+        "speed": run_speed,
+    }
+    for part, run in parts.items():
+        if options.only in (None, part):
+            run()
     return 0
 
 

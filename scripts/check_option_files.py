@@ -63,16 +63,13 @@ def losses(config: ExperimentConfig) -> str:
     ):
         return f"loss {loss.type}"
     parts = loss.components
-    found = []
-    if parts.spatial.weight:
-        found.append(f"{parts.spatial.weight:g} {parts.spatial.type}")
-    if parts.frequency.weight:
-        found.append(f"{parts.frequency.weight:g} {parts.frequency.type} of k-space")
-    if parts.perceptual.weight:
-        found.append(f"{parts.perceptual.weight:g} {parts.perceptual.type}{parts.perceptual.layers}")
-    if parts.ssim.weight:
-        found.append(f"{parts.ssim.weight:g} ssim")
-    return " + ".join(found)
+    found = (
+        (parts.spatial.weight, parts.spatial.type),
+        (parts.frequency.weight, f"{parts.frequency.type} of k-space"),
+        (parts.perceptual.weight, f"{parts.perceptual.type}{parts.perceptual.layers}"),
+        (parts.ssim.weight, "ssim"),
+    )
+    return " + ".join(f"{weight:g} {words}" for weight, words in found if weight)
 
 
 @swinmr_profiling.command.entry_point

@@ -60,28 +60,20 @@ def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
     parsed = parse(arguments)
     with claimed_outputs([("OUTPUT", parsed.output)]) as (output,):
-        return export(parsed, Path(str(output)))
+        config = None if parsed.config is None else config_told_of(parsed).config
+        from swinmr_profiling.training.run.checkpoint_export import ExportRequest, export_checkpoint
 
-
-def export(parsed: argparse.Namespace, output: Path) -> int:
-    """Writes the weights to `output`; returns the exit status."""
-    config = None
-    if parsed.config is not None:
-        config = config_told_of(parsed).config
-    from swinmr_profiling.training.run.checkpoint_export import ExportRequest, export_checkpoint
-
-    request = ExportRequest(
-        parsed.checkpoint,
-        output,
-        form=parsed.form,
-        weights=parsed.weights,
-        prefix=parsed.prefix,
-        trust_config=parsed.trust_config,
-    )
-    lines = export_checkpoint(request, config)
-    say(f"{output}: {lines[0]}")
-    for line in lines[1:]:
-        say(line)
+        request = ExportRequest(
+            parsed.checkpoint,
+            Path(str(output)),
+            form=parsed.form,
+            weights=parsed.weights,
+            prefix=parsed.prefix,
+            trust_config=parsed.trust_config,
+        )
+        first, *others = export_checkpoint(request, config)
+        for line in (f"{output}: {first}", *others):
+            say(line)
     return EXIT_DONE
 
 

@@ -66,13 +66,10 @@ def pipeline_classes() -> dict[str, type]:
     """Public pipeline classes of the installed diffusers, by name."""
     import diffusers
 
-    found = {}
-    for name in sorted(dir(diffusers)):
-        if "Pipeline" in name and not name.startswith("_"):
-            kind = getattr(diffusers, name)
-            if isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline):
-                found[name] = kind
-    return found
+    names = [name for name in dir(diffusers) if "Pipeline" in name and not name.startswith("_")]
+    kinds = {name: getattr(diffusers, name) for name in sorted(names)}
+    base = diffusers.DiffusionPipeline
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, base)}
 
 
 def placeholders() -> dict[str, str]:
@@ -158,14 +155,11 @@ def compared(run, flops: FlopCounterMode) -> dict:
 
 
 def _where(error: Exception) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    ours = [f for f in traceback.extract_tb(error.__traceback__) if "diffusers" in f.filename]
-    return f"{Path(frame.filename).name}:{frame.lineno}" + (
-        f" < {Path(ours[-1].filename).name}:{ours[-1].lineno} < {Path(ours[min(1, len(ours) - 1)].filename).name}:"
-        f"{ours[min(1, len(ours) - 1)].lineno}"
-        if ours
-        else ""
-    )
+    """The last place, the last in diffusers, and the second in it (the call itself stands in the first)."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "diffusers" in frame.filename]
+    shown = [frames[-1], *ours[-1:], *ours[:2][-1:]]
+    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in shown)
 
 
 def seeded_sample(names: list[str], size: int, seed: int = 0) -> list[str]:

@@ -37,8 +37,17 @@ DEFAULT_OUTPUT = "results/public_records.jsonl"
 DEFAULT_SEED = 0
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    return parse_options(
+def chosen(options: argparse.Namespace, records: list) -> list:
+    """The records that were asked for, in the order that the seed draws."""
+    if options.only is not None:
+        records = [record for record in records if options.only in record.key]
+    random.Random(options.seed).shuffle(records)
+    return records[: options.sample]
+
+
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
+    options = parse_options(
         argparse.ArgumentParser(description=__doc__.splitlines()[0]),
         arguments,
         {
@@ -52,19 +61,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "--output": dict(type=Path, default=DEFAULT_OUTPUT, metavar="FILE", help="JSON lines"),
         },
     )
-
-
-def chosen(options: argparse.Namespace, records: list) -> list:
-    """The records that were asked for, in the order that the seed draws."""
-    if options.only is not None:
-        records = [record for record in records if options.only in record.key]
-    random.Random(options.seed).shuffle(records)
-    return records[: options.sample]
-
-
-@swinmr_profiling.command.entry_point
-def main(arguments: list[str]) -> int:
-    options = parse(arguments)
     # timm's networks of 2022 had attention without fused kernels; read when timm is imported.
     os.environ["TIMM_FUSED_ATTN"] = "0"
     published = read_records(options.records) if options.records else read_records()

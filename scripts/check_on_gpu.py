@@ -11,7 +11,6 @@ Each combination has a process of its own; what does not fit into the time is re
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -42,8 +41,10 @@ TINY = Network(side=16, embed_dim=12, groups=1, batch_size=1)
 GOOD = ("measured", "not run")
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    return parse_options(
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
+    """Runs the command and returns its exit status."""
+    options = parse_options(
         OneLineParser(prog="check_on_gpu.py", description=__doc__.splitlines()[0]),
         arguments,
         {
@@ -58,12 +59,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             ),
         },
     )
-
-
-@swinmr_profiling.command.entry_point
-def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status."""
-    options = parse(arguments)
     combinations = dry_combinations() if options.dry_run else gpu_combinations()
     if options.only is not None:
         combinations = [c for c in combinations if options.only in c.name]

@@ -24,9 +24,10 @@ from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE
 from swinmr_profiling.profiler.options.option_types import parse_options
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options of the command."""
-    return parse_options(
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
+    """Runs the command and returns its exit status."""
+    parsed = parse_options(
         argparse.ArgumentParser(
             prog="export_checkpoint.py", description="Write weights as other programs load them."
         ),
@@ -53,12 +54,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "--trust-config": dict(action="store_true", help="let the config import your own class"),
         },
     )
-
-
-@swinmr_profiling.command.entry_point
-def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status."""
-    parsed = parse(arguments)
     with claimed_outputs([("OUTPUT", parsed.output)]) as (output,):
         config = None if parsed.config is None else config_told_of(parsed).config
         from swinmr_profiling.training.run.checkpoint_export import ExportRequest, export_checkpoint

@@ -12,7 +12,6 @@ something was lost, left or touched, a traceback or an undocumented status was s
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -37,9 +36,10 @@ from swinmr_profiling.profiler.options.option_types import (
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options of the command."""
-    return parse_options(
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
+    """Runs the command and returns its exit status."""
+    parsed = parse_options(
         OneLineParser(prog="fault_campaign.py", description="Strike the commands with faults."),
         arguments,
         {
@@ -58,12 +58,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "--table": dict(action="store_true", help="run nothing: print the table of the records"),
         },
     )
-
-
-@swinmr_profiling.command.entry_point
-def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status."""
-    parsed = parse(arguments)
     sys.path.insert(0, str(REPOSITORY))
     from tests.faults.campaign import commit_of, go_on, read_records, table
     from tests.faults.commands import COMMANDS

@@ -11,7 +11,6 @@ statuses: 0 done, 2 bad arguments or profile.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import re
@@ -134,9 +133,10 @@ def columns(text: str) -> int:
     return at_least(text, LEAST_WIDTH)
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options of the command."""
-    return parse_options(
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
+    """Runs the command and returns its exit status."""
+    parsed = parse_options(
         OneLineParser(prog="make_screenshots.py", description="Make the documents' pictures from profiles."),
         arguments,
         {
@@ -147,12 +147,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "--columns": dict(type=columns, default=WIDTH, metavar="N", help=f"default {WIDTH}"),
         },
     )
-
-
-@swinmr_profiling.command.entry_point
-def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status."""
-    parsed = parse(arguments)
     svg = parsed.output / "terminal.svg"
     try:
         require(("jinja2", "matplotlib"), "the report's picture")

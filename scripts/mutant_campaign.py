@@ -65,6 +65,8 @@ ROOMS = {
 OTHER_COUNTERS = "profiler/counting/other_counters"
 CPU_LIMIT_S = 300
 TIMEOUT_S = 3600
+# What tells a mutant from another in the records: `before` is its line without the change.
+KEY = ("module", "operator", "occurrence", "before")
 NOT_NOTICED = ("passed", "no tests", "unstable")
 
 
@@ -139,10 +141,13 @@ def drawn(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
     return chosen
 
 
+def room_of(module: str) -> str:
+    return next(room for room in ROOMS if module.startswith(f"{room}/"))
+
+
 def tests_of(module: str, checkout: Path) -> tuple[list[str], list[str]]:
     """Test files and folders for a module: those of its name and those that import it, then those of its room."""
-    room = next(room for room in ROOMS if module.startswith(f"{room}/"))
-    rooms = [f"tests/{OTHER_COUNTERS}"] if module.startswith(OTHER_COUNTERS) else ROOMS[room]
+    rooms = [f"tests/{OTHER_COUNTERS}"] if module.startswith(OTHER_COUNTERS) else ROOMS[room_of(module)]
     stem = Path(module).stem
     named = [
         file
@@ -263,11 +268,8 @@ def main(argv: list[str] | None = None) -> int:
     import torch  # noqa: F401  every fork has it
 
     args.records.parent.mkdir(parents=True, exist_ok=True)
-    known = {}
-    if args.records.exists():
-        for line in args.records.read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line)
-            known[entry["module"], entry["operator"], entry["occurrence"], entry["before"]] = entry
+    lines = args.records.read_text(encoding="utf-8").splitlines() if args.records.exists() else []
+    known = {tuple(entry[part] for part in KEY): entry for entry in map(json.loads, lines)}
     if args.again:
         known = {key: entry for key, entry in known.items() if entry["outcome"] not in NOT_NOTICED}
     results = []
@@ -308,12 +310,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def report(results: list[dict]) -> None:
-    noticed: Counter[str] = Counter()
-    tried: Counter[str] = Counter()
-    for entry in results:
-        room = next(room for room in ROOMS if entry["module"].startswith(f"{room}/"))
-        tried[room] += 1
-        noticed[room] += entry["outcome"] not in NOT_NOTICED
+    tried = Counter(room_of(entry["module"]) for entry in results)
+    noticed = Counter(room_of(entry["module"]) for entry in results if entry["outcome"] not in NOT_NOTICED)
     for room in tried:
         print(f"{room}: {noticed[room]} of {tried[room]} noticed")
     print(f"all: {sum(noticed.values())} of {sum(tried.values())} noticed")

@@ -114,8 +114,10 @@ def header() -> list[str]:
     return [f"| {' | '.join(names)} |", f"| {' | '.join(['---'] * 4 + ['---:'] * (len(names) - 4))} |"]
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    return parse_options(
+@swinmr_profiling.command.entry_point
+def main(arguments: list[str]) -> int:
+    """Prints the table, row by row."""
+    options = parse_options(
         argparse.ArgumentParser(description=__doc__.splitlines()[0]),
         arguments,
         {
@@ -125,12 +127,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "--checkpointing": dict(choices=CHECKPOINTING, help="this alone"),
         },
     )
-
-
-@swinmr_profiling.command.entry_point
-def main(arguments: list[str]) -> int:
-    """Prints the table, row by row."""
-    options = parse(arguments)
     print("\n".join(header()), flush=True)
     for network, checkpointing, optimizer in itertools.product(NETWORKS, CHECKPOINTING, OPTIMIZERS):
         chosen, row = (

@@ -171,22 +171,19 @@ class UNetDenoiser(nn.Module):
         skips, width = [base_channels], base_channels
         last = len(channels) - 1
         for level, count in enumerate(channels):
-            stages = []
-            for _ in range(num_res_blocks):
-                stages.append(stage(width, count, level in attention_levels))
-                width = count
-                skips.append(width)
-            resample = None
+            befores = (width, *[count] * (num_res_blocks - 1))
+            stages = [stage(before, count, level in attention_levels) for before in befores]
+            skips += [count] * num_res_blocks
+            width, resample = count, None
             if level < last:
                 resample = nn.Conv2d(width, width, 3, stride=2, padding=1)
                 skips.append(width)
             self.down.append(Level(stages, resample))
         self.middle = nn.ModuleList([stage(width, width, True), stage(width, width, False)])
         for level, count in reversed(list(enumerate(channels))):
-            stages = []
-            for _ in range(num_res_blocks + 1):
-                stages.append(stage(width + skips.pop(), count, level in attention_levels))
-                width = count
+            befores = (width, *[count] * num_res_blocks)
+            stages = [stage(before + skips.pop(), count, level in attention_levels) for before in befores]
+            width = count
             self.up.append(Level(stages, Upsample(width) if level else None))
         self.norm_out = nn.GroupNorm(num_groups, width, NORM_EPS)
         self.conv_out = _zeroed(nn.Conv2d(width, out_chans, 3, padding=1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +33,10 @@ from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, package
 DEFAULT_SIDE = 256
 NEAREST = 3
 MISMATCHES = 5
+# As torch says it.
+SIZE_MISMATCH = re.compile(
+    r"size mismatch for (.+): copying a param with shape (.+) from checkpoint, the shape in current model is (.+)"
+)
 _package = partial(package, "spandrel", "restoration")
 
 
@@ -275,14 +280,10 @@ def _check_sha256(file: Path, expected: str | None) -> None:
 
 def _mismatch(error: Exception) -> str:
     """The first keys of another size, in words."""
-    sizes = []
-    for line in str(error).splitlines():
-        key, _, rest = (
-            line.strip().removeprefix("size mismatch for ").partition(": copying a param with shape ")
-        )
-        if line.strip().startswith("size mismatch for "):
-            given, _, wanted = rest.partition(" from checkpoint, the shape in current model is ")
-            sizes.append(f"{key} is {_shape(given)}, not {_shape(wanted)}")
+    sizes = [
+        f"{key} is {_shape(given)}, not {_shape(wanted)}"
+        for key, given, wanted in SIZE_MISMATCH.findall(str(error))
+    ]
     if sizes:
         more = f", and {len(sizes) - MISMATCHES} more" if len(sizes) > MISMATCHES else ""
         return f"other sizes: {'; '.join(sizes[:MISMATCHES])}{more}"

@@ -66,10 +66,8 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
         hint = did_you_mean(options.architecture, NETWORKS, expected, likeness=0.5)
         raise ModelError(f"model.architecture: {options.architecture!r} is not known here: {hint}")
     module = made(options.architecture, entry, options.kwargs)
-    known = inspect.signature(entry.network_class.__init__).parameters
-    channels = 3
-    if entry.channels is not None:
-        channels = options.kwargs.get(entry.channels, known[entry.channels].default)
+    known = {key: p.default for key, p in inspect.signature(entry.network_class.__init__).parameters.items()}
+    channels = 3 if entry.channels is None else (known | options.kwargs)[entry.channels]
     image_hw = hw_of(DEFAULT_SIDE if options.img_size is None else options.img_size)
     patch_hw = config.training_patch_hw or image_hw
     for key, hw in (("model.img_size", image_hw), ("data.patch_size", patch_hw)):

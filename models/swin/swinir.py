@@ -5,6 +5,7 @@ Written anew from the papers, with the official names in the state dict, so that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -104,13 +105,10 @@ class SwinIR(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.conv_first = nn.Conv2d(in_chans, embed_dim, 3, padding=1)
         self.patch_embed = PatchEmbedding(embed_dim, patch_norm)
+        self.absolute_pos_embed: nn.Parameter | None = None
         if ape:
-            height, width = self.image_hw
-            positions = nn.Parameter(torch.zeros(1, height * width, embed_dim))
-            self.absolute_pos_embed: nn.Parameter | None = positions
-            nn.init.trunc_normal_(positions, std=0.02)
-        else:
-            self.absolute_pos_embed = None
+            self.absolute_pos_embed = nn.Parameter(torch.zeros(1, math.prod(self.image_hw), embed_dim))
+            nn.init.trunc_normal_(self.absolute_pos_embed, std=0.02)
         self.layers = nn.ModuleList()
         for group, (depth, heads) in enumerate(zip(depths, num_heads, strict=True)):
             first = sum(depths[:group])

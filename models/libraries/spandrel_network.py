@@ -208,10 +208,6 @@ REQUIRED: dict[str, dict[str, Any]] = {
 NOISE_MAP_OF_ONE = ("DRUNet", "DnCNN")
 
 
-def _plain_call(model: nn.Module, image: Tensor) -> Tensor:
-    return model(image)
-
-
 def _by_patches(
     whole: Callable[[nn.Module, Tensor], Tensor],
 ) -> Callable[[nn.Module, Tensor], Tensor]:
@@ -239,7 +235,7 @@ def _description(descriptor: Any) -> Description:
         call = _by_patches(call)
     if name in NOISE_MAP_OF_ONE:
         # spandrel joins a noise map of one image to the batch; training gives a map for each, as channels.
-        call, in_chans = _plain_call, descriptor.model.hyperparameters["in_nc"]
+        call, in_chans = nn.Module.__call__, descriptor.model.hyperparameters["in_nc"]
     return Description(
         name,
         descriptor.model,

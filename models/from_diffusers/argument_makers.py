@@ -1,44 +1,31 @@
-"""What goes into an argument of a denoiser's forward, by the argument's name."""
+"""What one call of a diffusers denoiser takes, found from its own signature and config, argument by argument.
+
+No list of models: a denoiser that diffusers calls with the arguments known here is fed, whatever its name. The
+pipelines' costs (`profiler/pipelines`) and networks of a config (`network.py`) are fed by the same rules.
+"""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 from swinmr_profiling.configs.declared_inputs import Declared, DeclaredConstant, DeclaredTensor
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.from_diffusers.denoiser import Denoiser
+from swinmr_profiling.models.from_diffusers.denoiser import Denoiser, UnknownInputError, context_width
 from swinmr_profiling.models.from_diffusers.latents import (
     CallSizes,
+    axes,
     frames_of,
+    image_positions,
     image_tokens,
     latents,
-)
-from swinmr_profiling.models.from_diffusers.positions import (
-    axes,
-    image_positions,
     positions,
     rope_positions,
     rotary_table,
     sound_rotary,
-)
+)  # fmt: skip
 
-# Config keys that hold the width of the prompt's embedding, the most specific first: SANA and PixArt have a
-# cross_attention_dim too, behind a projection of the caption.
-CONTEXT_WIDTH_KEYS = (
-    "joint_attention_dim",
-    "caption_channels",
-    "cap_feat_dim",
-    "text_embed_dim",
-    "in_text_dim",
-    "text_in_dim",
-    "text_dim",
-    "context_in_dim",
-    "encoder_hid_dim",
-    "encoder_hidden_size",
-    "cross_attention_input_dim",
-    "cross_attention_dim",
-)
 # Original size, crop and target size of SDXL, or with an aesthetic score: numbers that are embedded one by one.
 SDXL_TIME_IDS = 6
 HUNYUAN_META_SIZES, MICRO_CONDITIONS = 6, 5
@@ -48,17 +35,6 @@ SIGLIP_TOKENS = 729
 # Cosmos' mask is of pixels, and its VAE halves sides three times.
 COSMOS_VAE_FACTOR = 8
 TIME_STEPS = ("timestep", "timesteps", "t", "timestep_ratio", "r_timestep")
-
-
-def context_width(config: Any) -> int:
-    """Width of the prompt's embedding. Raises ModelError where no known key holds it."""
-    for key in CONTEXT_WIDTH_KEYS:
-        width = getattr(config, key, None)
-        if isinstance(width, (tuple, list)) and width:
-            width = width[0]
-        if isinstance(width, int):
-            return width
-    raise ModelError(f"the denoiser's config has none of {', '.join(CONTEXT_WIDTH_KEYS)}: no context width")
 
 
 def _numbers(*shape: int) -> DeclaredTensor:
@@ -281,3 +257,23 @@ MAKERS: dict[str, Any] = {
     "rotary_embedding": sound_rotary,
     "image_embeds": _where_set("image_embed_dim", before=(SIGLIP_TOKENS,)),
 }
+
+
+def derived_inputs(denoiser: Denoiser, sizes: CallSizes, given: Collection[str] = ()) -> dict[str, Declared]:
+    """Keyword arguments of one call, by name, without those that are `given`.
+
+    Raises UnknownInputError for one that the signature asks for and that is not known here.
+    """
+    arguments: dict[str, Declared] = {}
+    for name, parameter in denoiser.parameters.items():
+        if name in given:
+            continue
+        maker = MAKERS.get(name)
+        value = maker(denoiser, sizes) if maker else None
+        if value is not None:
+            arguments[name] = value
+        elif parameter.default is inspect.Parameter.empty:
+            if maker is None:
+                raise UnknownInputError(denoiser.name, name)
+            arguments[name] = DeclaredConstant(None)
+    return arguments

@@ -2,7 +2,7 @@
 
 What a class takes is read from its `forward`: the first argument is the noisy image or latent, `timestep` the time
 step. Of everything else `model.inputs` describes what it likes, these two included; the rest is derived as in the
-costs of pipelines (`derived_inputs.py`), and what is not known there must be described.
+costs of pipelines (`argument_makers.py`), and what is not known there must be described.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from swinmr_profiling.configs.field_types import image_hw as hw_of
 from swinmr_profiling.configs.sections.denoiser import DiffusersModelConfig
 from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.from_diffusers.argument_makers import derived_inputs
 from swinmr_profiling.models.from_diffusers.denoiser import Denoiser, UnknownInputError, denoiser_by
-from swinmr_profiling.models.from_diffusers.derived_inputs import derived_inputs
 from swinmr_profiling.models.from_diffusers.latents import (
     CallSizes,
     channels_of,

@@ -18,6 +18,16 @@ Purpose = Literal["inference", "training", "cross_check"]
 # An index input (a time step, a class, a token) must be inside every table it may look up; 0 and 1 are.
 INDEX_RANGE = 2
 
+# Side of the images of "cross_check": large enough for every kind of shifted window to occur (2 x 2 windows of 8 and
+# more), small enough for a real forward: 1/16 of the work of a 256 x 256 image.
+CROSS_CHECK_SIDE = 64
+
+
+def cross_check_hw(image_hw: tuple[int, int], multiple: int = 1) -> tuple[int, int]:
+    """Sides of at most CROSS_CHECK_SIDE pixels, multiples of `multiple`, which is the least."""
+    height, width = (max(multiple, min(side, CROSS_CHECK_SIDE) // multiple * multiple) for side in image_hw)
+    return height, width
+
 
 @dataclass(frozen=True)
 class InputSpec:

@@ -108,9 +108,8 @@ def cells(network: Network, rank: int, optimizer: str, checkpointing: str) -> It
 
 def header() -> list[str]:
     """Two lines of Markdown."""
-    names = ["network", "pixels", "optimizer", "recomputed", "trained"]
-    for name in CARDS:
-        names += [f"{name}: batch", "needs GiB"]
+    of_cards = [cell for name in CARDS for cell in (f"{name}: batch", "needs GiB")]
+    names = ["network", "pixels", "optimizer", "recomputed", "trained", *of_cards]
     return [f"| {' | '.join(names)} |", f"| {' | '.join(['---'] * 4 + ['---:'] * (len(names) - 4))} |"]
 
 

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.sections.denoiser import UNetDenoiserModelConfig
-from swinmr_profiling.models.denoisers.denoiser_inputs import denoiser_inputs
-from swinmr_profiling.models.denoisers.timestep_embedding import timestep_embedding
+from swinmr_profiling.models.denoisers.denoiser_inputs import denoiser_inputs, timestep_embedding
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.models.recomputation.recomputed_modules import recomputed
 

@@ -61,12 +61,14 @@ def _context(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
 
 
 def _mask(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
-    if "down_block_additional_residuals" in denoiser.parameters:
-        return None  # UNets of Stable Diffusion: their pipelines pass none
-    if denoiser.name.startswith("Latte"):
-        return None  # its pipeline cuts the prompt instead
-    if "global_hidden_states" in denoiser.parameters:
-        return None  # Stable Audio: zeros stand in the embedding in place of a mask
+    if (
+        "down_block_additional_residuals"
+        in denoiser.parameters  # UNets of Stable Diffusion: pipelines pass none
+        or denoiser.name.startswith("Latte")  # its pipeline cuts the prompt instead
+        or "global_hidden_states"
+        in denoiser.parameters  # Stable Audio: the embedding has zeros in place of a mask
+    ):
+        return None
     boolean = denoiser.name.startswith(("Mochi", "Kandinsky3"))
     return _ones(sizes.text_tokens, dtype="bool" if boolean else "int64")
 

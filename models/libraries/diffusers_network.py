@@ -21,7 +21,6 @@ from swinmr_profiling.configs.error_report import shown
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.configs.field_types import image_hw as hw_of
 from swinmr_profiling.configs.sections.denoiser import DiffusersModelConfig
-from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.from_diffusers.argument_makers import derived_inputs
 from swinmr_profiling.models.from_diffusers.denoiser import Denoiser, UnknownInputError, denoiser_by
@@ -32,7 +31,15 @@ from swinmr_profiling.models.from_diffusers.latents import (
     usual_frames,
     usual_text_tokens,
 )
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose, Samples, placed, specs_of
+from swinmr_profiling.models.inputs import (
+    BuiltModel,
+    InputSpec,
+    Purpose,
+    Samples,
+    cross_check_hw,
+    placed,
+    specs_of,
+)
 from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, class_named, package
 from swinmr_profiling.models.size_guard import SizeGuard, TooLargeError, without_data
 from swinmr_profiling.models.stand_in import autocast_on_meta
@@ -94,7 +101,7 @@ def build_diffusers(config: ExperimentConfig, *, data: Data = "always") -> Built
         arguments = specs_of({name: inputs[name] for name in wanted if name in inputs}, specs)
         return tuple(specs), ((arguments.pop(image_name),), arguments)
 
-    small_hw = image_hw and (min(image_hw[0], CROSS_CHECK_SIDE), min(image_hw[1], CROSS_CHECK_SIDE))
+    small_hw = image_hw and cross_check_hw(image_hw)
     patch_hw = image_hw and (config.training_patch_hw or image_hw)
     sizes: dict[Purpose, tuple[int, int] | None] = {
         "inference": image_hw or sides,

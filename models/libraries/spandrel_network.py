@@ -25,9 +25,8 @@ from swinmr_profiling.configs.field_types import image_hw as hw_of
 from swinmr_profiling.configs.sections.model import SpandrelModelConfig
 from swinmr_profiling.models.checkpoints.checkpoint_files import read_checkpoint, sha256_of
 from swinmr_profiling.models.checkpoints.published_weights import readings, state_dict_in
-from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError, refuse_unknown
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec, cross_check_hw
 from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, package
 
 DEFAULT_SIDE = 256
@@ -115,7 +114,7 @@ def build_spandrel(config: ExperimentConfig) -> BuiltModel:
                 f"{key}: {found.name} does not take {hw[0]} x {hw[1]}, but {found.sizes_in_words}: the next such size "
                 f"is {legal[0]} x {legal[1]}"
             )
-    small_hw = found.legal((min(image_hw[0], CROSS_CHECK_SIDE), min(image_hw[1], CROSS_CHECK_SIDE)))
+    small_hw = found.legal(cross_check_hw(image_hw))
 
     def specs(hw: tuple[int, int]) -> tuple[InputSpec, ...]:
         mask = (InputSpec((1, *hw)),) if found.masked else ()
@@ -253,16 +252,14 @@ def _classes() -> dict[str, tuple[Any, type[nn.Module]]]:
     for support in _package().MAIN_REGISTRY:
         architecture = support.architecture
         module = importlib.import_module(type(architecture).__module__)
-        classes = {
-            name: member
+        found |= {
+            name: (architecture, member)
             for name, member in vars(module).items()
             if isinstance(member, type)
             and issubclass(member, nn.Module)
             and member.__module__.startswith(module.__name__)
             and name in getattr(module, "__all__", ())
         }
-        for name, member in classes.items():
-            found[name] = (architecture, member)
     return found
 
 

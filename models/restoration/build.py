@@ -13,9 +13,8 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.error_words import did_you_mean
 from swinmr_profiling.configs.field_types import image_hw as hw_of
 from swinmr_profiling.configs.sections.library import RestorationModelConfig
-from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError, refuse_unknown
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose, cross_check_hw
 from swinmr_profiling.models.restoration.basicvsr import BasicVSR
 from swinmr_profiling.models.restoration.kair import IMDN, SRMD, FFDNet, MSRResNet0
 from swinmr_profiling.models.restoration.man import MAN
@@ -76,7 +75,6 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
             raise ModelError(
                 f"{key}: {options.architecture} does not take {hw[0]} x {hw[1]}, but at least {least} x {least}"
             )
-    small_hw = (min(image_hw[0], CROSS_CHECK_SIDE), min(image_hw[1], CROSS_CHECK_SIDE))
 
     def specs(hw: tuple[int, int]) -> tuple[InputSpec, ...]:
         image = (options.frames, channels, *hw) if entry.takes_frames else (channels, *hw)
@@ -85,7 +83,7 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
     sizes: dict[Purpose, tuple[InputSpec, ...]] = {
         "inference": specs(image_hw),
         "training": specs(patch_hw),
-        "cross_check": specs(small_hw),
+        "cross_check": specs(cross_check_hw(image_hw)),
     }
     return BuiltModel("restoration", module, sizes)
 

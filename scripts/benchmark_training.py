@@ -43,9 +43,10 @@ def main(arguments: list[str]) -> int:
     )
     raw["logging"]["tensorboard"] = False
     print(
-        f"{options.config}, {options.steps} steps, {torch.get_num_threads()} threads, device {options.device}"
+        f"{options.config}, {options.steps} steps, {torch.get_num_threads()} threads, device {options.device}",
+        f"{'loader processes':>16} {'images/s':>10} {'waiting for data':>17}",
+        sep="\n",
     )
-    print(f"{'loader processes':>16} {'images/s':>10} {'waiting for data':>17}")
     for workers in options.workers.split(","):
         with tempfile.TemporaryDirectory() as folder, open_world(options.device) as world:
             raw["paths"] = {"root": folder}

@@ -183,6 +183,7 @@ def run_tests(checkout: Path, tests: list[str], marked: str = "not slow") -> tup
     receiver, sender = fork.Pipe(duplex=False)
     child = fork.Process(target=_run_here, args=(checkout, tests, marked, sender))
     child.start()
+    assert child.pid is not None  # it has been started
     sender.close()
     child.join(TIMEOUT_S)
     code = child.exitcode

@@ -18,6 +18,16 @@ Purpose = Literal["inference", "training", "cross_check"]
 # An index input (a time step, a class, a token) must be inside every table it may look up; 0 and 1 are.
 INDEX_RANGE = 2
 
+# Side of the images of "cross_check": large enough for every kind of shifted window to occur (2 x 2 windows of 8 and
+# more), small enough for a real forward: 1/16 of the work of a 256 x 256 image.
+CROSS_CHECK_SIDE = 64
+
+
+def cross_check_hw(image_hw: tuple[int, int], multiple: int = 1) -> tuple[int, int]:
+    """Sides of at most CROSS_CHECK_SIDE pixels, multiples of `multiple`, which is the least."""
+    height, width = (max(multiple, min(side, CROSS_CHECK_SIDE) // multiple * multiple) for side in image_hw)
+    return height, width
+
 
 @dataclass(frozen=True)
 class InputSpec:
@@ -79,14 +89,6 @@ class CallsWithInputs(nn.Module):
 
 
 @dataclass(frozen=True)
-class Constant:
-    """In the place of a tensor's number: a value. per_sample: a list of it, as long as the first tensor."""
-
-    value: Any
-    per_sample: bool
-
-
-@dataclass(frozen=True)
 class Samples:
     """In the place of a tensor's number: a list of that tensor's samples, along `axis`."""
 
@@ -95,8 +97,11 @@ class Samples:
 
 
 def placed(structure: Any, tensors: Sequence[Tensor]) -> Any:
-    """The nest of containers with each number replaced by the tensor of that number."""
-    if isinstance(structure, Constant):
+    """The nest of containers with each number replaced by the tensor of that number, and each constant by its value.
+
+    Of a constant per sample there are as many as the first tensor is long.
+    """
+    if isinstance(structure, DeclaredConstant):
         return [structure.value] * len(tensors[0]) if structure.per_sample else structure.value
     if isinstance(structure, Samples):
         return list(tensors[structure.number].unbind(structure.axis))
@@ -110,7 +115,7 @@ def placed(structure: Any, tensors: Sequence[Tensor]) -> Any:
 def specs_of(declared: Any, specs: list[InputSpec]) -> Any:
     """Appends the tensors of a declaration to `specs`; returns its containers with their numbers."""
     if isinstance(declared, DeclaredConstant):
-        return Constant(declared.value, declared.per_sample)
+        return declared
     if isinstance(declared, DeclaredTensor):
         axis = declared.batch_axis
         specs.append(

@@ -12,7 +12,7 @@ from swinmr_profiling.models.denoisers.dit_denoiser import build_dit_denoiser
 from swinmr_profiling.models.denoisers.unet_denoiser import build_unet_denoiser
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.initialisation import initialise
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec, cross_check_hw
 from swinmr_profiling.models.libraries.diffusers_network import Data, build_diffusers
 from swinmr_profiling.models.libraries.spandrel_network import build_spandrel
 from swinmr_profiling.models.libraries.timm_network import build_timm
@@ -23,10 +23,6 @@ from swinmr_profiling.models.restoration.build import build_restoration
 from swinmr_profiling.models.size_guard import SizeGuard, told_as_model_error, without_data
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.models.trained_parameters import freeze, to_bf16_weights
-
-# Large enough for every kind of shifted window to occur (2 x 2 windows of 8 and more), small enough for the
-# counters that need a real forward: 1/16 of the work of a 256 x 256 image.
-CROSS_CHECK_SIDE = 64
 
 
 def build_swinir(config: ExperimentConfig) -> BuiltModel:
@@ -60,14 +56,7 @@ def build_swinir(config: ExperimentConfig) -> BuiltModel:
     initialise(module, model.init_type, model.init_gain)
     height, width = model.image_hw
     patch_hw = config.training_patch_hw or (height, width)
-    check_hw: tuple[int, ...]
-    if model.ape:
-        check_hw = (height, width)
-    else:
-        window = model.window_size
-        check_hw = tuple(
-            max(window, min(side, CROSS_CHECK_SIDE) // window * window) for side in (height, width)
-        )
+    check_hw = model.image_hw if model.ape else cross_check_hw(model.image_hw, model.window_size)
     return BuiltModel(
         net_type="swinir",
         module=module,

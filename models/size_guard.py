@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.host_memory import available_bytes
@@ -56,9 +56,7 @@ class SizeGuard(TorchDispatchMode):
         return result
 
     def _ask_now_and_then(self, result: Any) -> None:
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor) and leaf.device.type == "cpu":
-                self._made_bytes += leaf.numel() * leaf.element_size()
+        self._made_bytes += _bytes(tensor for tensor in _tensors(result) if tensor.device.type == "cpu")
         if self._made_bytes - self._asked_at_bytes < ASKED_EVERY_BYTES:
             return
         self._asked_at_bytes = self._made_bytes
@@ -87,25 +85,24 @@ def _result_bytes(func: Any, args: Any, kwargs: Any) -> int:
     """Bytes of the new tensors that an operator would make; 0 where that cannot be told without data."""
     if func._schema.is_mutable:
         return 0
-    if kwargs.get("device") is not None:
+    if kwargs.get("device") is not None or not _tensors((args, kwargs)):
         kwargs = {**kwargs, "device": torch.device("meta")}
     try:
-        if any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
-            moved = tree_map(
-                lambda leaf: leaf.to("meta") if isinstance(leaf, Tensor) else leaf, (args, kwargs)
-            )
-            made = func(*moved[0], **moved[1])
-            given = {leaf.untyped_storage()._cdata for leaf in tree_leaves(moved) if isinstance(leaf, Tensor)}
-        else:
-            made, given = func(*args, **{**kwargs, "device": torch.device("meta")}), set()
+        args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs))
+        made = func(*args, **kwargs)
     except Exception:  # an operator without a rule for tensors without data
         return 0
-    results = [leaf for leaf in tree_leaves(made) if isinstance(leaf, Tensor)]
-    return sum(
-        result.numel() * result.element_size()
-        for result in results
-        if result.untyped_storage()._cdata not in given  # a view makes nothing
-    )
+    given = {tensor.untyped_storage()._cdata for tensor in _tensors((args, kwargs))}
+    # A view makes nothing.
+    return _bytes(tensor for tensor in _tensors(made) if tensor.untyped_storage()._cdata not in given)
+
+
+def _tensors(nest: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(nest) if isinstance(leaf, Tensor)]
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _words(what: str, wanted_bytes: int) -> str:
@@ -133,7 +130,7 @@ def without_data(make: Callable[[], nn.Module], *, must_fit: bool = True) -> nn.
         torch.set_rng_state(states[0])
         np.random.set_state(states[1])
         random.setstate(states[2])
-    wanted = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    wanted = _bytes(tensors.values())
     if must_fit and wanted > available_bytes():
         raise TooLargeError(_words("its weights and buffers need", wanted))
     return network

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from swinmr_profiling.models.errors import ModelError
 
@@ -51,8 +51,6 @@ def to_bf16_weights(module: nn.Module) -> nn.Module:
 
 
 def _cast_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return tree_map(_cast, (args, kwargs))
-
-
-def _cast(value: Any) -> Any:
-    return value.to(torch.bfloat16) if isinstance(value, Tensor) and value.is_floating_point() else value
+    return tree_map_only(
+        Tensor, lambda x: x.to(torch.bfloat16) if x.is_floating_point() else x, (args, kwargs)
+    )

@@ -11,10 +11,7 @@ operator that is no solver.
 """
 
 import argparse
-import json
-import signal
 import sys
-import time
 import warnings
 from collections import Counter
 from importlib.metadata import version
@@ -33,6 +30,13 @@ from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.counting.dispatch.engine import CountingMode
 from swinmr_profiling.profiler.counting.module_tree import ModuleTracker
+from swinmr_profiling.profiler.options.option_types import parse_options
+from swinmr_profiling.scripts.benchmarks.resumed_records import (
+    add_record,
+    begun_within,
+    read_records,
+    time_limit,
+)
 from swinmr_profiling.scripts.counter_cases.agreement_networks import Build, Call, networks
 from swinmr_profiling.scripts.counter_cases.flop_counter import differences, macs_by_operator
 
@@ -227,52 +231,42 @@ def page(records: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _too_long(*_: object) -> None:
-    raise TimeoutError
-
-
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", type=int, default=200, metavar="N", help="how many to compare (200)")
-    parser.add_argument("--seed", type=int, default=0, help="of the order they are drawn in")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="records, a line each, to go on from")
-    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N", help="begin none after N")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="the page of all records")
-    options = parser.parse_args(arguments)
+    options = parse_options(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--networks": dict(type=int, default=200, metavar="N", help="how many to compare (200)"),
+            "--seed": dict(type=int, default=0, help="of the order they are drawn in"),
+            "--resume": dict(type=Path, metavar="FILE", help="records, a line each, to go on from"),
+            "--seconds": dict(type=float, metavar="N", help="begin none after N"),
+            "--write": dict(type=Path, metavar="FILE", help="the page of all records"),
+        },
+    )
     warnings.simplefilter("ignore")
-    started = time.monotonic()
-    records: list[dict[str, Any]] = []
-    if options.resume and options.resume.exists():
-        records = [json.loads(line) for line in options.resume.read_text(encoding="utf-8").splitlines()]
-    known = {record["network"] for record in records}
-    signal.signal(signal.SIGALRM, _too_long)
-    for name, build in networks(options.seed):
-        compared = sum("left_out" not in record for record in records)
-        if compared >= options.networks or time.monotonic() - started > options.seconds:
+    records = read_records(options.resume, "network") if options.resume else {}
+    for name, build in begun_within(options.seconds, networks(options.seed)):
+        if sum("left_out" not in record for record in records.values()) >= options.networks:
             break
-        if name in known:
+        if name in records:
             continue
-        signal.alarm(LONGEST_S)
         try:
-            record = compare(name, build)
+            with time_limit(LONGEST_S):
+                records[name] = compare(name, build)
         except TimeoutError:
-            record = {"network": name, "left_out": f"took longer than {LONGEST_S} s"}
-        finally:
-            signal.alarm(0)
-        records.append(record)
-        print(line_of(record), flush=True)
+            records[name] = {"network": name, "left_out": f"took longer than {LONGEST_S} s"}
+        print(line_of(records[name]), flush=True)
         if options.resume:
-            with options.resume.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-    kept = [record for record in records if "left_out" not in record]
+            add_record(options.resume, records[name])
+    kept = [record for record in records.values() if "left_out" not in record]
     bad = sum(not is_explained(record) for record in kept)
     print(
         f"{len(kept)} networks, {bad} with a difference that is not explained; "
         f"{len(records) - len(kept)} left out"
     )
     if options.write:
-        options.write.write_text(page(records), encoding="utf-8")
+        options.write.write_text(page(list(records.values())), encoding="utf-8")
     return 1 if bad else 0
 
 

@@ -20,8 +20,11 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
@@ -31,7 +34,7 @@ from torch import nn
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.profiler.counting import count_forward
-from swinmr_profiling.profiler.options.option_types import OneLineParser
+from swinmr_profiling.profiler.options.option_types import OneLineParser, parse_options
 from swinmr_profiling.scripts.counter_cases.case_modules import Case
 from swinmr_profiling.scripts.counter_cases.foreign_operators import FOREIGN
 from swinmr_profiling.scripts.counter_cases.operators import CASES
@@ -126,7 +129,6 @@ COUNTERS: dict[str, Callable[[nn.Module, tuple], float]] = {
 }
 
 
-WRONG_HEADER = ["counter", "case", "", "MACs", "its figure"]
 PACKAGES = ("fvcore", "thop", "calflops", "ptflops", "torchinfo")
 
 
@@ -157,8 +159,15 @@ def ask(counter: str, case: Case) -> tuple[str, float | None, float, str]:
         process.join()
 
 
-def ask_all(counter: str, cases: Sequence[Case]) -> tuple[Counter[str], float, list[list[str]]]:
+class Answers(NamedTuple):
     """How many cases of each group, the seconds they took in all, and a row of each that is not exact."""
+
+    groups: Counter[str]
+    seconds: float
+    wrong: list[list[str]]
+
+
+def ask_all(counter: str, cases: Sequence[Case]) -> Answers:
     groups: Counter[str] = Counter()
     seconds, wrong = 0.0, []
     for case in cases:
@@ -168,7 +177,7 @@ def ask_all(counter: str, cases: Sequence[Case]) -> tuple[Counter[str], float, l
         if group != "exact":
             shown = message if figure is None else f"{figure:,.0f}"
             wrong.append([counter, case.name, group, f"{case.macs:,}", shown])
-    return groups, seconds, wrong
+    return Answers(groups, seconds, wrong)
 
 
 def _ask_here(counter: str, case: Case) -> tuple[str, float | None, float, str]:
@@ -186,57 +195,52 @@ def _ask_here(counter: str, case: Case) -> tuple[str, float | None, float, str]:
     return judge(figure, case.macs), figure, time.perf_counter() - started, ""
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
+def table(header: list[str], rows: Iterable[Iterable[object]]) -> str:
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 def run_cases(counters: list[str], listing: bool) -> None:
     print(f"{len(CASES)} operator cases, MACs derived by hand\n")
-    columns = []
-    wrong: list[list[str]] = []
-    for counter in counters:
-        groups, seconds, missed = ask_all(counter, CASES)
-        wrong += missed
-        columns.append([*(str(groups[group]) for group in GROUPS), f"{seconds:.1f}"])
-    print(table(["", *counters], [[n, *v] for n, *v in zip((*GROUPS, "seconds"), *columns, strict=True)]))
-    if listing:
-        print("\n" + table(WRONG_HEADER, wrong))
+    answers = [ask_all(counter, CASES) for counter in counters]
+    columns = [[*(one.groups[group] for group in GROUPS), f"{one.seconds:.1f}"] for one in answers]
+    print(table(["", *counters], zip((*GROUPS, "seconds"), *columns, strict=True)))
+    list_wrong(listing, answers)
 
 
 def run_foreign(counters: list[str], listing: bool) -> None:
     print("\nComplex, integer, threaded and scripted work: exact of all, and zero without a word\n")
-    wrong: list[list[str]] = []
-    rows = []
-    for name, cases in FOREIGN.items():
-        rows.append([name])
-        for counter in counters:
-            groups, _, missed = ask_all(counter, cases)
-            wrong += missed
-            zero = f", {groups['silently zero']} zero" if groups["silently zero"] else ""
-            rows[-1].append(f"{groups['exact']} of {len(cases)}{zero}")
-    print(table(["", *counters], rows))
+    answers = {name: [ask_all(counter, cases) for counter in counters] for name, cases in FOREIGN.items()}
+    print(table(["", *counters], ([name, *map(exact_of, found)] for name, found in answers.items())))
+    list_wrong(listing, chain.from_iterable(answers.values()))
+
+
+def exact_of(answers: Answers) -> str:
+    zero = f", {answers.groups['silently zero']} zero" if answers.groups["silently zero"] else ""
+    return f"{answers.groups['exact']} of {answers.groups.total()}{zero}"
+
+
+def list_wrong(listing: bool, answers: Iterable[Answers]) -> None:
     if listing:
-        print("\n" + table(WRONG_HEADER, wrong))
+        rows = chain.from_iterable(one.wrong for one in answers)
+        print("\n" + table(["counter", "case", "", "MACs", "its figure"], rows))
 
 
 def run_networks(counters: list[str]) -> None:
     from swinmr_profiling.scripts.counter_cases.derived_networks import NETWORKS
 
     print("\nWhole networks, batch 1: figure in GMACs (difference in %), seconds\n")
-    rows = []
-    for case in NETWORKS:
-        row = [case.name, f"{case.macs:,}"]
-        for counter in counters:
-            _, figure, seconds, message = ask(counter, case)
-            if figure is None:
-                row.append(message.partition(":")[0])
-            elif figure == case.macs:
-                row.append(f"exact, {seconds:.1f} s")
-            else:
-                row.append(f"{figure / 1e9:.2f} ({100 * (figure / case.macs - 1):+.1f} %), {seconds:.1f} s")
-        rows.append(row)
+    rows = [[case.name, f"{case.macs:,}", *(cell(name, case) for name in counters)] for case in NETWORKS]
     print(table(["network", "MACs", *counters], rows))
+
+
+def cell(counter: str, case: Case) -> str:
+    """What a counter says of a network."""
+    _, figure, seconds, message = ask(counter, case)
+    if figure is None:
+        return message.partition(":")[0]
+    said = f"{figure / 1e9:.2f} ({100 * (figure / case.macs - 1):+.1f} %)"
+    return f"{'exact' if figure == case.macs else said}, {seconds:.1f} s"
 
 
 # Each in a fresh process, so that the peak of resident memory is its own.
@@ -283,11 +287,16 @@ def measure(which: str) -> None:
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     parser = OneLineParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=("cases", "foreign", "networks", "speed"), help="run one part")
-    parser.add_argument("--list", action="store_true", help="also list every case that a counter gets wrong")
-    parser.add_argument("--counters", help="comma-separated, of: " + ", ".join(COUNTERS))
-    parser.add_argument("--measure", choices=SPEED.values(), help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    options = parse_options(
+        parser,
+        arguments,
+        {
+            "--only": dict(choices=("cases", "foreign", "networks", "speed"), help="run one part"),
+            "--list": dict(action="store_true", help="also list every case that a counter gets wrong"),
+            "--counters": dict(help="comma-separated, of: " + ", ".join(COUNTERS)),
+            "--measure": dict(choices=SPEED.values(), help=argparse.SUPPRESS),
+        },
+    )
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     if options.measure:
@@ -304,14 +313,15 @@ def main(arguments: list[str]) -> int:
             counters.remove(counter)
     # Once, rather than in every fork: the first call imports torch._dynamo, for seconds.
     torch.manual_seed(0)
-    if options.only in (None, "cases"):
-        run_cases(counters, options.list)
-    if options.only in (None, "foreign"):
-        run_foreign(counters, options.list)
-    if options.only in (None, "networks"):
-        run_networks(counters)
-    if options.only in (None, "speed"):
-        run_speed()
+    parts: dict[str, Callable[[], None]] = {
+        "cases": partial(run_cases, counters, options.list),
+        "foreign": partial(run_foreign, counters, options.list),
+        "networks": partial(run_networks, counters),
+        "speed": run_speed,
+    }
+    for part, run in parts.items():
+        if options.only in (None, part):
+            run()
     return 0
 
 

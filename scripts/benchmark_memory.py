@@ -22,7 +22,7 @@ import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs import load_config  # noqa: E402
 from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.profiler.allocator.workspaces import workspaces_for  # noqa: E402
-from swinmr_profiling.profiler.options.option_types import OneLineParser, positive_int  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import OneLineParser, parse_options, positive_int  # noqa: E402
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay  # noqa: E402
 from swinmr_profiling.profiler.prediction.trace.affine_trace import align  # noqa: E402
 from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training  # noqa: E402
@@ -115,19 +115,19 @@ def main(arguments: list[str]) -> int:
     from swinmr_profiling.profiler.ranks.compared_networks import NETWORKS
 
     parser = OneLineParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--config", type=Path, default=REPOSITORY / "configs/train_config_large.json")
-    parser.add_argument(
-        "--ranks",
-        type=counts_of_ranks,
-        metavar="N[,N]",
-        help="only ranks, between so many processes: 1,2,4",
+    options = parse_options(
+        parser,
+        arguments,
+        {
+            "--config": dict(type=Path, default=REPOSITORY / "configs/train_config_large.json"),
+            "--ranks": dict(
+                type=counts_of_ranks, metavar="N[,N]", help="only ranks, between so many processes: 1,2,4"
+            ),
+            "--networks": dict(metavar="NAME[,NAME]", help="of --ranks: SwinMR, U-Net, DiT, timm ViT"),
+            "--output": dict(type=Path, metavar="FILE", help="also write the rows of ranks, as JSON lines"),
+            "--resume": dict(action="store_true", help="leave out what the output file holds already"),
+        },
     )
-    parser.add_argument("--networks", metavar="NAME[,NAME]", help="of --ranks: SwinMR, U-Net, DiT, timm ViT")
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="also write the rows of ranks, as JSON lines"
-    )
-    parser.add_argument("--resume", action="store_true", help="leave out what the output file holds already")
-    options = parser.parse_args(arguments)
     names = options.networks.split(",") if options.networks else list(NETWORKS)
     unknown = [name for name in names if name not in NETWORKS]
     if unknown:

@@ -26,14 +26,14 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 import torch  # noqa: E402
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
-from swinmr_profiling.configs import ExperimentConfig, config_from_dict  # noqa: E402
-from swinmr_profiling.models.registry import build_model  # noqa: E402
+from swinmr_profiling.configs import ExperimentConfig  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import parse_options  # noqa: E402
 from swinmr_profiling.profiler.plan.greedy_selection import greedy_order, outermost  # noqa: E402
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner  # noqa: E402
 from swinmr_profiling.profiler.record.units import figure  # noqa: E402
+from swinmr_profiling.scripts.benchmarks.small_networks import built_plain, plain_config  # noqa: E402
 from swinmr_profiling.scripts.partitioned_graphs.joint_graphs import (  # noqa: E402
     Cut,
-    JointGraph,
     joint_graph,
     module_cut,
     torch_cut,
@@ -81,27 +81,9 @@ class Row:
         return "win" if ours < theirs else "loss"
 
 
-def config_of(model: dict[str, Any]) -> ExperimentConfig:
-    """Of a network, with the plain attention on every device."""
-    data = {} if model["net_type"] == "timm" else {"use_patches": False}
-    training = {"optimizer": {"type": "sgd", "momentum": 0.0}, "ema_decay": 0.0}
-    return config_from_dict(
-        {"model": model, "data": data, "training": training, "system": {"attention": "math"}}
-    )
-
-
-def built_of(config: ExperimentConfig):
-    """The network with attention of plain products."""
-    built = build_model(config)
-    if config.model.net_type == "swinir":
-        network: Any = built.module
-        network.attention = "matmul"
-    return built
-
-
 def planned(config: ExperimentConfig, batch_size: int) -> list[tuple[str, ...]]:
     """The sets of modules that the planner chooses for its budgets, each once; its peaks are not asked for."""
-    planner = StepPlanner(config, as_on_cuda=False, build=built_of)
+    planner = StepPlanner(config, as_on_cuda=False, build=built_plain)
     low, high = planner.least(batch_size).peak_bytes, planner.quick_peak("none", batch_size)
     found: dict[tuple[str, ...], None] = {(): None}
     for number in range(PLANS):
@@ -119,10 +101,9 @@ def planned(config: ExperimentConfig, batch_size: int) -> list[tuple[str, ...]]:
 def rows_of(name: str) -> list[Row]:
     """The four budgets of a network."""
     model, batch_size = NETWORKS[name]
-    config = config_of(model)
-    built = built_of(config)
+    config = plain_config(model, optimizer={"type": "sgd", "momentum": 0.0}, ema_decay=0.0)
     sets = planned(config, batch_size)
-    graph: JointGraph = joint_graph(built, batch_size)
+    graph = joint_graph(built_plain(config), batch_size)
     plain = module_cut(graph, ())
     ours = [module_cut(graph, names) for names in sets]
     rows = []
@@ -162,14 +143,16 @@ def table(rows: list[Row]) -> str:
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = {name.lower().replace(" ", "-"): name for name in NETWORKS}
-    parser.add_argument("--networks", nargs="+", choices=names, default=list(names))
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the table as Markdown, too")
-    parser.add_argument(
-        "--ltx-video", action="store_true", help="a public record, in place of the comparison"
+    options = parse_options(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--networks": dict(nargs="+", choices=names, default=list(names)),
+            "--page": dict(type=Path, metavar="FILE", help="write the table as Markdown, too"),
+            "--ltx-video": dict(action="store_true", help="a public record, in place of the comparison"),
+        },
     )
-    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     if options.ltx_video:
         from swinmr_profiling.scripts.public_records.record_ltx_video import ltx_table, ltx_video

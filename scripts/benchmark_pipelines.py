@@ -23,7 +23,7 @@ from typing import cast
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import swinmr_profiling.command  # takes this folder off sys.path
-from swinmr_profiling.profiler.options.option_types import OneLineParser
+from swinmr_profiling.profiler.options.option_types import OneLineParser, parse_options
 from swinmr_profiling.profiler.pipelines.defined.definition import list_pipelines
 from swinmr_profiling.profiler.pipelines.defined.json_records import WatchedRecord
 
@@ -85,11 +85,15 @@ def watching(name: str) -> tuple[int, float, float]:
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Runs the benchmark that the options name."""
-    parser = OneLineParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pipelines", nargs="+", metavar="NAME", default=None)
-    parser.add_argument("--side", type=int, default=SIDE_PX, metavar="PX")
-    parser.add_argument("--watching", action="store_true", help="what watching takes, and nothing else")
-    options = parser.parse_args(arguments)
+    options = parse_options(
+        OneLineParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--pipelines": dict(nargs="+", metavar="NAME", default=None),
+            "--side": dict(type=int, default=SIDE_PX, metavar="PX"),
+            "--watching": dict(action="store_true", help="what watching takes, and nothing else"),
+        },
+    )
     if options.watching:
         print(
             f"{'tiny pipeline':<32}{'operators':>10}{'watched us':>12}{'FlopCounterMode us':>20}   (goal 20 us)"

@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
-from swinmr_profiling.profiler.options.option_types import OneLineParser  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import OneLineParser, parse_options  # noqa: E402
 
 PROFILE_MODEL = REPOSITORY / "scripts/profile_model.py"
 POLL_S = 0.05
@@ -83,17 +83,19 @@ def print_cost(config: str, batch_sizes: str, folder: Path) -> None:
         if not check["from_earlier_run"]
     )
     one_pass_s = sum(block["timing"]["median_ms"] for block in blocks.values()) / 1000
+    cpu = profile["environment"]["cpu"]
     print(
-        f"machine: {profile['environment']['cpu']['name']}, {profile['environment']['cpu']['threads']} threads"
+        f"machine: {cpu['name']}, {cpu['threads']} threads",
+        f"config: {config}, batch sizes {batch_sizes}, device {profile['config']['device']}",
+        f"wall time                                 {wall_s:8.2f} s",
+        f"  forward passes (timed and warm-up)      {forwards_s:8.2f} s",
+        f"  cross-check by fvcore and thop          {cross_check_s:8.2f} s",
+        f"  everything else (goal 12)               {wall_s - forwards_s - cross_check_s:8.2f} s",
+        f"one forward pass of every requested image {one_pass_s:8.2f} s",
+        f"  the sweep over that (goal 1.25 when one run exceeds its budget) {forwards_s / one_pass_s:8.3f}",
+        f"peak resident memory of the command       {peak_bytes / MIB:8.1f} MiB (goal 600 MB)",
+        sep="\n",
     )
-    print(f"config: {config}, batch sizes {batch_sizes}, device {profile['config']['device']}")
-    print(f"wall time                                 {wall_s:8.2f} s")
-    print(f"  forward passes (timed and warm-up)      {forwards_s:8.2f} s")
-    print(f"  cross-check by fvcore and thop          {cross_check_s:8.2f} s")
-    print(f"  everything else (goal 12)               {wall_s - forwards_s - cross_check_s:8.2f} s")
-    print(f"one forward pass of every requested image {one_pass_s:8.2f} s")
-    print(f"  the sweep over that (goal 1.25 when one run exceeds its budget) {forwards_s / one_pass_s:8.3f}")
-    print(f"peak resident memory of the command       {peak_bytes / MIB:8.1f} MiB (goal 600 MB)")
 
 
 # What is waited for, its goal in imports of torch and timm, the config, the options. The traces that the second leaves
@@ -191,14 +193,18 @@ def print_repeats(config: str, batch_sizes: str, options: list[str], tries: int,
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Runs the benchmark that the options name."""
-    parser = OneLineParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", default=str(REPOSITORY / "configs/train_config.json"))
-    parser.add_argument("--batch-sizes", default="1,4,8")
-    parser.add_argument("--repeat", type=int, default=0, metavar="N", help="pairs of profiles to compare")
-    parser.add_argument("--time-budget", default="10", help="seconds per batch size of the compared profiles")
-    parser.add_argument("--image-size", help="of the compared profiles; a small one gives many runs")
-    parser.add_argument("--answer", action="store_true", help="time until each answer, in imports of torch")
-    parsed = parser.parse_args(arguments)
+    parsed = parse_options(
+        OneLineParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--config": dict(default=str(REPOSITORY / "configs/train_config.json")),
+            "--batch-sizes": dict(default="1,4,8"),
+            "--repeat": dict(type=int, default=0, metavar="N", help="pairs of profiles to compare"),
+            "--time-budget": dict(default="10", help="seconds per batch size of the compared profiles"),
+            "--image-size": dict(help="of the compared profiles; a small one gives many runs"),
+            "--answer": dict(action="store_true", help="time until each answer, in imports of torch"),
+        },
+    )
     if parsed.answer:
         print_answers()
         return 0

@@ -13,11 +13,9 @@ keeps the rows of earlier runs of the output file.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import sys
-import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -25,6 +23,8 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.input_error import InputError  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import parse_options  # noqa: E402
+from swinmr_profiling.scripts.benchmarks import resumed_records  # noqa: E402
 from swinmr_profiling.scripts.public_records.record_page import page  # noqa: E402
 from swinmr_profiling.scripts.public_records.record_table import (  # noqa: E402
     judged,
@@ -37,39 +37,8 @@ DEFAULT_OUTPUT = "results/public_records.jsonl"
 DEFAULT_SEED = 0
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--only", metavar="TEXT", help="records whose key contains this: training/NCHW, swinir"
-    )
-    parser.add_argument("--sample", type=int, metavar="N", help="N records drawn by chance")
-    parser.add_argument(
-        "--seed", type=int, default=DEFAULT_SEED, help=f"of the sample (default {DEFAULT_SEED})"
-    )
-    parser.add_argument("--resume", action="store_true", help="leave out what the output file holds already")
-    parser.add_argument(
-        "--time-budget", type=float, metavar="S", help="begin no record after this many seconds"
-    )
-    parser.add_argument("--records", type=Path, metavar="FOLDER", help="other files of the same form")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write all rows as Markdown, too")
-    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, metavar="FILE", help="JSON lines")
-    return parser.parse_args(arguments)
-
-
-def earlier_rows(file: Path) -> dict[str, dict]:
-    """Rows of an earlier run by key; a last line that was cut short is left out."""
-    rows = {}
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        rows[row["key"]] = judged(row)
-    return rows
-
-
-def chosen(options: argparse.Namespace) -> list:
-    records = read_records(options.records) if options.records else read_records()
+def chosen(options: argparse.Namespace, records: list) -> list:
+    """The records that were asked for, in the order that the seed draws."""
     if options.only is not None:
         records = [record for record in records if options.only in record.key]
     random.Random(options.seed).shuffle(records)
@@ -78,32 +47,38 @@ def chosen(options: argparse.Namespace) -> list:
 
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
-    options = parse(arguments)
+    options = parse_options(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--only": dict(metavar="TEXT", help="records whose key contains this: training/NCHW, swinir"),
+            "--sample": dict(type=int, metavar="N", help="N records drawn by chance"),
+            "--seed": dict(type=int, default=DEFAULT_SEED, help=f"of the sample (default {DEFAULT_SEED})"),
+            "--resume": dict(action="store_true", help="leave out what the output file holds already"),
+            "--time-budget": dict(type=float, metavar="S", help="begin no record after this many seconds"),
+            "--records": dict(type=Path, metavar="FOLDER", help="other files of the same form"),
+            "--page": dict(type=Path, metavar="FILE", help="write all rows as Markdown, too"),
+            "--output": dict(type=Path, default=DEFAULT_OUTPUT, metavar="FILE", help="JSON lines"),
+        },
+    )
     # timm's networks of 2022 had attention without fused kernels; read when timm is imported.
     os.environ["TIMM_FUSED_ATTN"] = "0"
-    records = chosen(options)
+    published = read_records(options.records) if options.records else read_records()
+    records = chosen(options, published.copy())
     if not records:
         raise InputError(f"no record of {options.only!r}")
     output = Path(options.output)
-    rows = earlier_rows(output) if options.resume else {}
+    earlier = resumed_records.read_records(output, "key") if options.resume else {}
+    rows = {key: judged(row) for key, row in earlier.items()}
     output.parent.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
-    with output.open("w", encoding="utf-8") as stream:
-        # Written anew, so that nothing is appended to a line that was cut short.
-        stream.writelines(json.dumps(row) + "\n" for row in rows.values())
-        stream.flush()
-        for record in records:
-            if record.key in rows:
-                continue
-            if options.time_budget is not None and time.monotonic() - started > options.time_budget:
-                break
-            row = rows[record.key] = predict(record)
-            stream.write(json.dumps(row) + "\n")
-            stream.flush()
-            print(line_of(row), flush=True)
+    resumed_records.write_records(output, rows.values())
+    left = [record for record in records if record.key not in rows]
+    for record in resumed_records.begun_within(options.time_budget, left):
+        row = rows[record.key] = predict(record)
+        resumed_records.add_record(output, row)
+        print(line_of(row), flush=True)
     if options.page is not None:
-        known = read_records(options.records) if options.records else read_records()
-        options.page.write_text(page(rows.values(), known), encoding="utf-8")
+        options.page.write_text(page(rows.values(), published), encoding="utf-8")
     keys = {record.key for record in records}
     print("\n" + table(row for key, row in rows.items() if key in keys))
     return 0

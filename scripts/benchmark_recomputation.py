@@ -25,13 +25,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import swinmr_profiling.command
-from swinmr_profiling.configs import config_from_dict
-from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.measure.example_data import ExampleData
-from swinmr_profiling.profiler.options.option_types import OneLineParser
+from swinmr_profiling.profiler.options.option_types import OneLineParser, parse_options
 from swinmr_profiling.profiler.plan.chain_selection import Selection, peak_grain
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, levels_of
 from swinmr_profiling.profiler.prediction.trace.traced_step import copy_with_data
+from swinmr_profiling.scripts.benchmarks.small_networks import built_plain, plain_config
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.step.training_step import (
@@ -71,17 +70,7 @@ COUNTABLE: dict[str, tuple[dict[str, Any], int]] = {
 
 def planner_of(model: dict[str, Any]) -> StepPlanner:
     """Plans for the CPU's own way to train a model section."""
-
-    def build(config):
-        built = build_model(config)
-        if hasattr(built.module, "attention_policy"):
-            built.module.attention = "matmul"  # the CPU would take another way than the meta device
-        return built
-
-    data = {} if model["net_type"] == "timm" else {"use_patches": False}
-    # Without data torch takes the plain attention, on a CPU its flash attention.
-    raw = {"model": model, "data": data, "system": {"attention": "math"}}
-    return StepPlanner(config_from_dict(raw), as_on_cuda=False, build=build)
+    return StepPlanner(plain_config(model), as_on_cuda=False, build=built_plain)
 
 
 @cache
@@ -273,12 +262,16 @@ TABLES: dict[str, tuple[Callable[[str], None], str]] = {
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Prints the tables."""
-    parser = OneLineParser(
-        prog="benchmark_recomputation.py", description="Print how good plans of recomputation are."
+    parsed = parse_options(
+        OneLineParser(
+            prog="benchmark_recomputation.py", description="Print how good plans of recomputation are."
+        ),
+        arguments,
+        {
+            "--networks": dict(default=",".join(NETWORKS), metavar="A,B"),
+            "--tables": dict(default=",".join(TABLES), metavar="A,B"),
+        },
     )
-    parser.add_argument("--networks", default=",".join(NETWORKS), metavar="A,B")
-    parser.add_argument("--tables", default=",".join(TABLES), metavar="A,B")
-    parsed = parser.parse_args(arguments)
     torch.set_num_threads(1)
     for table in parsed.tables.split(","):
         make, head = TABLES[table]

@@ -35,7 +35,7 @@ import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs.writing.atomic_files import OutputError, check_writable, write_text
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.profiler.measure.machine.environment import cpu_name
-from swinmr_profiling.profiler.options.option_types import OneLineParser
+from swinmr_profiling.profiler.options.option_types import OneLineParser, parse_options
 from swinmr_profiling.training.setup.step_memory import LiveBytes
 
 PUBLISHED, SMALL = 180, 60
@@ -79,12 +79,11 @@ def train(network: nn.Module, image: torch.Tensor) -> None:
 
 
 def seconds(call: Callable[[], object], device: str) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
+    wait = getattr(torch, device).synchronize  # which a CPU has nothing to do for
+    wait()
     start = time.perf_counter()
     call()
-    if device == "cuda":
-        torch.cuda.synchronize()
+    wait()
     return time.perf_counter() - start
 
 
@@ -260,14 +259,19 @@ def described(row: dict) -> str:
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     parser = OneLineParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", default=",".join(KINDS), help=f"which of {', '.join(KINDS)} (default: all)")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--quick", action="store_true", help="2 of the 6 groups, fewer turns, no 256 x 256")
-    parser.add_argument("--turns", type=int, help="turns per timing (default 7, quick 3)")
-    parser.add_argument("--threads", type=int, help="threads of an operator on the CPU")
-    parser.add_argument("--training-side", type=int, default=96, help="patch of the training rows")
-    parser.add_argument("--output", type=Path, help="also write the rows as JSON")
-    context = parser.parse_args(arguments)
+    context = parse_options(
+        parser,
+        arguments,
+        {
+            "--rows": dict(default=",".join(KINDS), help=f"which of {', '.join(KINDS)} (default: all)"),
+            "--device": dict(default="cpu", choices=("cpu", "cuda")),
+            "--quick": dict(action="store_true", help="2 of the 6 groups, fewer turns, no 256 x 256"),
+            "--turns": dict(type=int, help="turns per timing (default 7, quick 3)"),
+            "--threads": dict(type=int, help="threads of an operator on the CPU"),
+            "--training-side": dict(type=int, default=96, help="patch of the training rows"),
+            "--output": dict(type=Path, help="also write the rows as JSON"),
+        },
+    )
     context.rows = context.rows.split(",")
     if unknown := set(context.rows) - set(KINDS):
         parser.error(f"--rows: {', '.join(sorted(unknown))} is not one of {', '.join(KINDS)}")

@@ -217,8 +217,7 @@ def predicted(record: Record, sizes: Llama = Llama()) -> tuple[float, float, Map
 
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
-    parser = OneLineParser(description=__doc__.split("\n")[0])
-    parser.parse_args(arguments)
+    OneLineParser(description=__doc__.split("\n")[0]).parse_args(arguments)
     found: dict[tuple[int, int, int, str], tuple[float, float, Mapping[MemoryCategory, int]]] = {}
     for record in RECORDS:
         setting = (record.gpus, record.samples, record.length, record.kept)

@@ -18,7 +18,7 @@ import torch
 
 import swinmr_profiling.command  # takes this folder off sys.path
 from swinmr_profiling.configs import config_from_dict, load_config
-from swinmr_profiling.profiler.options.option_types import OneLineParser, device
+from swinmr_profiling.profiler.options.option_types import OneLineParser, device, parse_options
 from swinmr_profiling.training.distributed import open_world
 from swinmr_profiling.training.run.loop import TrainingRun
 from swinmr_profiling.training.run.stopping import stop_on_signals
@@ -27,21 +27,26 @@ from swinmr_profiling.training.run.stopping import stop_on_signals
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Trains a few steps into a temporary folder, once for each number of loader processes."""
-    parser = OneLineParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", default="configs/train_packaged.json")
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--device", type=device, default="auto")
-    parser.add_argument("--workers", default="0,1,2", help="numbers of loader processes to compare")
-    options = parser.parse_args(arguments)
+    options = parse_options(
+        OneLineParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--config": dict(default="configs/train_packaged.json"),
+            "--steps": dict(type=int, default=50),
+            "--device": dict(type=device, default="auto"),
+            "--workers": dict(default="0,1,2", help="numbers of loader processes to compare"),
+        },
+    )
     raw = load_config(options.config).config.model_dump(mode="json")
     raw["training"].update(
         total_steps=options.steps, epochs=None, validate_every_steps=10**9, checkpoint_every_steps=10**9
     )
     raw["logging"]["tensorboard"] = False
     print(
-        f"{options.config}, {options.steps} steps, {torch.get_num_threads()} threads, device {options.device}"
+        f"{options.config}, {options.steps} steps, {torch.get_num_threads()} threads, device {options.device}",
+        f"{'loader processes':>16} {'images/s':>10} {'waiting for data':>17}",
+        sep="\n",
     )
-    print(f"{'loader processes':>16} {'images/s':>10} {'waiting for data':>17}")
     for workers in options.workers.split(","):
         with tempfile.TemporaryDirectory() as folder, open_world(options.device) as world:
             raw["paths"] = {"root": folder}

@@ -11,7 +11,6 @@ Each combination has a process of its own; what does not fit into the time is re
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -26,7 +25,12 @@ from swinmr_profiling.profiler.gpu_check.measured import table
 from swinmr_profiling.profiler.gpu_check.reference import Network
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.options.option_types import OneLineParser, device, positive_seconds
+from swinmr_profiling.profiler.options.option_types import (
+    OneLineParser,
+    device,
+    parse_options,
+    positive_seconds,
+)
 from swinmr_profiling.profiler.record.files.earlier_results import gpu_check_results
 from swinmr_profiling.profiler.record.files.result_file import ResultFile
 
@@ -37,24 +41,24 @@ TINY = Network(side=16, embed_dim=12, groups=1, batch_size=1)
 GOOD = ("measured", "not run")
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = OneLineParser(prog="check_on_gpu.py", description=__doc__.splitlines()[0])
-    parser.add_argument("--device", type=device, default="cuda", help="the GPU (default cuda, the first)")
-    parser.add_argument(
-        "--time-budget", type=positive_seconds, default=DEFAULT_TIME_BUDGET_S, metavar="S", help="default 480"
-    )
-    parser.add_argument("--output", default=DEFAULT_OUTPUT, metavar="FILE", help=f"default {DEFAULT_OUTPUT}")
-    parser.add_argument("--only", metavar="TEXT", help="only the combinations whose name contains this")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="small networks on the CPU: the same code, figures of the host"
-    )
-    return parser.parse_args(arguments)
-
-
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    options = parse(arguments)
+    options = parse_options(
+        OneLineParser(prog="check_on_gpu.py", description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--device": dict(type=device, default="cuda", help="the GPU (default cuda, the first)"),
+            "--time-budget": dict(
+                type=positive_seconds, default=DEFAULT_TIME_BUDGET_S, metavar="S", help="default 480"
+            ),
+            "--output": dict(default=DEFAULT_OUTPUT, metavar="FILE", help=f"default {DEFAULT_OUTPUT}"),
+            "--only": dict(metavar="TEXT", help="only the combinations whose name contains this"),
+            "--dry-run": dict(
+                action="store_true", help="small networks on the CPU: the same code, figures of the host"
+            ),
+        },
+    )
     combinations = dry_combinations() if options.dry_run else gpu_combinations()
     if options.only is not None:
         combinations = [c for c in combinations if options.only in c.name]

@@ -23,6 +23,7 @@ from swinmr_profiling.configs.option_files.networks import network_scale
 from swinmr_profiling.configs.writing.standard_streams import say
 from swinmr_profiling.input_error import InputError
 from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_PARTIAL
+from swinmr_profiling.profiler.options.option_types import parse_options
 
 SUFFIXES = (".json", ".yml", ".yaml", ".toml")
 
@@ -62,25 +63,26 @@ def losses(config: ExperimentConfig) -> str:
     ):
         return f"loss {loss.type}"
     parts = loss.components
-    found = []
-    if parts.spatial.weight:
-        found.append(f"{parts.spatial.weight:g} {parts.spatial.type}")
-    if parts.frequency.weight:
-        found.append(f"{parts.frequency.weight:g} {parts.frequency.type} of k-space")
-    if parts.perceptual.weight:
-        found.append(f"{parts.perceptual.weight:g} {parts.perceptual.type}{parts.perceptual.layers}")
-    if parts.ssim.weight:
-        found.append(f"{parts.ssim.weight:g} ssim")
-    return " + ".join(found)
+    found = (
+        (parts.spatial.weight, parts.spatial.type),
+        (parts.frequency.weight, f"{parts.frequency.type} of k-space"),
+        (parts.perceptual.weight, f"{parts.perceptual.type}{parts.perceptual.layers}"),
+        (parts.ssim.weight, "ssim"),
+    )
+    return " + ".join(f"{weight:g} {words}" for weight, words in found if weight)
 
 
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    parser = argparse.ArgumentParser(description="Print what each config and option file of a folder gives.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--quiet", action="store_true", help="without what was mapped and left out")
-    parsed = parser.parse_args(arguments)
+    parsed = parse_options(
+        argparse.ArgumentParser(description="Print what each config and option file of a folder gives."),
+        arguments,
+        {
+            "folder": dict(type=Path),
+            "--quiet": dict(action="store_true", help="without what was mapped and left out"),
+        },
+    )
     files = sorted(
         file for file in parsed.folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()
     )

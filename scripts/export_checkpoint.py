@@ -21,61 +21,54 @@ from swinmr_profiling.configs.writing.output_claims import claimed_outputs
 from swinmr_profiling.configs.writing.standard_streams import say
 from swinmr_profiling.profiler.options.config_option import config_told_of
 from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE
-
-
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options of the command."""
-    parser = argparse.ArgumentParser(
-        prog="export_checkpoint.py", description="Write weights as other programs load them."
-    )
-    add = parser.add_argument
-    add("checkpoint", type=Path, metavar="CHECKPOINT", help="ours, or a published one with --config")
-    add("output", type=Path, metavar="OUTPUT", help=".pth or .ckpt; .safetensors writes that format")
-    add("--config", metavar="FILE", help="of the network (default: the one in the checkpoint)")
-    add(
-        "--form",
-        choices=("wrapped", "plain", "lightning"),
-        default="wrapped",
-        help="params and params_ema (default), the tensors alone, or state_dict with a prefix",
-    )
-    add(
-        "--weights",
-        choices=("ema", "trained"),
-        help="the averaged weights or those that were trained (default: both where both fit, else averaged)",
-    )
-    add("--prefix", default="model.", help="of the names in the form lightning (default: model.)")
-    add("--allow-unknown", action="store_true", help="unknown keys are warnings")
-    add("--trust-config", action="store_true", help="let the config import your own class")
-    return parser.parse_args(arguments)
+from swinmr_profiling.profiler.options.option_types import parse_options
 
 
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    parsed = parse(arguments)
-    with claimed_outputs([("OUTPUT", parsed.output)]) as (output,):
-        return export(parsed, Path(str(output)))
-
-
-def export(parsed: argparse.Namespace, output: Path) -> int:
-    """Writes the weights to `output`; returns the exit status."""
-    config = None
-    if parsed.config is not None:
-        config = config_told_of(parsed).config
-    from swinmr_profiling.training.run.checkpoint_export import ExportRequest, export_checkpoint
-
-    request = ExportRequest(
-        parsed.checkpoint,
-        output,
-        form=parsed.form,
-        weights=parsed.weights,
-        prefix=parsed.prefix,
-        trust_config=parsed.trust_config,
+    parsed = parse_options(
+        argparse.ArgumentParser(
+            prog="export_checkpoint.py", description="Write weights as other programs load them."
+        ),
+        arguments,
+        {
+            "checkpoint": dict(
+                type=Path, metavar="CHECKPOINT", help="ours, or a published one with --config"
+            ),
+            "output": dict(
+                type=Path, metavar="OUTPUT", help=".pth or .ckpt; .safetensors writes that format"
+            ),
+            "--config": dict(metavar="FILE", help="of the network (default: the one in the checkpoint)"),
+            "--form": dict(
+                choices=("wrapped", "plain", "lightning"),
+                default="wrapped",
+                help="params and params_ema (default), the tensors alone, or state_dict with a prefix",
+            ),
+            "--weights": dict(
+                choices=("ema", "trained"),
+                help="the averaged weights or those that were trained (default: both where both fit, else averaged)",
+            ),
+            "--prefix": dict(default="model.", help="of the names in the form lightning (default: model.)"),
+            "--allow-unknown": dict(action="store_true", help="unknown keys are warnings"),
+            "--trust-config": dict(action="store_true", help="let the config import your own class"),
+        },
     )
-    lines = export_checkpoint(request, config)
-    say(f"{output}: {lines[0]}")
-    for line in lines[1:]:
-        say(line)
+    with claimed_outputs([("OUTPUT", parsed.output)]) as (output,):
+        config = None if parsed.config is None else config_told_of(parsed).config
+        from swinmr_profiling.training.run.checkpoint_export import ExportRequest, export_checkpoint
+
+        request = ExportRequest(
+            parsed.checkpoint,
+            Path(str(output)),
+            form=parsed.form,
+            weights=parsed.weights,
+            prefix=parsed.prefix,
+            trust_config=parsed.trust_config,
+        )
+        first, *others = export_checkpoint(request, config)
+        for line in (f"{output}: {first}", *others):
+            say(line)
     return EXIT_DONE
 
 

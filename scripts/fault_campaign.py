@@ -12,7 +12,6 @@ something was lost, left or touched, a traceback or an undocumented status was s
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -29,6 +28,7 @@ from swinmr_profiling.profiler.options.exit_codes import (
 from swinmr_profiling.profiler.options.option_types import (
     OneLineParser,
     non_negative_int,
+    parse_options,
     positive_int,
     positive_seconds,
 )
@@ -36,26 +36,28 @@ from swinmr_profiling.profiler.options.option_types import (
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options of the command."""
-    parser = OneLineParser(prog="fault_campaign.py", description="Strike the commands with faults.")
-    add = parser.add_argument
-    add(
-        "--resume", required=True, type=Path, metavar="FILE", help="the records; rows in it are not run again"
-    )
-    add("--rows", type=positive_int, default=600, metavar="N", help="combinations to draw (default 600)")
-    add("--seed", type=non_negative_int, default=1, help="of the draw (default 1)")
-    add("--seconds", type=positive_seconds, metavar="S", help="begin no row after so many seconds")
-    add("--commands", metavar="NAME,...", help="only the rows of these (default: of all)")
-    add("--work", type=Path, metavar="DIR", help="keeps the templates, and the folders of rows that failed")
-    add("--table", action="store_true", help="run nothing: print the table of the records")
-    return parser.parse_args(arguments)
-
-
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    parsed = parse(arguments)
+    parsed = parse_options(
+        OneLineParser(prog="fault_campaign.py", description="Strike the commands with faults."),
+        arguments,
+        {
+            "--resume": dict(
+                required=True, type=Path, metavar="FILE", help="the records; rows in it are not run again"
+            ),
+            "--rows": dict(
+                type=positive_int, default=600, metavar="N", help="combinations to draw (default 600)"
+            ),
+            "--seed": dict(type=non_negative_int, default=1, help="of the draw (default 1)"),
+            "--seconds": dict(type=positive_seconds, metavar="S", help="begin no row after so many seconds"),
+            "--commands": dict(metavar="NAME,...", help="only the rows of these (default: of all)"),
+            "--work": dict(
+                type=Path, metavar="DIR", help="keeps the templates, and the folders of rows that failed"
+            ),
+            "--table": dict(action="store_true", help="run nothing: print the table of the records"),
+        },
+    )
     sys.path.insert(0, str(REPOSITORY))
     from tests.faults.campaign import commit_of, go_on, read_records, table
     from tests.faults.commands import COMMANDS

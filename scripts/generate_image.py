@@ -24,6 +24,7 @@ from swinmr_profiling.profiler.options.option_types import (
     OneLineParser,
     at_least,
     device,
+    parse_options,
     positive_int,
 )
 from swinmr_profiling.profiler.pipelines.command_line import finite_number
@@ -50,28 +51,38 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--model", metavar="DIR", help="a local pipeline folder of the diffusers layout")
     which.add_argument("--models", nargs="+", metavar="DIR", help="several, one after another")
-    add = parser.add_argument
-    add("--prompt", required=True)
-    add("--negative-prompt")
-    add("--height", type=positive_int, metavar="PX", help="default: the pipeline's own")
-    add("--width", type=positive_int, metavar="PX", help="default: the pipeline's own")
-    add("--steps", type=positive_int, metavar="N", help="default: the pipeline's own")
-    add("--guidance-scale", type=finite_number, metavar="X", help="default: the pipeline's own")
-    add("--scheduler", metavar="NAME", help="DDIM, PNDM, Heun, Euler, DPM++ 2M, ... in place of its own")
-    add("--image", metavar="FILE", help="where the pipeline starts from one: image to image, image to video")
-    add(
-        "--count", type=positive_int, default=1, metavar="N", help="images of each model, seeds N, N + 1, ..."
+    return parse_options(
+        parser,
+        arguments,
+        {
+            "--prompt": dict(required=True),
+            "--negative-prompt": dict(),
+            "--height": dict(type=positive_int, metavar="PX", help="default: the pipeline's own"),
+            "--width": dict(type=positive_int, metavar="PX", help="default: the pipeline's own"),
+            "--steps": dict(type=positive_int, metavar="N", help="default: the pipeline's own"),
+            "--guidance-scale": dict(type=finite_number, metavar="X", help="default: the pipeline's own"),
+            "--scheduler": dict(
+                metavar="NAME", help="DDIM, PNDM, Heun, Euler, DPM++ 2M, ... in place of its own"
+            ),
+            "--image": dict(
+                metavar="FILE", help="where the pipeline starts from one: image to image, image to video"
+            ),
+            "--count": dict(
+                type=positive_int, default=1, metavar="N", help="images of each model, seeds N, N + 1, ..."
+            ),
+            "--seed": dict(type=seed, help="default, and -1: a random one, which is reported"),
+            "--device": dict(type=device, default="auto", help="auto (default), cpu, cuda, cuda:1"),
+            "--precision": dict(choices=list(PRECISIONS), help="default: that of the folder's weights"),
+            "--output-dir": dict(metavar="DIR", help="default: outputs/<timestamp>"),
+            "--time": dict(
+                action="store_true", help="run each once more, uncounted, for seconds, TFLOP/s and memory"
+            ),
+            "--no-profiling": dict(action="store_true", help="generate only"),
+            "--allow-download": dict(
+                action="store_true", help="let diffusers fetch a model that is not a local folder"
+            ),
+        },
     )
-    add("--seed", type=seed, help="default, and -1: a random one, which is reported")
-    add("--device", type=device, default="auto", help="auto (default), cpu, cuda, cuda:1")
-    add("--precision", choices=list(PRECISIONS), help="default: that of the folder's weights")
-    add("--output-dir", metavar="DIR", help="default: outputs/<timestamp>")
-    add("--time", action="store_true", help="run each once more, uncounted, for seconds, TFLOP/s and memory")
-    add("--no-profiling", action="store_true", help="generate only")
-    add(
-        "--allow-download", action="store_true", help="let diffusers fetch a model that is not a local folder"
-    )
-    return parser.parse_args(arguments)
 
 
 @swinmr_profiling.command.entry_point

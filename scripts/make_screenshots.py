@@ -11,7 +11,6 @@ statuses: 0 done, 2 bad arguments or profile.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import re
@@ -26,7 +25,7 @@ from swinmr_profiling.configs.writing.atomic_files import OutputError, reason, w
 from swinmr_profiling.configs.writing.standard_streams import complain, say
 from swinmr_profiling.profiler.comparing.comparison import compare
 from swinmr_profiling.profiler.options.exit_codes import EXIT_DONE, EXIT_PARTIAL
-from swinmr_profiling.profiler.options.option_types import OneLineParser, at_least
+from swinmr_profiling.profiler.options.option_types import OneLineParser, at_least, parse_options
 from swinmr_profiling.profiler.record.files.private_record import private_content
 from swinmr_profiling.profiler.record.files.reading import (
     LoadedProfile,
@@ -134,23 +133,20 @@ def columns(text: str) -> int:
     return at_least(text, LEAST_WIDTH)
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options of the command."""
-    parser = OneLineParser(
-        prog="make_screenshots.py", description="Make the documents' pictures from profiles."
-    )
-    parser.add_argument("profiles", nargs="+", metavar="PROFILE.json", help="several: a comparison too")
-    parser.add_argument(
-        "--output", type=Path, default=Path("docs/pictures"), metavar="FOLDER", help="default docs/pictures"
-    )
-    parser.add_argument("--columns", type=columns, default=WIDTH, metavar="N", help=f"default {WIDTH}")
-    return parser.parse_args(arguments)
-
-
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    parsed = parse(arguments)
+    parsed = parse_options(
+        OneLineParser(prog="make_screenshots.py", description="Make the documents' pictures from profiles."),
+        arguments,
+        {
+            "profiles": dict(nargs="+", metavar="PROFILE.json", help="several: a comparison too"),
+            "--output": dict(
+                type=Path, default=Path("docs/pictures"), metavar="FOLDER", help="default docs/pictures"
+            ),
+            "--columns": dict(type=columns, default=WIDTH, metavar="N", help=f"default {WIDTH}"),
+        },
+    )
     svg = parsed.output / "terminal.svg"
     try:
         require(("jinja2", "matplotlib"), "the report's picture")

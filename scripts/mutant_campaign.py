@@ -22,6 +22,7 @@ import contextlib
 import difflib
 import io
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -34,6 +35,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -63,6 +65,8 @@ ROOMS = {
 OTHER_COUNTERS = "profiler/counting/other_counters"
 CPU_LIMIT_S = 300
 TIMEOUT_S = 3600
+# What tells a mutant from another in the records: `before` is its line without the change.
+KEY = ("module", "operator", "occurrence", "before")
 NOT_NOTICED = ("passed", "no tests", "unstable")
 
 
@@ -137,10 +141,13 @@ def drawn(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
     return chosen
 
 
+def room_of(module: str) -> str:
+    return next(room for room in ROOMS if module.startswith(f"{room}/"))
+
+
 def tests_of(module: str, checkout: Path) -> tuple[list[str], list[str]]:
     """Test files and folders for a module: those of its name and those that import it, then those of its room."""
-    room = next(room for room in ROOMS if module.startswith(f"{room}/"))
-    rooms = [f"tests/{OTHER_COUNTERS}"] if module.startswith(OTHER_COUNTERS) else ROOMS[room]
+    rooms = [f"tests/{OTHER_COUNTERS}"] if module.startswith(OTHER_COUNTERS) else ROOMS[room_of(module)]
     stem = Path(module).stem
     named = [
         file
@@ -158,60 +165,53 @@ def tests_of(module: str, checkout: Path) -> tuple[list[str], list[str]]:
 
 
 class FirstFailure:
-    """pytest plugin: writes the name of the first test that fails to a file descriptor."""
+    """pytest plugin: sends the names of tests that fail, of which there is one, as pytest stops there."""
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    def __init__(self, sender: Connection) -> None:
+        self.sender = sender
 
     def pytest_runtest_logreport(self, report) -> None:
         if report.failed:
-            os.write(self.descriptor, f"{report.nodeid}\n".encode())
+            self.sender.send(report.nodeid)
 
-    def pytest_collectreport(self, report) -> None:
-        if report.failed:
-            os.write(self.descriptor, f"{report.nodeid}\n".encode())
+    pytest_collectreport = pytest_runtest_logreport
 
 
 def run_tests(checkout: Path, tests: list[str], marked: str = "not slow") -> tuple[str, str]:
     """ "passed", or what ended it, and the first test that failed. In a fork, which has PyTorch imported already."""
-    reads, writes = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        # Of each process that the tests start, in CPU seconds: a busy machine does not end a test.
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
-        os.chdir(checkout)
-        sys.path[:0] = [str(checkout / "src"), str(checkout)]
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1)
-        os.dup2(quiet, 2)
-        import pytest
-
-        options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marked, "--tb=no"]
-        if not any(OTHER_COUNTERS in test for test in tests):
-            options.append(f"--ignore=tests/{OTHER_COUNTERS}")
-        os._exit(int(pytest.main([*options, *tests], plugins=[FirstFailure(writes)])))
-    os.close(writes)
-    outcome = "timeout"
-    deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            code = os.waitstatus_to_exitcode(status)
-            outcome = {0: "passed", 1: "failed", 2: "failed", 5: "no tests"}.get(code, f"exit {code}")
-            break
-        time.sleep(0.05)
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+    child = fork.Process(target=_run_here, args=(checkout, tests, marked, sender))
+    child.start()
+    assert child.pid is not None  # it has been started
+    sender.close()
+    child.join(TIMEOUT_S)
+    code = child.exitcode
+    outcomes = {None: "timeout", 0: "passed", 1: "failed", 2: "failed", 5: "no tests"}
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    if outcome == "timeout":
-        os.waitpid(child, 0)
-    os.set_blocking(reads, False)
-    with open(reads, encoding="utf-8", errors="replace") as stream:
-        try:
-            failed = stream.read() or ""
-        except (BlockingIOError, TypeError):
-            failed = ""
-    return outcome, failed.split("\n")[0]
+        os.killpg(child.pid, signal.SIGKILL)
+    child.join()
+    failed = ""
+    with receiver, contextlib.suppress(EOFError):
+        failed = receiver.recv() if receiver.poll() else ""
+    return outcomes.get(code, f"exit {code}"), failed
+
+
+def _run_here(checkout: Path, tests: list[str], marked: str, sender: Connection) -> None:
+    os.setsid()
+    # Of each process that the tests start, in CPU seconds: a busy machine does not end a test.
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+    os.chdir(checkout)
+    sys.path[:0] = [str(checkout / "src"), str(checkout)]
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    import pytest
+
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marked, "--tb=no"]
+    if not any(OTHER_COUNTERS in test for test in tests):
+        options.append(f"--ignore=tests/{OTHER_COUNTERS}")
+    os._exit(int(pytest.main([*options, *tests], plugins=[FirstFailure(sender)])))
 
 
 def verdict(checkout: Path, file: Path, changed: str, module: str) -> tuple[str, str]:
@@ -269,11 +269,8 @@ def main(argv: list[str] | None = None) -> int:
     import torch  # noqa: F401  every fork has it
 
     args.records.parent.mkdir(parents=True, exist_ok=True)
-    known = {}
-    if args.records.exists():
-        for line in args.records.read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line)
-            known[entry["module"], entry["operator"], entry["occurrence"], entry["before"]] = entry
+    lines = args.records.read_text(encoding="utf-8").splitlines() if args.records.exists() else []
+    known = {tuple(entry[part] for part in KEY): entry for entry in map(json.loads, lines)}
     if args.again:
         known = {key: entry for key, entry in known.items() if entry["outcome"] not in NOT_NOTICED}
     results = []
@@ -314,12 +311,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def report(results: list[dict]) -> None:
-    noticed: Counter[str] = Counter()
-    tried: Counter[str] = Counter()
-    for entry in results:
-        room = next(room for room in ROOMS if entry["module"].startswith(f"{room}/"))
-        tried[room] += 1
-        noticed[room] += entry["outcome"] not in NOT_NOTICED
+    tried = Counter(room_of(entry["module"]) for entry in results)
+    noticed = Counter(room_of(entry["module"]) for entry in results if entry["outcome"] not in NOT_NOTICED)
     for room in tried:
         print(f"{room}: {noticed[room]} of {tried[room]} noticed")
     print(f"all: {sum(noticed.values())} of {sum(tried.values())} noticed")

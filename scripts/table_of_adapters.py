@@ -11,6 +11,7 @@ predicted, and no GPU has confirmed it.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,11 +25,10 @@ from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.profiler.batch_size.budget import budget_on
 from swinmr_profiling.profiler.batch_size.fit import largest_batch, needed_bytes
 from swinmr_profiling.profiler.batch_size.gpus import find_gpu
-from swinmr_profiling.profiler.options.option_types import positive_int
+from swinmr_profiling.profiler.options.option_types import parse_options, positive_int
 from swinmr_profiling.profiler.pipelines.defined.definition import load_pipeline
 from swinmr_profiling.profiler.prediction.prediction_session import PredictionSession
 from swinmr_profiling.profiler.prediction.settings import setting_of
-from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from swinmr_profiling.profiler.record.prediction_intervals import interval_of
 
 GIB = 2**30
@@ -62,17 +62,6 @@ NETWORKS = (
 )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One training: its prediction, the parameters that it trains, and the table's cells that are known before."""
-
-    network: Network
-    optimizer: str
-    checkpointing: str
-    setting: MemorySetting
-    torch_version: str
-
-
 def config_of(network: Network, rank: int, optimizer: str, checkpointing: str) -> ExperimentConfig:
     """The training of adapters of a released denoiser, as a config that train.py's schema takes."""
     denoiser = load_pipeline(network.name).denoiser
@@ -95,66 +84,56 @@ def config_of(network: Network, rank: int, optimizer: str, checkpointing: str) -
     )
 
 
-def predicted(network: Network, rank: int, optimizer: str, checkpointing: str) -> Row:
-    """One row. Raises WorkerError, RequestRefusedError where it cannot be predicted."""
+def cells(network: Network, rank: int, optimizer: str, checkpointing: str) -> Iterator[str]:
+    """The cells of a row: the training, then for each card the largest batch and what it needs (none: what 1 needs).
+
+    Raises WorkerError, RequestRefusedError where it cannot be predicted.
+    """
     config = config_of(network, rank, optimizer, checkpointing)
-    setting = setting_of(config, "pure_bf16")
     with PredictionSession(config, trust_config=False) as session:
-        [entry] = session.predict([setting], [1])
+        [setting] = session.predict([setting_of(config, "pure_bf16")], [1])
         assert session.opened is not None
-        return Row(network, optimizer, checkpointing, entry, session.opened.torch_version)
-
-
-def cells(row: Row) -> Iterator[str]:
-    """The cells of a row: the training, then for each card the largest batch and what it needs (none: what 1 needs)."""
-    height, width = row.network.pixels
-    yield from (row.network.name, f"{height} x {width}", row.optimizer, row.checkpointing)
-    yield f"{row.setting.ddp_bucket_bytes // 2:,}"  # bf16: two bytes each
+        torch_version = session.opened.torch_version
+    height, width = network.pixels
+    yield from (network.name, f"{height} x {width}", optimizer, checkpointing)
+    yield f"{setting.ddp_bucket_bytes // 2:,}"  # bf16: two bytes each
     for name in CARDS:
         gpu = find_gpu(name)
-        budget = budget_on(gpu.name, gpu.total_bytes, gpu.compute_capability, torch_version=row.torch_version)
-        largest = largest_batch(row.setting, budget)
-        needed = needed_bytes(row.setting, largest or 1, budget)
-        low, high = interval_of(row.setting, "process", needed)
+        budget = budget_on(gpu.name, gpu.total_bytes, gpu.compute_capability, torch_version=torch_version)
+        largest = largest_batch(setting, budget)
+        needed = needed_bytes(setting, largest or 1, budget)
+        low, high = interval_of(setting, "process", needed)
         yield from (str(largest or "none"), f"{needed / GIB:.2f} ({low / GIB:.2f} to {high / GIB:.2f})")
 
 
 def header() -> list[str]:
     """Two lines of Markdown."""
-    names = ["network", "pixels", "optimizer", "recomputed", "trained"]
-    for name in CARDS:
-        names += [f"{name}: batch", "needs GiB"]
+    of_cards = [cell for name in CARDS for cell in (f"{name}: batch", "needs GiB")]
+    names = ["network", "pixels", "optimizer", "recomputed", "trained", *of_cards]
     return [f"| {' | '.join(names)} |", f"| {' | '.join(['---'] * 4 + ['---:'] * (len(names) - 4))} |"]
-
-
-def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", metavar="NAME", choices=sorted({one.name for one in NETWORKS}))
-    parser.add_argument(
-        "--rank", type=positive_int, default=4, metavar="N", help="of the adapters (default 4)"
-    )
-    parser.add_argument("--optimizer", choices=OPTIMIZERS, help="this one alone")
-    parser.add_argument("--checkpointing", choices=CHECKPOINTING, help="this alone")
-    return parser.parse_args(arguments)
 
 
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Prints the table, row by row."""
-    options = parse(arguments)
+    options = parse_options(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--only": dict(metavar="NAME", choices=sorted({one.name for one in NETWORKS})),
+            "--rank": dict(type=positive_int, default=4, metavar="N", help="of the adapters (default 4)"),
+            "--optimizer": dict(choices=OPTIMIZERS, help="this one alone"),
+            "--checkpointing": dict(choices=CHECKPOINTING, help="this alone"),
+        },
+    )
     print("\n".join(header()), flush=True)
-    for network in NETWORKS:
-        if options.only not in (None, network.name):
-            continue
-        for checkpointing in CHECKPOINTING:
-            for optimizer in OPTIMIZERS:
-                asked = options.optimizer in (None, optimizer) and options.checkpointing in (
-                    None,
-                    checkpointing,
-                )
-                if asked:
-                    row = predicted(network, options.rank, optimizer, checkpointing)
-                    print(f"| {' | '.join(cells(row))} |", flush=True)
+    for network, checkpointing, optimizer in itertools.product(NETWORKS, CHECKPOINTING, OPTIMIZERS):
+        chosen, row = (
+            (options.only, options.checkpointing, options.optimizer),
+            (network.name, checkpointing, optimizer),
+        )
+        if all(given in (None, own) for given, own in zip(chosen, row, strict=True)):
+            print(f"| {' | '.join(cells(network, options.rank, optimizer, checkpointing))} |", flush=True)
     print(f"\nRank {options.rank} on {', '.join(TARGETS)}. {ASSUMES}")
     return 0
 

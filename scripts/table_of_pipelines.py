@@ -13,11 +13,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import random
-import signal
 import sys
-import time
 import traceback
 import warnings
 from pathlib import Path
@@ -31,6 +28,13 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry, sdpa_flop_c
 import swinmr_profiling.command  # noqa: E402 - takes this folder off sys.path
 from swinmr_profiling.configs.error_words import one_line  # noqa: E402
 from swinmr_profiling.profiler.compute import create_profiler  # noqa: E402
+from swinmr_profiling.profiler.options.option_types import parse_options  # noqa: E402
+from swinmr_profiling.scripts.benchmarks.resumed_records import (  # noqa: E402
+    add_record,
+    begun_within,
+    read_records,
+    time_limit,
+)
 from swinmr_profiling.scripts.counter_cases.flop_counter import (  # noqa: E402
     differences,
     macs_by_operator,
@@ -62,13 +66,10 @@ def pipeline_classes() -> dict[str, type]:
     """Public pipeline classes of the installed diffusers, by name."""
     import diffusers
 
-    found = {}
-    for name in sorted(dir(diffusers)):
-        if "Pipeline" in name and not name.startswith("_"):
-            kind = getattr(diffusers, name)
-            if isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline):
-                found[name] = kind
-    return found
+    names = [name for name in dir(diffusers) if "Pipeline" in name and not name.startswith("_")]
+    kinds = {name: getattr(diffusers, name) for name in sorted(names)}
+    base = diffusers.DiffusionPipeline
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, base)}
 
 
 def placeholders() -> dict[str, str]:
@@ -154,14 +155,11 @@ def compared(run, flops: FlopCounterMode) -> dict:
 
 
 def _where(error: Exception) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    ours = [f for f in traceback.extract_tb(error.__traceback__) if "diffusers" in f.filename]
-    return f"{Path(frame.filename).name}:{frame.lineno}" + (
-        f" < {Path(ours[-1].filename).name}:{ours[-1].lineno} < {Path(ours[min(1, len(ours) - 1)].filename).name}:"
-        f"{ours[min(1, len(ours) - 1)].lineno}"
-        if ours
-        else ""
-    )
+    """The last place, the last in diffusers, and the second in it (the call itself stands in the first)."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "diffusers" in frame.filename]
+    shown = [frames[-1], *ours[-1:], *ours[:2][-1:]]
+    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in shown)
 
 
 def seeded_sample(names: list[str], size: int, seed: int = 0) -> list[str]:
@@ -171,50 +169,39 @@ def seeded_sample(names: list[str], size: int, seed: int = 0) -> list[str]:
 
 def timed_row(name: str, kind: type) -> dict:
     """A row, given up after LONGEST_S; what libraries print meanwhile is dropped."""
-
-    def give_up(*_: object) -> None:
-        raise TimeoutError(f"not done after {LONGEST_S} s")
-
-    own = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(LONGEST_S)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return row_of(name, kind)
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, own)
+    with time_limit(LONGEST_S), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return row_of(name, kind)
 
 
 @swinmr_profiling.command.entry_point
 def main(arguments: list[str]) -> int:
     """Makes the rows that are missing, and the page when none is."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=Path, required=True, metavar="FILE", help="JSON lines, one a class")
-    parser.add_argument("--only", metavar="NAME,NAME", help="make these anew")
-    parser.add_argument(
-        "--again", metavar="STATUS", help="make anew what has this status, such as 'not working here'"
+    parsed = parse_options(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        arguments,
+        {
+            "--rows": dict(type=Path, required=True, metavar="FILE", help="JSON lines, one a class"),
+            "--only": dict(metavar="NAME,NAME", help="make these anew"),
+            "--again": dict(
+                metavar="STATUS", help="make anew what has this status, such as 'not working here'"
+            ),
+            "--seconds": dict(type=float, metavar="N"),
+        },
     )
-    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N")
-    parsed = parser.parse_args(arguments)
     import diffusers
 
     diffusers.utils.logging.set_verbosity_error()
-    started = time.monotonic()
-    rows = read_rows(parsed.rows)
+    rows = read_records(parsed.rows, "name")
     kinds = pipeline_classes()
     wanted = (
         parsed.only.split(",")
         if parsed.only
         else [name for name in kinds if name not in rows or rows[name]["status"] == parsed.again]
     )
-    for name in wanted:
-        if time.monotonic() - started > parsed.seconds:
-            break
-        row = timed_row(name, kinds[name])
-        with parsed.rows.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        rows[name] = row
+    for name in begun_within(parsed.seconds, wanted):
+        row = rows[name] = timed_row(name, kinds[name])
+        add_record(parsed.rows, row)
         print(
             f"{name:<48}{row['status']:<24}{row.get('reason', '')[:90]}  {row.get('where', '')}", flush=True
         )
@@ -227,14 +214,6 @@ def main(arguments: list[str]) -> int:
         TABLE.write_text(page({name: rows[name] for name in kinds}), encoding="utf-8")
         print(f"written: {TABLE}")
     return 0
-
-
-def read_rows(file: Path) -> dict[str, dict]:
-    """The last row of each class."""
-    if not file.exists():
-        return {}
-    rows = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
-    return {row["name"]: row for row in rows}
 
 
 ORDER = {EQUAL: 0, WATCHED: 1, DIFFERS: 2, NOT_RUN: 3, NOT_BUILT: 4}

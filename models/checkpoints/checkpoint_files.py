@@ -7,9 +7,10 @@ import pickle
 import pickletools
 import stat
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from swinmr_profiling.models.errors import ModelError
 SUFFIXES = (".pth", ".pt", ".ckpt", ".safetensors", ".bin")
 MENTIONED_IMPORTS = 4
 # How what torch.save writes begins: an archive, or a pickle of old. What else lies under such names, often.
-STARTS, LFS_POINTER = (b"PK", b"\x80"), b"version https://git-lfs"
+STARTS, ARCHIVE, LFS_POINTER = (b"PK", b"\x80"), b"PK\x03\x04", b"version https://git-lfs"
 SHOWN_BYTES = 16
 # Opcodes that put a text on the stack, which the one for an import by stack then takes.
 TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE", "SHORT_BINSTRING", "BINSTRING", "STRING")
@@ -48,20 +49,12 @@ def sha256_of(file: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal. Raises ModelError for a file that cannot be read."""
     try:
         with open(file, "rb") as stream:
-            return (
-                hashlib.file_digest(stream, "sha256").hexdigest()
-                if hasattr(hashlib, "file_digest")
-                else _digest(stream)
-            )
+            digest = hashlib.sha256()
+            while block := stream.read(2**20):
+                digest.update(block)
+            return digest.hexdigest()
     except OSError as error:
         raise ModelError(f"{file}: {_no_file(file, error)}") from error
-
-
-def _digest(stream: BinaryIO) -> str:  # Python 3.10
-    digest = hashlib.sha256()
-    while block := stream.read(2**20):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def read_checkpoint(file: Path) -> Any:
@@ -108,10 +101,7 @@ def _harmless() -> list[Any]:
     import numpy as np
 
     scalars = [getattr(np.dtypes, name) for name in np.dtypes.__all__]
-    multiarray = getattr(np, "_core", None) or np.core
-    from collections import defaultdict
-
-    scalar = multiarray.multiarray.scalar
+    scalar = (getattr(np, "_core", None) or np.core).multiarray.scalar
     # Files name it as the numpy that wrote them called it.
     names = [(scalar, f"numpy.{place}.multiarray.scalar") for place in ("core", "_core")]
     return [np.dtype, *names, defaultdict, *scalars]
@@ -135,8 +125,6 @@ def _start_of(file: Path) -> bytes:
 
 def _why_not(file: Path, error: Exception) -> str:
     """The reason in the user's words."""
-    if file.is_dir():
-        return "cannot be read as a checkpoint of tensors: it is a folder"
     if _is_torchscript(file):
         return "is TorchScript, a program with weights in it: save its state_dict() and give that"
     foreign = [name for name in imports_of(file) if not _is_of_tensors(name)]
@@ -154,32 +142,27 @@ def _why_not(file: Path, error: Exception) -> str:
         return (
             f"cannot be read as a checkpoint of tensors: it begins with {start[:SHOWN_BYTES]!r}, as none does"
         )
-    if _starts_as_archive(file) and not _is_archive(file):
-        text = "it begins as torch.save's archive and has no end"
-        return f"cannot be read as a checkpoint of tensors: is it truncated? ({text})"
-    if (
-        "failed finding central directory" in text
-        or "PytorchStreamReader" in text
-        or isinstance(error, EOFError)
-    ):
-        return f"cannot be read as a checkpoint of tensors: is it truncated? ({text})"
+    words_of_truncated = ("failed finding central directory", "PytorchStreamReader")
+    if start.startswith(ARCHIVE) and not _is_archive(file):
+        text = "is it truncated? (it begins as torch.save's archive and has no end)"
+    elif isinstance(error, EOFError) or any(words in text for words in words_of_truncated):
+        text = f"is it truncated? ({text})"
     return f"cannot be read as a checkpoint of tensors: {text}"
 
 
 def _is_of_tensors(name: str) -> bool:
     module, _, attribute = name.rpartition(".")
-    if (module, attribute) in HARMLESS or name == "collections.OrderedDict":
-        return True
     return (
-        name.startswith(("torch._utils._rebuild", "torch.storage.", "torch.serialization."))
+        (module, attribute) in HARMLESS
+        or name.startswith(("torch._utils._rebuild", "torch.storage.", "torch.serialization."))
         or (module in ("torch", "torch.cuda") and attribute.endswith(("Storage", "Size", "device", "dtype")))
-        or name in ("torch.nn.parameter.Parameter", "torch._tensor._rebuild_from_type_v2")
+        or name
+        in (
+            "torch.nn.parameter.Parameter",
+            "torch._tensor._rebuild_from_type_v2",
+            "collections.OrderedDict",
+        )
     )
-
-
-def _starts_as_archive(file: Path) -> bool:
-    with open(file, "rb") as stream:
-        return stream.read(4) == b"PK\x03\x04"
 
 
 def _is_archive(file: Path) -> bool:

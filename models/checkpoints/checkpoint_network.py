@@ -11,8 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from swinmr_profiling.models.checkpoints.checkpoint_files import read_checkpoint, sha256_of
-from swinmr_profiling.models.checkpoints.published_weights import readings, unwrap_state_dict
-from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.checkpoints.published_weights import readings, state_dict_in
 from swinmr_profiling.models.restoration.from_weights import restoration_section
 
 # What marks SwinIR and SwinMR among state dicts; HAT, SRFormer and others have some of it.
@@ -53,10 +52,7 @@ def found_network(file: Path) -> FoundNetwork:
     own_run = _of_own_training(content)
     if own_run is not None:
         return own_run
-    try:
-        state_dict = unwrap_state_dict(content)
-    except ModelError as error:
-        raise ModelError(f"{file}: {error}") from error
+    state_dict = state_dict_in(content, file)
     own = next(filter(None, map(swinir_section, readings(state_dict))), None)
     if own is not None:
         scale = "" if own["upscale"] == 1 else f", x{own['upscale']}"
@@ -110,11 +106,9 @@ def swinir_section(state_dict: dict[str, Tensor]) -> dict[str, Any] | None:
     `img_range`, dropouts and stochastic depth leave no trace in weights: they are the published defaults. The image
     size is that of the stored masks, or 256.
     """
-    if not all(key in state_dict for key in SWINIR_KEYS):
-        return None
-    if not all(OWN_PARTS.fullmatch(key) for key in state_dict):
-        return None
-    if "conv_last.weight" not in state_dict and "upsample.0.weight" not in state_dict:
+    has_head = "conv_last.weight" in state_dict or "upsample.0.weight" in state_dict
+    has_marks = all(key in state_dict for key in SWINIR_KEYS)
+    if not (has_head and has_marks and all(map(OWN_PARTS.fullmatch, state_dict))):
         return None
     blocks: dict[int, int] = {}
     heads: dict[int, int] = {}

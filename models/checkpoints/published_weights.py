@@ -55,6 +55,14 @@ def unwrap_state_dict(content: Any) -> dict[str, Tensor]:
     return content
 
 
+def state_dict_in(content: Any, file: Path) -> dict[str, Tensor]:
+    """The state dict inside what was read of a file, which the ModelError for none names."""
+    try:
+        return unwrap_state_dict(content)
+    except ModelError as error:
+        raise ModelError(f"{file}: {error}") from error
+
+
 def readings(state_dict: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     """What the network's own state dict may be: as it is, then without a trainer's parts and heads, one by one."""
     yield state_dict
@@ -74,11 +82,7 @@ def load_weights(module: nn.Module, file: Path) -> None:
     Raises ModelError for a file that cannot be read or that belongs to another architecture (naming the
     first keys that differ).
     """
-    content = read_checkpoint(file)
-    try:
-        state_dict = unwrap_state_dict(content)
-    except ModelError as error:
-        raise ModelError(f"{file}: {error}") from error
+    state_dict = state_dict_in(read_checkpoint(file), file)
     try:
         wanted = set(module.state_dict())
         if has_adapters(module):

@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.sections.denoiser import DiTDenoiserModelConfig
-from swinmr_profiling.models.denoisers.denoiser_inputs import denoiser_inputs
-from swinmr_profiling.models.denoisers.timestep_embedding import MAX_PERIOD, timestep_embedding
+from swinmr_profiling.models.denoisers.denoiser_inputs import MAX_PERIOD, denoiser_inputs, timestep_embedding
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.recomputation.recomputed_modules import recomputed
 
 FREQUENCIES = 256
 NORM_EPS = 1e-6
@@ -149,10 +148,7 @@ class DiTDenoiser(nn.Module):
         if self.class_table is not None:
             embedding = embedding + self.class_table(classes)
         for block in self.blocks:
-            if self.recompute and torch.is_grad_enabled():
-                tokens = checkpoint(block, tokens, embedding, use_reentrant=False)
-            else:
-                tokens = block(tokens, embedding)
+            tokens = recomputed(block, tokens, embedding, when=self.recompute)
         side = self.patch_size
         pixels = self.final(tokens, embedding).reshape(batch, rows, columns, side, side, self.out_chans)
         return pixels.permute(0, 5, 1, 3, 2, 4).reshape(batch, self.out_chans, rows * side, columns * side)

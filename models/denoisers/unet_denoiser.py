@@ -8,18 +8,18 @@ multiply-adds; written here because the package is optional.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.sections.denoiser import UNetDenoiserModelConfig
-from swinmr_profiling.models.denoisers.denoiser_inputs import denoiser_inputs
-from swinmr_profiling.models.denoisers.timestep_embedding import timestep_embedding
+from swinmr_profiling.models.denoisers.denoiser_inputs import denoiser_inputs, timestep_embedding
 from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.recomputation.recomputed_modules import recomputed
 
 # Width of the time embedding over the base channels.
 EMBEDDING_RATIO = 4
@@ -170,22 +170,19 @@ class UNetDenoiser(nn.Module):
         skips, width = [base_channels], base_channels
         last = len(channels) - 1
         for level, count in enumerate(channels):
-            stages = []
-            for _ in range(num_res_blocks):
-                stages.append(stage(width, count, level in attention_levels))
-                width = count
-                skips.append(width)
-            resample = None
+            befores = (width, *[count] * (num_res_blocks - 1))
+            stages = [stage(before, count, level in attention_levels) for before in befores]
+            skips += [count] * num_res_blocks
+            width, resample = count, None
             if level < last:
                 resample = nn.Conv2d(width, width, 3, stride=2, padding=1)
                 skips.append(width)
             self.down.append(Level(stages, resample))
         self.middle = nn.ModuleList([stage(width, width, True), stage(width, width, False)])
         for level, count in reversed(list(enumerate(channels))):
-            stages = []
-            for _ in range(num_res_blocks + 1):
-                stages.append(stage(width + skips.pop(), count, level in attention_levels))
-                width = count
+            befores = (width, *[count] * num_res_blocks)
+            stages = [stage(before + skips.pop(), count, level in attention_levels) for before in befores]
+            width = count
             self.up.append(Level(stages, Upsample(width) if level else None))
         self.norm_out = nn.GroupNorm(num_groups, width, NORM_EPS)
         self.conv_out = _zeroed(nn.Conv2d(width, out_chans, 3, padding=1))
@@ -193,28 +190,24 @@ class UNetDenoiser(nn.Module):
     def forward(self, x: Tensor, timesteps: Tensor) -> Tensor:
         """x (B, in_chans, H, W), timesteps (B,), whole numbers, to (B, out_chans, H, W)."""
         embedding = self.time_mlp(timestep_embedding(timesteps, self.base_channels).to(x.dtype))
+        run = partial(recomputed, when=self.recompute)
         x = self.conv_in(x)
         skips = [x]
         for level in _levels(self.down):
             for stage in level.stages:
-                x = self._run(stage, x, embedding)
+                x = run(stage, x, embedding)
                 skips.append(x)
             if level.resample is not None:
                 x = level.resample(x)
                 skips.append(x)
         for stage in self.middle:
-            x = self._run(stage, x, embedding)
+            x = run(stage, x, embedding)
         for level in _levels(self.up):
             for stage in level.stages:
-                x = self._run(stage, x, embedding, skips.pop())
+                x = run(stage, x, embedding, skips.pop())
             if level.resample is not None:
                 x = level.resample(x)
         return self.conv_out(F.silu(self.norm_out(x)))
-
-    def _run(self, stage: nn.Module, *inputs: Tensor) -> Tensor:
-        if self.recompute and torch.is_grad_enabled():
-            return checkpoint(stage, *inputs, use_reentrant=False)
-        return stage(*inputs)
 
 
 def build_unet_denoiser(config: ExperimentConfig) -> BuiltModel:

@@ -1,44 +1,31 @@
-"""What goes into an argument of a denoiser's forward, by the argument's name."""
+"""What one call of a diffusers denoiser takes, found from its own signature and config, argument by argument.
+
+No list of models: a denoiser that diffusers calls with the arguments known here is fed, whatever its name. The
+pipelines' costs (`profiler/pipelines`) and networks of a config (`network.py`) are fed by the same rules.
+"""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 from swinmr_profiling.configs.declared_inputs import Declared, DeclaredConstant, DeclaredTensor
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.from_diffusers.denoiser import Denoiser
+from swinmr_profiling.models.from_diffusers.denoiser import Denoiser, UnknownInputError, context_width
 from swinmr_profiling.models.from_diffusers.latents import (
     CallSizes,
+    axes,
     frames_of,
+    image_positions,
     image_tokens,
     latents,
-)
-from swinmr_profiling.models.from_diffusers.positions import (
-    axes,
-    image_positions,
     positions,
     rope_positions,
     rotary_table,
     sound_rotary,
-)
+)  # fmt: skip
 
-# Config keys that hold the width of the prompt's embedding, the most specific first: SANA and PixArt have a
-# cross_attention_dim too, behind a projection of the caption.
-CONTEXT_WIDTH_KEYS = (
-    "joint_attention_dim",
-    "caption_channels",
-    "cap_feat_dim",
-    "text_embed_dim",
-    "in_text_dim",
-    "text_in_dim",
-    "text_dim",
-    "context_in_dim",
-    "encoder_hid_dim",
-    "encoder_hidden_size",
-    "cross_attention_input_dim",
-    "cross_attention_dim",
-)
 # Original size, crop and target size of SDXL, or with an aesthetic score: numbers that are embedded one by one.
 SDXL_TIME_IDS = 6
 HUNYUAN_META_SIZES, MICRO_CONDITIONS = 6, 5
@@ -48,17 +35,6 @@ SIGLIP_TOKENS = 729
 # Cosmos' mask is of pixels, and its VAE halves sides three times.
 COSMOS_VAE_FACTOR = 8
 TIME_STEPS = ("timestep", "timesteps", "t", "timestep_ratio", "r_timestep")
-
-
-def context_width(config: Any) -> int:
-    """Width of the prompt's embedding. Raises ModelError where no known key holds it."""
-    for key in CONTEXT_WIDTH_KEYS:
-        width = getattr(config, key, None)
-        if isinstance(width, (tuple, list)) and width:
-            width = width[0]
-        if isinstance(width, int):
-            return width
-    raise ModelError(f"the denoiser's config has none of {', '.join(CONTEXT_WIDTH_KEYS)}: no context width")
 
 
 def _numbers(*shape: int) -> DeclaredTensor:
@@ -85,12 +61,14 @@ def _context(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
 
 
 def _mask(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
-    if "down_block_additional_residuals" in denoiser.parameters:
-        return None  # UNets of Stable Diffusion: their pipelines pass none
-    if denoiser.name.startswith("Latte"):
-        return None  # its pipeline cuts the prompt instead
-    if "global_hidden_states" in denoiser.parameters:
-        return None  # Stable Audio: zeros stand in the embedding in place of a mask
+    if (
+        "down_block_additional_residuals"
+        in denoiser.parameters  # UNets of Stable Diffusion: pipelines pass none
+        or denoiser.name.startswith("Latte")  # its pipeline cuts the prompt instead
+        or "global_hidden_states"
+        in denoiser.parameters  # Stable Audio: the embedding has zeros in place of a mask
+    ):
+        return None
     boolean = denoiser.name.startswith(("Mochi", "Kandinsky3"))
     return _ones(sizes.text_tokens, dtype="bool" if boolean else "int64")
 
@@ -125,11 +103,6 @@ def _added_conditions(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
     return None
 
 
-def _time_condition(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
-    width = denoiser.setting("time_cond_proj_dim")
-    return _numbers(width) if width else None
-
-
 def _attention_options(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
     # Lumina-Next unpacks them without looking; its pipeline always passes some.
     return DeclaredConstant({}) if "encoder_mask" in denoiser.parameters else None
@@ -138,11 +111,6 @@ def _attention_options(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
 def _image_shapes(denoiser: Denoiser, sizes: CallSizes) -> Declared:
     # Of Qwen-Image: frames and sides of each sample's packed images.
     return DeclaredConstant([(1, sizes.height // 2, sizes.width // 2)], per_sample=True)
-
-
-def _pooled(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
-    width = denoiser.setting("pooled_projection_dim") or denoiser.setting("in_text_dim2")
-    return _numbers(width) if width else None
 
 
 def _class_label(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
@@ -213,16 +181,21 @@ def _of(key: str, *before: int) -> Any:
     return lambda denoiser, sizes: DeclaredTensor((*before, getattr(denoiser.config, key)))
 
 
+def _where_set(*keys: str, before: tuple[int, ...] = ()) -> Any:
+    """Numbers as wide as the first key of the config says that has a width; none where none has."""
+
+    def made(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
+        width = next(filter(None, map(denoiser.setting, keys)), None)
+        return _numbers(*before, width) if width else None
+
+    return made
+
+
 def _time_step(denoiser: Denoiser, sizes: CallSizes) -> Declared:
     # AnyFlow: each frame has its own.
     shape = (sizes.frames,) if "r_timestep" in denoiser.parameters else ()
     # Hunyuan's go into means with the text, which whole numbers cannot.
     return DeclaredTensor(shape, dtype="float" if denoiser.name.startswith("Hunyuan") else "int64")
-
-
-def _image_tokens_given(denoiser: Denoiser, sizes: CallSizes) -> Declared | None:
-    width = denoiser.setting("image_embed_dim")
-    return _numbers(SIGLIP_TOKENS, width) if width else None
 
 
 MAKERS: dict[str, Any] = {
@@ -232,7 +205,7 @@ MAKERS: dict[str, Any] = {
     "input_ids": lambda d, sizes: (
         DeclaredTensor((sizes.height, sizes.width), dtype="int64") if "micro_conds" in d.parameters else None
     ),
-    "timestep_cond": _time_condition,
+    "timestep_cond": _where_set("time_cond_proj_dim"),
     "encoder_hidden_states": _context,
     "text_bth": _context,
     "text_lens": lambda denoiser, sizes: DeclaredTensor(
@@ -244,7 +217,7 @@ MAKERS: dict[str, Any] = {
     "encoder_mask": _mask,
     "text_embedding_mask": _mask,
     "attention_mask": _attention_mask,
-    "pooled_projections": _pooled,
+    "pooled_projections": _where_set("pooled_projection_dim", "in_text_dim2"),
     "guidance": _guidance,
     "img_ids": image_positions,
     "txt_ids": lambda denoiser, sizes: positions(sizes.text_tokens, axes(denoiser)),
@@ -284,5 +257,25 @@ MAKERS: dict[str, Any] = {
     "clip_text_pooled": _of("clip_text_pooled_in_channels", 1),
     "global_hidden_states": _of("global_states_input_dim", 1),
     "rotary_embedding": sound_rotary,
-    "image_embeds": _image_tokens_given,
+    "image_embeds": _where_set("image_embed_dim", before=(SIGLIP_TOKENS,)),
 }
+
+
+def derived_inputs(denoiser: Denoiser, sizes: CallSizes, given: Collection[str] = ()) -> dict[str, Declared]:
+    """Keyword arguments of one call, by name, without those that are `given`.
+
+    Raises UnknownInputError for one that the signature asks for and that is not known here.
+    """
+    arguments: dict[str, Declared] = {}
+    for name, parameter in denoiser.parameters.items():
+        if name in given:
+            continue
+        maker = MAKERS.get(name)
+        value = maker(denoiser, sizes) if maker else None
+        if value is not None:
+            arguments[name] = value
+        elif parameter.default is inspect.Parameter.empty:
+            if maker is None:
+                raise UnknownInputError(denoiser.name, name)
+            arguments[name] = DeclaredConstant(None)
+    return arguments

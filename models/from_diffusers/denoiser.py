@@ -12,6 +12,23 @@ from torch import nn
 
 from swinmr_profiling.models.errors import ModelError
 
+# Config keys that hold the width of the prompt's embedding, the most specific first: SANA and PixArt have a
+# cross_attention_dim too, behind a projection of the caption.
+CONTEXT_WIDTH_KEYS = (
+    "joint_attention_dim",
+    "caption_channels",
+    "cap_feat_dim",
+    "text_embed_dim",
+    "in_text_dim",
+    "text_in_dim",
+    "text_dim",
+    "context_in_dim",
+    "encoder_hid_dim",
+    "encoder_hidden_size",
+    "cross_attention_input_dim",
+    "cross_attention_dim",
+)
+
 
 class UnknownInputError(ModelError):
     """A call needs an argument, and nothing here knows what goes into it. `name`: of the argument."""
@@ -41,6 +58,17 @@ class Denoiser:
     def setting(self, key: str) -> Any:
         """A key of its config, None where it has none of it."""
         return getattr(self.config, key, None)
+
+
+def context_width(config: Any) -> int:
+    """Width of the prompt's embedding. Raises ModelError where no known key holds it."""
+    for key in CONTEXT_WIDTH_KEYS:
+        width = getattr(config, key, None)
+        if isinstance(width, (tuple, list)) and width:
+            width = width[0]
+        if isinstance(width, int):
+            return width
+    raise ModelError(f"the denoiser's config has none of {', '.join(CONTEXT_WIDTH_KEYS)}: no context width")
 
 
 def denoiser_of(module: nn.Module) -> Denoiser:

@@ -2,7 +2,7 @@
 
 What a class takes is read from its `forward`: the first argument is the noisy image or latent, `timestep` the time
 step. Of everything else `model.inputs` describes what it likes, these two included; the rest is derived as in the
-costs of pipelines (`derived_inputs.py`), and what is not known there must be described.
+costs of pipelines (`argument_makers.py`), and what is not known there must be described.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from types import ModuleType
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.declared_inputs import Declared, DeclaredTensor, read_inputs
+from swinmr_profiling.configs.declared_inputs import Declared, DeclaredConstant, DeclaredTensor, read_inputs
 from swinmr_profiling.configs.error_report import shown
 from swinmr_profiling.configs.error_words import one_line
+from swinmr_profiling.configs.field_types import image_hw as hw_of
 from swinmr_profiling.configs.sections.denoiser import DiffusersModelConfig
-from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
 from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.from_diffusers.argument_makers import derived_inputs
 from swinmr_profiling.models.from_diffusers.denoiser import Denoiser, UnknownInputError, denoiser_by
-from swinmr_profiling.models.from_diffusers.derived_inputs import derived_inputs
 from swinmr_profiling.models.from_diffusers.latents import (
     CallSizes,
     channels_of,
@@ -32,8 +31,16 @@ from swinmr_profiling.models.from_diffusers.latents import (
     usual_frames,
     usual_text_tokens,
 )
-from swinmr_profiling.models.inputs import BuiltModel, Constant, InputSpec, Purpose, Samples, placed, specs_of
-from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, class_named
+from swinmr_profiling.models.inputs import (
+    BuiltModel,
+    InputSpec,
+    Purpose,
+    Samples,
+    cross_check_hw,
+    placed,
+    specs_of,
+)
+from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, class_named, package
 from swinmr_profiling.models.size_guard import SizeGuard, TooLargeError, without_data
 from swinmr_profiling.models.stand_in import autocast_on_meta
 
@@ -77,12 +84,12 @@ def build_diffusers(config: ExperimentConfig, *, data: Data = "always") -> Built
     that the class refuses, and for inputs that it needs and that are neither described nor known.
     """
     options = config.model_section(DiffusersModelConfig)
-    network_class = class_named(_package(), getattr(options, "class"), "UNet2DModel")
+    network_class = class_named(package("diffusers", "diffusion"), getattr(options, "class"), "UNet2DModel")
     denoiser = denoiser_by(network_class, options.config)
     described = _described_inputs(denoiser, options)
     image_name = next(iter(denoiser.parameters))
     image_hw = None if image_name in described else _image_of(denoiser, options)
-    sides = image_hw or _sides(options.img_size)
+    sides = image_hw or (None if options.img_size is None else hw_of(options.img_size))
     frames = options.frames or usual_frames(denoiser)
     tokens = options.text_tokens or _tokens_of(described) or usual_text_tokens(denoiser)
 
@@ -94,7 +101,7 @@ def build_diffusers(config: ExperimentConfig, *, data: Data = "always") -> Built
         arguments = specs_of({name: inputs[name] for name in wanted if name in inputs}, specs)
         return tuple(specs), ((arguments.pop(image_name),), arguments)
 
-    small_hw = image_hw and (min(image_hw[0], CROSS_CHECK_SIDE), min(image_hw[1], CROSS_CHECK_SIDE))
+    small_hw = image_hw and cross_check_hw(image_hw)
     patch_hw = image_hw and (config.training_patch_hw or image_hw)
     sizes: dict[Purpose, tuple[int, int] | None] = {
         "inference": image_hw or sides,
@@ -167,12 +174,6 @@ def _tokens_of(described: dict[str, Declared]) -> int | None:
     return context.shape[-2] if isinstance(context, DeclaredTensor) and len(context.shape) > 1 else None
 
 
-def _sides(size: int | list[int] | None) -> tuple[int, int] | None:
-    if size is None:
-        return None
-    return (size, size) if isinstance(size, int) else (size[0], size[1])
-
-
 def _notes(specs: tuple[InputSpec, ...], named: dict[str, Any], stated: Collection[str]) -> tuple[str, ...]:
     """A line on inputs that were derived, with their shapes without the batch."""
     derived = {name: value for name, value in named.items() if name not in stated}
@@ -197,17 +198,6 @@ def _image_of(denoiser: Denoiser, options: DiffusersModelConfig) -> tuple[int, i
     if not is_pair or not all(type(side) is int and side > 0 for side in sides):
         raise ModelError(f"model.config.sample_size: {shown(size)}: pixels are expected, or [height, width]")
     return sides[0], sides[1]
-
-
-def _package() -> ModuleType:
-    try:
-        # Imported here: it takes longer than torch itself, and no other network needs it.
-        import diffusers
-    except ImportError as error:
-        raise ModelError(
-            'model.net_type: "diffusers" needs the package diffusers: pip install ".[diffusion]"'
-        ) from error
-    return diffusers
 
 
 def _create(network_class: type[nn.Module], config: dict[str, Any]) -> nn.Module:
@@ -272,5 +262,5 @@ def _numbers(structure: Any, name: str = "") -> Iterator[tuple[str, int]]:
     elif isinstance(structure, (list, tuple)):
         for item in structure:
             yield from _numbers(item, name)
-    elif not isinstance(structure, Constant):
+    elif not isinstance(structure, DeclaredConstant):
         yield name, structure.number if isinstance(structure, Samples) else structure

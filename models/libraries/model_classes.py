@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,19 @@ from swinmr_profiling.models.errors import ModelError
 
 # Characters of a package's own words.
 MAX_TEXT = 200
+
+
+def package(name: str, extra: str) -> ModuleType:
+    """The package of a `net_type`, imported where it is asked for: this takes longer than torch itself.
+
+    extra: ours, by which it is installed. Raises ModelError without the package.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ModelError(
+            f'model.net_type: "{name}" needs the package {name}: pip install ".[{extra}]"'
+        ) from error
 
 
 def class_named(package: ModuleType, name: str, example: str) -> Any:

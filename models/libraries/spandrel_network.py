@@ -9,30 +9,34 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.error_words import did_you_mean, one_line
+from swinmr_profiling.configs.error_words import one_line
+from swinmr_profiling.configs.field_types import image_hw as hw_of
 from swinmr_profiling.configs.sections.model import SpandrelModelConfig
 from swinmr_profiling.models.checkpoints.checkpoint_files import read_checkpoint, sha256_of
-from swinmr_profiling.models.checkpoints.published_weights import readings, unwrap_state_dict
-from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
-from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec
+from swinmr_profiling.models.checkpoints.published_weights import readings, state_dict_in
+from swinmr_profiling.models.errors import ModelError, refuse_unknown
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec, cross_check_hw
+from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, package
 
 DEFAULT_SIDE = 256
 NEAREST = 3
 MISMATCHES = 5
-MAX_TEXT = 200
-# Heads of state dicts that trainers put before every key, beside those that `unwrap_state_dict` knows.
-INSTALL = 'needs the package spandrel: pip install ".[restoration]"'
+# As torch says it.
+SIZE_MISMATCH = re.compile(
+    r"size mismatch for (.+): copying a param with shape (.+) from checkpoint, the shape in current model is (.+)"
+)
+_package = partial(package, "spandrel", "restoration")
 
 
 class SpandrelNetwork(nn.Module):
@@ -96,17 +100,12 @@ def build_spandrel(config: ExperimentConfig) -> BuiltModel:
     if options.checkpoint is not None:
         file = Path(options.checkpoint)
         _check_sha256(file, options.checkpoint_sha256)
-        try:
-            state_dict = unwrap_state_dict(read_checkpoint(file))
-        except ModelError as error:
-            text = str(error)
-            raise ModelError(text if text.startswith(str(file)) else f"{file}: {text}") from error
-        found = described(state_dict, file)
+        found = described(state_dict_in(read_checkpoint(file), file), file)
     else:
         assert options.architecture is not None  # a section has this or a checkpoint
         found = made(options.architecture, options.kwargs)
     size = options.img_size
-    image_hw = found.legal((DEFAULT_SIDE, DEFAULT_SIDE)) if size is None else _pair(size)
+    image_hw = found.legal((DEFAULT_SIDE, DEFAULT_SIDE)) if size is None else hw_of(size)
     patch_hw = config.training_patch_hw or image_hw
     for key, hw in (("model.img_size", image_hw), ("data.patch_size", patch_hw)):
         legal = found.legal(hw)
@@ -115,7 +114,7 @@ def build_spandrel(config: ExperimentConfig) -> BuiltModel:
                 f"{key}: {found.name} does not take {hw[0]} x {hw[1]}, but {found.sizes_in_words}: the next such size "
                 f"is {legal[0]} x {legal[1]}"
             )
-    small_hw = found.legal((min(image_hw[0], CROSS_CHECK_SIDE), min(image_hw[1], CROSS_CHECK_SIDE)))
+    small_hw = found.legal(cross_check_hw(image_hw))
 
     def specs(hw: tuple[int, int]) -> tuple[InputSpec, ...]:
         mask = (InputSpec((1, *hw)),) if found.masked else ()
@@ -181,20 +180,14 @@ def made(name: str, kwargs: dict[str, Any]) -> Description:
         raise ModelError(f"model.architecture: spandrel {version} has no {name!r}{way_out}")
     architecture, network_class = classes[name]
     arguments = {**REQUIRED.get(name, {}), **kwargs}
-    known = inspect.signature(network_class.__init__).parameters
-    unknown = [key for key in kwargs if key not in known]
-    if unknown:
-        hint = did_you_mean(unknown[0], known, f"it takes {', '.join(k for k in known if k != 'self')}")
-        raise ModelError(f"model.kwargs.{unknown[0]}: {name} takes no such argument: {hint}")
+    refuse_unknown(kwargs, network_class.__init__, f"model.kwargs.{{name}}: {name} takes no such argument")
     try:
         module = network_class(**arguments)
         # What it takes is read from its weights, as spandrel reads it: one source for both ways.
         found = _description(architecture.load(module.state_dict()))
     except Exception as error:  # constructors raise whatever their options run into
         raise ModelError(f"model.kwargs: {name} refuses {arguments}: {one_line(error, MAX_TEXT)}") from error
-    return Description(
-        found.name, module, found.call, found.in_chans, found.scale, found.masked, found.requirements
-    )
+    return replace(found, module=module)
 
 
 # Arguments without a default of the class's own: those of the networks that are published.
@@ -212,10 +205,6 @@ REQUIRED: dict[str, dict[str, Any]] = {
 
 
 NOISE_MAP_OF_ONE = ("DRUNet", "DnCNN")
-
-
-def _plain_call(model: nn.Module, image: Tensor) -> Tensor:
-    return model(image)
 
 
 def _by_patches(
@@ -245,7 +234,7 @@ def _description(descriptor: Any) -> Description:
         call = _by_patches(call)
     if name in NOISE_MAP_OF_ONE:
         # spandrel joins a noise map of one image to the batch; training gives a map for each, as channels.
-        call, in_chans = _plain_call, descriptor.model.hyperparameters["in_nc"]
+        call, in_chans = nn.Module.__call__, descriptor.model.hyperparameters["in_nc"]
     return Description(
         name,
         descriptor.model,
@@ -257,31 +246,20 @@ def _description(descriptor: Any) -> Description:
     )
 
 
-def _package() -> ModuleType:
-    try:
-        # Imported here: it imports all its networks, and no other network needs it.
-        import spandrel
-    except ImportError as error:
-        raise ModelError(f'model.net_type: "spandrel" {INSTALL}') from error
-    return spandrel
-
-
 def _classes() -> dict[str, tuple[Any, type[nn.Module]]]:
     """Name -> architecture of spandrel and class. An architecture with one class goes by its own name."""
     found: dict[str, tuple[Any, type[nn.Module]]] = {}
     for support in _package().MAIN_REGISTRY:
         architecture = support.architecture
         module = importlib.import_module(type(architecture).__module__)
-        classes = {
-            name: member
+        found |= {
+            name: (architecture, member)
             for name, member in vars(module).items()
             if isinstance(member, type)
             and issubclass(member, nn.Module)
             and member.__module__.startswith(module.__name__)
             and name in getattr(module, "__all__", ())
         }
-        for name, member in classes.items():
-            found[name] = (architecture, member)
     return found
 
 
@@ -295,14 +273,10 @@ def _check_sha256(file: Path, expected: str | None) -> None:
 
 def _mismatch(error: Exception) -> str:
     """The first keys of another size, in words."""
-    sizes = []
-    for line in str(error).splitlines():
-        key, _, rest = (
-            line.strip().removeprefix("size mismatch for ").partition(": copying a param with shape ")
-        )
-        if line.strip().startswith("size mismatch for "):
-            given, _, wanted = rest.partition(" from checkpoint, the shape in current model is ")
-            sizes.append(f"{key} is {_shape(given)}, not {_shape(wanted)}")
+    sizes = [
+        f"{key} is {_shape(given)}, not {_shape(wanted)}"
+        for key, given, wanted in SIZE_MISMATCH.findall(str(error))
+    ]
     if sizes:
         more = f", and {len(sizes) - MISMATCHES} more" if len(sizes) > MISMATCHES else ""
         return f"other sizes: {'; '.join(sizes[:MISMATCHES])}{more}"
@@ -351,7 +325,3 @@ def _required(condition: Any, state_dict: dict[str, Tensor]) -> tuple[int, list[
     if getattr(condition, "_kind", "all") == "any" and have:
         misses = []
     return have, misses
-
-
-def _pair(size: int | list[int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (size[0], size[1])

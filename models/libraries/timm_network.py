@@ -8,6 +8,7 @@ from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.error_words import did_you_mean, one_line
+from swinmr_profiling.configs.field_types import image_hw as hw_of
 from swinmr_profiling.configs.sections.model import TimmModelConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel, CallsWithInputs, InputSpec, declared_call
@@ -31,8 +32,7 @@ def build_timm(config: ExperimentConfig) -> BuiltModel:
     kwargs: dict[str, Any] = {"in_chans": options.in_chans, **options.kwargs}
     if options.num_classes is not None:
         kwargs["num_classes"] = options.num_classes
-    size = options.img_size
-    image_hw = (size, size) if isinstance(size, int) else size
+    image_hw = None if options.img_size is None else hw_of(options.img_size)
     module = _create(options.name, kwargs, image_hw)
     if options.inputs is not None:
         specs, arguments = declared_call(options.inputs)

@@ -6,20 +6,18 @@ The class is named, or read from a folder's config.json; what it takes is its ma
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.error_words import did_you_mean, one_line
+from swinmr_profiling.configs.error_words import one_line
 from swinmr_profiling.configs.sections.model import TransformersModelConfig
-from swinmr_profiling.models.errors import ModelError
+from swinmr_profiling.models.errors import ModelError, refuse_unknown
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
-from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, class_named
+from swinmr_profiling.models.libraries.model_classes import MAX_TEXT, class_named, package
 
 # Tokens of a text whose length nobody says.
 DEFAULT_TOKENS = 128
@@ -45,7 +43,7 @@ def build_transformers(config: ExperimentConfig) -> BuiltModel:
     the class refuses, and for inputs that it needs and the config does not describe.
     """
     options = config.model_section(TransformersModelConfig)
-    transformers = _package()
+    transformers = package("transformers", "diffusion")
     settings, named = _settings_of_folder(options.folder)
     settings.update(options.config)
     name = getattr(options, "class") or named
@@ -65,7 +63,9 @@ def build_transformers(config: ExperimentConfig) -> BuiltModel:
             raise ModelError(f'training.gradient_checkpointing: {name} cannot: set "none"')
         module.gradient_checkpointing_enable({"use_reentrant": False})
     inputs = options.inputs or _own_inputs(network_class, made)
-    _check_inputs(network_class, inputs)
+    refuse_unknown(
+        inputs, network_class.forward, f"model.inputs: {network_class.__name__}.forward takes no '{{name}}'"
+    )
     specs = tuple(
         InputSpec(tuple(shape), "int64" if key in options.int64_inputs else "float")
         for key, shape in inputs.items()
@@ -75,17 +75,6 @@ def build_transformers(config: ExperimentConfig) -> BuiltModel:
         TransformersNetwork(module, list(inputs)),
         {"inference": specs, "training": specs, "cross_check": specs},
     )
-
-
-def _package() -> ModuleType:
-    try:
-        # Imported here: it takes longer than torch itself, and no other network needs it.
-        import transformers
-    except ImportError as error:
-        raise ModelError(
-            'model.net_type: "transformers" needs the package transformers: pip install ".[diffusion]"'
-        ) from error
-    return transformers
 
 
 def _settings_of_folder(folder: str | None) -> tuple[dict[str, Any], str | None]:
@@ -129,12 +118,3 @@ def _own_inputs(network_class: Any, made: Any) -> dict[str, list[int]]:
         f"model.inputs: {network_class.__name__} takes {main} and does not say how large: describe its shape without "
         f'the batch, {{"{main}": [...]}}'
     )
-
-
-def _check_inputs(network_class: Any, inputs: dict[str, Any]) -> None:
-    accepted = inspect.signature(network_class.forward).parameters
-    for name in inputs:
-        if name not in accepted:
-            takes = f"it takes {', '.join(k for k in accepted if k != 'self')}"
-            hint = did_you_mean(name, accepted, takes)
-            raise ModelError(f"model.inputs: {network_class.__name__}.forward takes no {name!r}: {hint}")

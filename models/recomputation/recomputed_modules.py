@@ -6,9 +6,8 @@ they are: a chosen module has another `forward`, nothing else.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -17,9 +16,18 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
+from swinmr_profiling.configs.error_words import did_you_mean
 from swinmr_profiling.models.errors import ModelError
 
 WILDCARDS = "*?["
+
+
+def recomputed(function: Callable[..., Any], *inputs: Any, when: bool) -> Any:
+    """function(*inputs); `when` it is asked for, its inputs alone are saved and the backward pass computes it again."""
+    if when and torch.is_grad_enabled():
+        # The reentrant form breaks DistributedDataParallel, and needs inputs that require gradients.
+        return checkpoint(function, *inputs, use_reentrant=False)
+    return function(*inputs)
 
 
 class RecomputedForward:
@@ -40,7 +48,6 @@ class RecomputedForward:
         self.calls += 1
         watched = [] if torch.compiler.is_compiling() else list(self._buffers_that_count())
         before = [(buffer, buffer._version) for _, buffer in watched]
-        # The reentrant form breaks DistributedDataParallel, and needs inputs that require gradients.
         result = checkpoint(self.forward, *args, use_reentrant=False, context_fn=self._contexts, **kwargs)
         for (path, _), (buffer, version) in zip(watched, before, strict=True):
             if buffer._version != version:
@@ -97,7 +104,8 @@ def chosen_modules(module: nn.Module, patterns: Sequence[str]) -> list[str]:
         else:
             matched = [name for name in (pattern,) if name in names]
         if not matched:
-            raise ModelError(f"training.gradient_checkpointing: {_none_matches(pattern, names)}")
+            known = did_you_mean(pattern, names, f"the first are {', '.join(list(names)[:4])}")
+            raise ModelError(f"training.gradient_checkpointing: no module is called {pattern!r}: {known}")
         for name in matched:
             if not is_callable(names[name]):
                 raise ModelError(
@@ -112,12 +120,6 @@ def chosen_modules(module: nn.Module, patterns: Sequence[str]) -> list[str]:
         if name in found
         and not any(".".join(parents[name][:n]) in found for n in range(1, len(parents[name])))
     ]
-
-
-def _none_matches(pattern: str, names: dict[str, nn.Module]) -> str:
-    near = difflib.get_close_matches(pattern, names, 1)
-    known = f"did you mean {near[0]}?" if near else f"the first are {', '.join(list(names)[:4])}"
-    return f"no module is called {pattern!r}: {known}"
 
 
 def recompute_modules(module: nn.Module, patterns: Sequence[str]) -> list[str]:

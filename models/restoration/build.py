@@ -11,10 +11,10 @@ from torch import nn
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.error_words import did_you_mean
+from swinmr_profiling.configs.field_types import image_hw as hw_of
 from swinmr_profiling.configs.sections.library import RestorationModelConfig
-from swinmr_profiling.models.denoisers.denoiser_inputs import CROSS_CHECK_SIDE
-from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose
+from swinmr_profiling.models.errors import ModelError, refuse_unknown
+from swinmr_profiling.models.inputs import BuiltModel, InputSpec, Purpose, cross_check_hw
 from swinmr_profiling.models.restoration.basicvsr import BasicVSR
 from swinmr_profiling.models.restoration.kair import IMDN, SRMD, FFDNet, MSRResNet0
 from swinmr_profiling.models.restoration.man import MAN
@@ -65,12 +65,9 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
         hint = did_you_mean(options.architecture, NETWORKS, expected, likeness=0.5)
         raise ModelError(f"model.architecture: {options.architecture!r} is not known here: {hint}")
     module = made(options.architecture, entry, options.kwargs)
-    known = inspect.signature(entry.network_class.__init__).parameters
-    channels = 3
-    if entry.channels is not None:
-        channels = options.kwargs.get(entry.channels, known[entry.channels].default)
-    size = DEFAULT_SIDE if options.img_size is None else options.img_size
-    image_hw = (size, size) if isinstance(size, int) else (size[0], size[1])
+    known = {key: p.default for key, p in inspect.signature(entry.network_class.__init__).parameters.items()}
+    channels = 3 if entry.channels is None else (known | options.kwargs)[entry.channels]
+    image_hw = hw_of(DEFAULT_SIDE if options.img_size is None else options.img_size)
     patch_hw = config.training_patch_hw or image_hw
     for key, hw in (("model.img_size", image_hw), ("data.patch_size", patch_hw)):
         if min(hw) < entry.least_side:
@@ -78,7 +75,6 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
             raise ModelError(
                 f"{key}: {options.architecture} does not take {hw[0]} x {hw[1]}, but at least {least} x {least}"
             )
-    small_hw = (min(image_hw[0], CROSS_CHECK_SIDE), min(image_hw[1], CROSS_CHECK_SIDE))
 
     def specs(hw: tuple[int, int]) -> tuple[InputSpec, ...]:
         image = (options.frames, channels, *hw) if entry.takes_frames else (channels, *hw)
@@ -87,7 +83,7 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
     sizes: dict[Purpose, tuple[InputSpec, ...]] = {
         "inference": specs(image_hw),
         "training": specs(patch_hw),
-        "cross_check": specs(small_hw),
+        "cross_check": specs(cross_check_hw(image_hw)),
     }
     return BuiltModel("restoration", module, sizes)
 
@@ -95,11 +91,10 @@ def build_restoration(config: ExperimentConfig) -> BuiltModel:
 def made(name: str, entry: Entry, kwargs: dict[str, Any]) -> nn.Module:
     """The network. Raises ModelError for arguments that the class does not have or take."""
     known = inspect.signature(entry.network_class.__init__).parameters
+    refuse_unknown(
+        kwargs, entry.network_class.__init__, f"model.kwargs.{{name}}: {name} takes no such argument"
+    )
     for key, value in kwargs.items():
-        if key not in known or key == "self":
-            takes = f"it takes {', '.join(argument for argument in known if argument != 'self')}"
-            hint = did_you_mean(key, known, takes)
-            raise ModelError(f"model.kwargs.{key}: {name} takes no such argument: {hint}")
         is_count = isinstance(known[key].default, int)
         if is_count and (type(value) is not int or value < 1):
             raise ModelError(f"model.kwargs.{key}: a whole number from 1 is expected, not {value!r}")

@@ -53,7 +53,19 @@ class Residual(nn.Module):
         return x + self.body(x)
 
 
-class MSRResNet0(nn.Module):
+class Stack(nn.Module):
+    """Layers one behind the other, called `model` in the names of KAIR's weights."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.model = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, in_nc, H, W) to (B, out_nc, upscale H, upscale W)."""
+        return self.model(x)
+
+
+class MSRResNet0(Stack):
     """SRResNet without batch norm; with a noise map as a fourth channel it is DPSR's prior. upscale: 3, or 2^n."""
 
     def __init__(
@@ -66,18 +78,13 @@ class MSRResNet0(nn.Module):
         act_mode: str = "R",
         upsample_mode: str = "upconv",
     ) -> None:
-        super().__init__()
         steps = {1: [], 2: [2], 3: [3], 4: [2, 2], 8: [2, 2, 2]}.get(upscale)
         if steps is None:
             raise ValueError(f"upscale {upscale}: 1, 2, 3, 4 or 8 is expected")
         blocks = [Residual(*activated(conv3x3(nc, nc), nc, act_mode), conv3x3(nc, nc)) for _ in range(nb)]
         ups = [layer for step in steps for layer in enlarging(upsample_mode, nc, nc, step, act_mode)]
         tail = [*activated(conv3x3(nc, nc), nc, act_mode), conv3x3(nc, out_nc, bias=False)]
-        self.model = nn.Sequential(conv3x3(in_nc, nc), Residual(*blocks, conv3x3(nc, nc)), *ups, *tail)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, in_nc, H, W) to (B, out_nc, upscale H, upscale W)."""
-        return self.model(x)
+        super().__init__(conv3x3(in_nc, nc), Residual(*blocks, conv3x3(nc, nc)), *ups, *tail)
 
 
 class DistillationBlock(nn.Module):
@@ -102,7 +109,7 @@ class DistillationBlock(nn.Module):
         return x + self.fusion(torch.cat([*kept, self.last(rest)], 1))
 
 
-class IMDN(nn.Module):
+class IMDN(Stack):
     """Information multi-distillation network, as simplified by KAIR's authors."""
 
     def __init__(
@@ -116,14 +123,9 @@ class IMDN(nn.Module):
         upsample_mode: str = "pixelshuffle",
         negative_slope: float = 0.05,
     ) -> None:
-        super().__init__()
         blocks = [DistillationBlock(nc, act_mode, negative_slope) for _ in range(nb)]
         ups = enlarging(upsample_mode, nc, out_nc, upscale)
-        self.model = nn.Sequential(conv3x3(in_nc, nc), Residual(*blocks, conv3x3(nc, nc)), *ups)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, in_nc, H, W) to (B, out_nc, upscale H, upscale W)."""
-        return self.model(x)
+        super().__init__(conv3x3(in_nc, nc), Residual(*blocks, conv3x3(nc, nc)), *ups)
 
 
 def _plain_stack(in_chans: int, nc: int, nb: int, act_mode: str) -> list[nn.Module]:
@@ -134,7 +136,7 @@ def _plain_stack(in_chans: int, nc: int, nb: int, act_mode: str) -> list[nn.Modu
     return layers
 
 
-class SRMD(nn.Module):
+class SRMD(Stack):
     """Plain convolutions on the image with its stretched kernel and noise level (15 + 1 channels)."""
 
     def __init__(
@@ -147,13 +149,8 @@ class SRMD(nn.Module):
         act_mode: str = "R",
         upsample_mode: str = "pixelshuffle",
     ) -> None:
-        super().__init__()
         ups = enlarging(upsample_mode, nc, out_nc, upscale)
-        self.model = nn.Sequential(*_plain_stack(in_nc, nc, nb, act_mode), *ups)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, in_nc, H, W) to (B, out_nc, upscale H, upscale W)."""
-        return self.model(x)
+        super().__init__(*_plain_stack(in_nc, nc, nb, act_mode), *ups)
 
 
 class FFDNet(nn.Module):

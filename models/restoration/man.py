@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from swinmr_profiling.models.restoration.residual import DIV2K_MEAN
+from swinmr_profiling.models.swin.upsampling import DIV2K_MEAN
 
 # Of each third of the channels: the kernel of the depthwise convolution, of the dilated one, and its dilation.
 SCALES = {"LKA3": (3, 5, 2), "LKA5": (5, 7, 3), "LKA7": (7, 9, 4)}

@@ -6,35 +6,18 @@ those of BasicSR's published files. Each takes (B, C, H, W) and gives (B, C', sc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# The mean colour of DIV2K, which EDSR takes off before its first convolution.
-DIV2K_MEAN = (0.4488, 0.4371, 0.4040)
+from swinmr_profiling.models.swin.upsampling import DIV2K_MEAN, shuffled
 
 
 def conv3x3(in_chans: int, out_chans: int, *, bias: bool = True) -> nn.Conv2d:
     """A 3 x 3 convolution that keeps the size."""
     return nn.Conv2d(in_chans, out_chans, 3, padding=1, bias=bias)
-
-
-def shuffled(scale: int, channels: int) -> list[nn.Module]:
-    """Convolutions and pixel shuffles that enlarge by `scale`, a power of 2 or 3. Raises ValueError for others."""
-    if scale == 3:
-        steps = [3]
-    elif scale > 0 and scale & (scale - 1) == 0:
-        steps = [2] * int(math.log2(scale))
-    else:
-        raise ValueError(f"scale {scale}: a power of 2, or 3, is expected")
-    return [
-        layer
-        for step in steps
-        for layer in (conv3x3(channels, step * step * channels), nn.PixelShuffle(step))
-    ]
 
 
 class ResidualBlock(nn.Module):
@@ -75,7 +58,8 @@ class EDSR(nn.Module):
         self.conv_first = conv3x3(num_in_ch, num_feat)
         self.body = nn.Sequential(*(ResidualBlock(num_feat, res_scale) for _ in range(num_block)))
         self.conv_after_body = conv3x3(num_feat, num_feat)
-        self.upsample = nn.Sequential(*shuffled(upscale, num_feat))
+        refusal = f"scale {upscale}: a power of 2, or 3, is expected"
+        self.upsample = nn.Sequential(*shuffled(upscale, num_feat, refusal))
         self.conv_last = conv3x3(num_feat, num_out_ch)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
+from swinmr_profiling.models.recomputation.recomputed_modules import recomputed
 from swinmr_profiling.models.stand_in import stands_for
 
 # "matmul"   product, sum, softmax and product as operators of their own.
@@ -79,11 +79,7 @@ def class_attention(
     # Taken apart where they lie, so that their gradients are put together as the projection wrote them.
     query, key, value = (part.transpose(1, 2) for part in qkv.unbind(2))
     if way == "matmul":
-        arguments = (query, key, value, bias, scale, dropout)
-        if recompute and torch.is_grad_enabled():
-            out = checkpoint(matmul_attention, *arguments, use_reentrant=False)
-        else:
-            out = matmul_attention(*arguments)
+        out = recomputed(matmul_attention, query, key, value, bias, scale, dropout, when=recompute)
     else:
         mask = bias[None].to(query.dtype)
         out = F.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scale)

@@ -11,7 +11,7 @@ from torch.nn.modules import module as module_hooks
 
 from swinmr_profiling.models.stand_in import stands_for
 from swinmr_profiling.models.swin.attention import class_attention, pad_heads, padded_head_dim
-from swinmr_profiling.models.swin.recompute import GeluLinear, NormLinear
+from swinmr_profiling.models.swin.linear_gradients import GeluLinear, NormLinear
 from swinmr_profiling.models.swin.windows import cached_class_masks, cached_relative_position_index
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -115,15 +115,9 @@ class SwinBlock(nn.Module):
     def can_be_blocked(self, dtype: torch.dtype, trains: bool) -> bool:
         """Whether the block may be computed in runs of windows, its layers not called; dtype: of the stream."""
         norms, linears = (self.norm1, self.norm2), (self.attn.qkv, self.attn.proj, self.mlp.fc1, self.mlp.fc2)
-        if not all(is_plain(module, nn.LayerNorm) for module in norms):
-            return False
-        if (
-            not all(is_plain(module, nn.Linear) for module in linears)
-            or has_hooks(self.attn)
-            or has_hooks(self.mlp)
-        ):
-            return False
-        if self.training and (self.attn.attention_dropout or self.attn.dropout or self.mlp.dropout):
+        plain = all(is_plain(m, nn.LayerNorm) for m in norms) and all(is_plain(m, nn.Linear) for m in linears)
+        drops = self.training and (self.attn.attention_dropout or self.attn.dropout or self.mlp.dropout)
+        if not plain or drops or has_hooks(self.attn) or has_hooks(self.mlp):
             return False
         if not trains:
             return not (self.training and self.drop_path_rate)

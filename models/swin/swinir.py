@@ -5,26 +5,27 @@ Written anew from the papers, with the official names in the state dict, so that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from swinmr_profiling.models.recomputation.recomputed_modules import recomputed
 from swinmr_profiling.models.swin.attention import FORCED_WAYS, attention_policy
 from swinmr_profiling.models.swin.block_layers import BlockOptions, has_hooks, normalise, product_dtype
 from swinmr_profiling.models.swin.residual_group import ResidualSwinGroup, Workspace, residual_convolution
 from swinmr_profiling.models.swin.swin_block import SwinBlock
 from swinmr_profiling.models.swin.upsampling import (
+    DIV2K_MEAN,
     HEAD_CHANNELS,
     PixelShuffleOnce,
     PixelShuffleStages,
     double_and_convolve,
 )
 
-DIV2K_RGB_MEAN = (0.4488, 0.4371, 0.4040)
 CHECKPOINTING = ("none", "light", "full")
 UPSAMPLERS = ("", "pixelshuffle", "pixelshuffledirect", "nearest+conv")
 NEAREST_DOUBLINGS = {2: 1, 4: 2, 8: 3}
@@ -99,18 +100,15 @@ class SwinIR(nn.Module):
         last_block = max(sum(depths) - 1, 1)
         drop_path_rates = [drop_path_rate * index / last_block for index in range(sum(depths))]
 
-        mean = DIV2K_RGB_MEAN if in_chans == 3 else (0.0,)
+        mean = DIV2K_MEAN if in_chans == 3 else (0.0,)
         self.mean: Tensor
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.conv_first = nn.Conv2d(in_chans, embed_dim, 3, padding=1)
         self.patch_embed = PatchEmbedding(embed_dim, patch_norm)
+        self.absolute_pos_embed: nn.Parameter | None = None
         if ape:
-            height, width = self.image_hw
-            positions = nn.Parameter(torch.zeros(1, height * width, embed_dim))
-            self.absolute_pos_embed: nn.Parameter | None = positions
-            nn.init.trunc_normal_(positions, std=0.02)
-        else:
-            self.absolute_pos_embed = None
+            self.absolute_pos_embed = nn.Parameter(torch.zeros(1, math.prod(self.image_hw), embed_dim))
+            nn.init.trunc_normal_(self.absolute_pos_embed, std=0.02)
         self.layers = nn.ModuleList()
         for group, (depth, heads) in enumerate(zip(depths, num_heads, strict=True)):
             first = sum(depths[:group])
@@ -137,29 +135,35 @@ class SwinIR(nn.Module):
     def _check_options(
         self, in_chans: int, out_chans: int, embed_dim: int, depths: Sequence[int], num_heads: Sequence[int]
     ) -> None:
-        if len(depths) != len(num_heads):
-            raise ValueError(f"{len(depths)} depths but {len(num_heads)} num_heads: one of each per group")
-        for heads in num_heads:
-            if embed_dim % heads:
-                raise ValueError(f"embed_dim {embed_dim} is not divisible by {heads} heads")
-        if self.upsampler not in UPSAMPLERS:
-            raise ValueError(f"upsampler {self.upsampler!r} is not one of {UPSAMPLERS}")
-        if self.upsampler == "nearest+conv" and self.upscale not in NEAREST_DOUBLINGS:
-            raise ValueError(f"upsampler 'nearest+conv' makes upscale 2, 4 or 8, not {self.upscale}")
-        if not self.upsampler and self.upscale != 1:
-            raise ValueError(f"upscale {self.upscale} needs an upsampler: one of {UPSAMPLERS[1:]}")
-        if not self.upsampler and in_chans not in (1, out_chans):
-            raise ValueError(
-                f"the input ({in_chans} channels) cannot be added to {out_chans} output channels"
-            )
-        if in_chans == 3 and out_chans not in (1, 3):
-            raise ValueError(f"the RGB mean of 3 input channels does not fit {out_chans} output channels")
-        if self.gradient_checkpointing not in CHECKPOINTING:
-            raise ValueError(
-                f"gradient_checkpointing is one of {CHECKPOINTING}, not {self.gradient_checkpointing!r}"
-            )
-        if self.attention not in ("auto", *FORCED_WAYS):
-            raise ValueError(f"attention is 'auto' or one of {FORCED_WAYS}, not {self.attention!r}")
+        upscale, upsampler, attention = self.upscale, self.upsampler, self.attention
+        checkpointing = self.gradient_checkpointing
+        # Each with whether it applies.
+        problems = {
+            f"{len(depths)} depths but {len(num_heads)} num_heads: one of each per group": (
+                len(depths) != len(num_heads)
+            ),
+            **{f"embed_dim {embed_dim} is not divisible by {n} heads": embed_dim % n > 0 for n in num_heads},
+            f"upsampler {upsampler!r} is not one of {UPSAMPLERS}": upsampler not in UPSAMPLERS,
+            f"upsampler 'nearest+conv' makes upscale 2, 4 or 8, not {upscale}": (
+                upsampler == "nearest+conv" and upscale not in NEAREST_DOUBLINGS
+            ),
+            f"upscale {upscale} needs an upsampler: one of {UPSAMPLERS[1:]}": not upsampler and upscale != 1,
+            f"the input ({in_chans} channels) cannot be added to {out_chans} output channels": (
+                not upsampler and in_chans not in (1, out_chans)
+            ),
+            f"the RGB mean of 3 input channels does not fit {out_chans} output channels": (
+                in_chans == 3 and out_chans not in (1, 3)
+            ),
+            f"gradient_checkpointing is one of {CHECKPOINTING}, not {checkpointing!r}": (
+                checkpointing not in CHECKPOINTING
+            ),
+            f"attention is 'auto' or one of {FORCED_WAYS}, not {attention!r}": (
+                attention not in ("auto", *FORCED_WAYS)
+            ),
+        }
+        for problem, applies in problems.items():
+            if applies:
+                raise ValueError(problem)
 
     def _build_head(self, embed_dim: int, out_chans: int) -> None:
         if self.upsampler == "pixelshuffledirect":
@@ -207,12 +211,8 @@ class SwinIR(nn.Module):
         options = BlockOptions(self.attention, self.gradient_checkpointing == "light")
         workspace = self._workspace(x)
         for group in self.layers:
-            arguments = (x, self.window_size, self.shift, options)
-            if self.gradient_checkpointing == "full" and torch.is_grad_enabled():
-                # The reentrant form breaks DistributedDataParallel and needs inputs that require gradients.
-                x = checkpoint(group, *arguments, use_reentrant=False)
-            else:
-                x = group(*arguments, workspace)
+            arguments = (x, self.window_size, self.shift, options, workspace)
+            x = recomputed(group, *arguments, when=self.gradient_checkpointing == "full")
         x = normalise(self.norm, x)
         return x.to(product_dtype(x.device.type, self.norm.weight)).permute(0, 3, 1, 2)
 

@@ -7,24 +7,33 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+# The mean colour of DIV2K, which networks of colour images take off before their first convolution.
+DIV2K_MEAN = (0.4488, 0.4371, 0.4040)
 # Channels of the heads that widen the image step by step; fixed in the published networks.
 HEAD_CHANNELS = 64
+
+
+def shuffled(scale: int, channels: int, refusal: str) -> list[nn.Module]:
+    """A convolution and a pixel shuffle for each factor of 2, or one of 3. Raises ValueError(refusal) for others."""
+    if scale == 3:
+        steps = [3]
+    elif scale >= 1 and scale & (scale - 1) == 0:
+        steps = [2] * int(math.log2(scale))
+    else:
+        raise ValueError(refusal)
+    return [
+        layer
+        for step in steps
+        for layer in (nn.Conv2d(channels, step**2 * channels, 3, padding=1), nn.PixelShuffle(step))
+    ]
 
 
 class PixelShuffleStages(nn.Sequential):
     """Convolution and pixel shuffle, once per factor of 2 (or once for a factor of 3)."""
 
     def __init__(self, upscale: int, channels: int) -> None:
-        if upscale == 3:
-            factors = [3]
-        elif upscale >= 1 and upscale & (upscale - 1) == 0:
-            factors = [2] * int(math.log2(upscale))
-        else:
-            raise ValueError(f"upsampler 'pixelshuffle' makes upscale 3 or a power of 2, not {upscale}")
-        stages: list[nn.Module] = []
-        for factor in factors:
-            stages += [nn.Conv2d(channels, factor**2 * channels, 3, padding=1), nn.PixelShuffle(factor)]
-        super().__init__(*stages)
+        refusal = f"upsampler 'pixelshuffle' makes upscale 3 or a power of 2, not {upscale}"
+        super().__init__(*shuffled(upscale, channels, refusal))
 
 
 class PixelShuffleOnce(nn.Sequential):

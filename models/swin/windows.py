@@ -14,6 +14,7 @@ SwinMR checkpoint are such tensors.)
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -100,22 +101,8 @@ def class_masks(window_size: int, shift: int, device: torch.device | str = "cpu"
 
 def image_rows(geometry: Geometry, order: str) -> Tensor:
     """Which row of the image order stands at each row of `order`, int64 (B * H * W,)."""
-    batch, height, width = geometry.batch, geometry.height, geometry.width
-    window, shift = geometry.window_size, geometry.shift
-    rows = torch.arange(batch * height * width, device="cpu").view(batch, height, width)
-    if order == "image":
-        return rows.flatten()
-    down, across = geometry.grid
-    if order == "shifted":
-        rows = rows.roll((-shift, -shift), dims=(1, 2))
-    rows = rows.view(batch, down, window, across, window).permute(1, 3, 0, 2, 4)
-    rows = rows.reshape(down * across, batch * window * window)
-    if order == "shifted":
-        at_bottom = torch.arange(down, device="cpu") == down - 1
-        at_right = torch.arange(across, device="cpu") == across - 1
-        mask_class = (2 * at_bottom[:, None].int() + at_right[None, :].int()).flatten()
-        rows = rows[mask_class.argsort(stable=True)]
-    return rows.flatten()
+    shape = (geometry.batch, geometry.height, geometry.width, 1)
+    return _from_image(torch.arange(math.prod(shape), device="cpu").view(shape), geometry, order).flatten()
 
 
 def order_index(geometry: Geometry, source: str, target: str) -> Tensor:
@@ -211,7 +198,7 @@ def reorder(rows: Tensor, geometry: Geometry, source: str, target: str) -> Tenso
     return PermuteRows.apply(rows, *index_pair(geometry, source, target, rows.device))
 
 
-# The same by rolls and permutations, which a compiler can fuse with what comes before and after.
+# By rolls and permutations, which a compiler can fuse with what comes before and after.
 def _from_image(image: Tensor, geometry: Geometry, order: str) -> Tensor:
     """(B, H, W, C) -> (rows, C)."""
     if order == "image":

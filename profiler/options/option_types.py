@@ -91,6 +91,12 @@ def first_of(*faults: tuple[object, str]) -> str | None:
     return next((said for wrong, said in faults if wrong), None)
 
 
+def parse_options(parser: argparse.ArgumentParser, arguments: Sequence[str], options: Options) -> Any:
+    """The arguments, read by a parser that gets these options."""
+    add_options(parser, options)
+    return parser.parse_args(arguments)
+
+
 def positive_int(text: str) -> int:
     """A whole number of at least 1."""
     return at_least(text, 1)

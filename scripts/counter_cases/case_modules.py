@@ -83,20 +83,9 @@ def quantized_linear() -> nn.Module:
     return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
 
 
-def inference_mode(function: Callable) -> Callable:
-    def call(*args):
-        with torch.inference_mode():
-            return function(*args)
-
-    return call
-
-
-def autocast(function: Callable) -> Callable:
-    def call(*args):
-        with torch.autocast("cpu", torch.bfloat16):
-            return function(*args)
-
-    return call
+# They make a function of a function.
+inference_mode = torch.inference_mode()
+autocast = torch.autocast("cpu", torch.bfloat16)
 
 
 class PackedLSTM(nn.Module):
@@ -120,15 +109,20 @@ def case(name: str, macs: int, module: Callable[[], nn.Module], *inputs: Callabl
 
 
 def call(
-    name: str, macs: int, function: Callable | str, *shapes: tuple[int, ...], **weights: tuple[int, ...]
+    name: str,
+    macs: int,
+    function: Callable | str,
+    *shapes: tuple[int, ...],
+    dtype: torch.dtype = torch.float32,
+    **weights: tuple[int, ...],
 ) -> Case:
-    """A case of a bare function: random inputs of these shapes, then parameters of these shapes."""
+    """A case of a bare function: random inputs of these shapes and this dtype, then parameters of these shapes."""
     return Case(
         name,
         macs,
         lambda: (
             Call(function, **{k: randn(*s) for k, s in weights.items()}).eval(),
-            tuple(randn(*s) for s in shapes),
+            tuple(randn(*s, dtype=dtype) for s in shapes),
         ),
     )
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from swinmr_profiling.scripts.counter_cases.case_modules import Call, Case, case, layer, randn
+from swinmr_profiling.scripts.counter_cases.case_modules import Call, Case, call, case, layer, randn
 
 C64 = torch.complex64
 
@@ -101,25 +101,15 @@ FOREIGN: dict[str, tuple[Case, ...]] = {
             lambda: nn.Conv2d(2, 4, 3, padding=1, dtype=C64),
             lambda: complex_numbers(1, 2, 8, 8),
         ),
-        case(
-            "bmm, complex",
-            4 * 2 * 3 * 4 * 5,
-            lambda: Call("torch.bmm"),
-            lambda: complex_numbers(2, 3, 4),
-            lambda: complex_numbers(2, 4, 5),
-        ),
+        call("bmm, complex", 4 * 2 * 3 * 4 * 5, "torch.bmm", (2, 3, 4), (2, 4, 5), dtype=C64),
         # Hermitian products of 16 coils at 64 places: 16 x 16 over 64, complex.
-        case(
-            "coil covariance",
-            4 * 16 * 16 * 64,
-            lambda: Call(lambda x: x @ x.mH),
-            lambda: complex_numbers(16, 64),
-        ),
-        case(
+        call("coil covariance", 4 * 16 * 16 * 64, lambda x: x @ x.mH, (16, 64), dtype=C64),
+        call(
             "DFT matrix",
             4 * 16 * 16 * 12,
-            lambda: Call(lambda x: torch.fft.fft(torch.eye(16, device=x.device)) @ x),
-            lambda: complex_numbers(16, 12),
+            lambda x: torch.fft.fft(torch.eye(16, device=x.device)) @ x,
+            (16, 12),
+            dtype=C64,
         ),
     ),
     "integer": (

@@ -30,6 +30,11 @@ from swinmr_profiling.scripts.counter_cases.case_modules import (
 )
 
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+# Shapes of query, key and value: of 10 tokens among themselves, and of 10 tokens to 7 others.
+SELF = ((2, 4, 10, 16),) * 3
+CROSS = ((2, 4, 10, 16), (2, 4, 7, 16), (2, 4, 7, 16))
+# Of 8 channels.
+IMAGE = (1, 8, 16, 16)
 
 CASES: tuple[Case, ...] = (
     # Linear: rows x in x out
@@ -57,20 +62,8 @@ CASES: tuple[Case, ...] = (
     # Matrix products: m n k, batch times m n k
     call("mm", 3 * 4 * 5, "torch.mm", (3, 4), (4, 5)),
     call("mm with out=", 3 * 4 * 5, lambda a, b: torch.mm(a, b, out=torch.empty(3, 5)), (3, 4), (4, 5)),
-    case(
-        "mm in bfloat16",
-        3 * 4 * 5,
-        lambda: Call("torch.mm"),
-        lambda: randn(3, 4, dtype=torch.bfloat16),
-        lambda: randn(4, 5, dtype=torch.bfloat16),
-    ),
-    case(
-        "mm of complex numbers",
-        4 * 3 * 4 * 5,
-        lambda: Call("torch.mm"),
-        lambda: randn(3, 4, dtype=torch.complex64),
-        lambda: randn(4, 5, dtype=torch.complex64),
-    ),
+    call("mm in bfloat16", 3 * 4 * 5, "torch.mm", (3, 4), (4, 5), dtype=torch.bfloat16),
+    call("mm of complex numbers", 4 * 3 * 4 * 5, "torch.mm", (3, 4), (4, 5), dtype=torch.complex64),
     # A real matrix meets the real and the imaginary part: two multiply-adds, not four.
     case(
         "mm of real and imaginary parts",
@@ -162,43 +155,33 @@ CASES: tuple[Case, ...] = (
     ),
     # Convolutions: N x output places x numel(W); numel(W) = out x in / groups x kernel
     layer("Conv1d", 2 * 20 * (8 * 4 * 3), lambda: nn.Conv1d(4, 8, 3, padding=1), (2, 4, 20)),
-    layer("Conv2d", 16 * 16 * (16 * 8 * 9), lambda: nn.Conv2d(8, 16, 3, padding=1), (1, 8, 16, 16)),
+    layer("Conv2d", 16 * 16 * (16 * 8 * 9), lambda: nn.Conv2d(8, 16, 3, padding=1), IMAGE),
     layer("Conv2d unbatched", 294_912, lambda: nn.Conv2d(8, 16, 3, padding=1), (8, 16, 16)),
     layer("Conv3d", 6 * 6 * 6 * (8 * 4 * 27), lambda: nn.Conv3d(4, 8, 3), (1, 4, 8, 8, 8)),
-    layer("Conv2d 1x1", 16 * 16 * (16 * 8), lambda: nn.Conv2d(8, 16, 1), (1, 8, 16, 16)),
-    layer("Conv2d stride 2", 8 * 8 * (16 * 8 * 9), lambda: nn.Conv2d(8, 16, 3, 2, 1), (1, 8, 16, 16)),
+    layer("Conv2d 1x1", 16 * 16 * (16 * 8), lambda: nn.Conv2d(8, 16, 1), IMAGE),
+    layer("Conv2d stride 2", 8 * 8 * (16 * 8 * 9), lambda: nn.Conv2d(8, 16, 3, 2, 1), IMAGE),
     # Dilation 2 reaches 5 wide: 16 - 4 = 12 places a side.
-    layer("Conv2d dilated", 12 * 12 * (16 * 8 * 9), lambda: nn.Conv2d(8, 16, 3, dilation=2), (1, 8, 16, 16)),
-    layer(
-        "Conv2d grouped",
-        16 * 16 * (16 * 2 * 9),
-        lambda: nn.Conv2d(8, 16, 3, padding=1, groups=4),
-        (1, 8, 16, 16),
-    ),
-    layer(
-        "Conv2d depthwise",
-        16 * 16 * (8 * 1 * 9),
-        lambda: nn.Conv2d(8, 8, 3, padding=1, groups=8),
-        (1, 8, 16, 16),
-    ),
+    layer("Conv2d dilated", 12 * 12 * (16 * 8 * 9), lambda: nn.Conv2d(8, 16, 3, dilation=2), IMAGE),
+    layer("Conv2d grouped", 16 * 16 * (16 * 2 * 9), lambda: nn.Conv2d(8, 16, 3, padding=1, groups=4), IMAGE),
+    layer("Conv2d depthwise", 16 * 16 * (8 * 1 * 9), lambda: nn.Conv2d(8, 8, 3, padding=1, groups=8), IMAGE),
     layer(
         "Conv2d padding='same'",
         16 * 16 * (16 * 8 * 25),
         lambda: nn.Conv2d(8, 16, 5, padding="same"),
-        (1, 8, 16, 16),
+        IMAGE,
     ),
     layer(
         "Conv2d reflect padding",
         16 * 16 * (16 * 8 * 9),
         lambda: nn.Conv2d(8, 16, 3, padding=1, padding_mode="reflect"),
-        (1, 8, 16, 16),
+        IMAGE,
     ),
-    layer("lazy Conv2d", 16 * 16 * (16 * 8 * 9), lambda: nn.LazyConv2d(16, 3, padding=1), (1, 8, 16, 16)),
+    layer("lazy Conv2d", 16 * 16 * (16 * 8 * 9), lambda: nn.LazyConv2d(16, 3, padding=1), IMAGE),
     call(
         "F.conv2d of a raw parameter",
         14 * 14 * (16 * 8 * 9),
         "torch.nn.functional.conv2d",
-        (1, 8, 16, 16),
+        IMAGE,
         w=(16, 8, 3, 3),
     ),
     # 16 x 16 places x 4 x 2 x 9, four real MACs each: PyTorch takes three real convolutions for it.
@@ -217,7 +200,7 @@ CASES: tuple[Case, ...] = (
     # Time-batch-channel: 8 places x 2 x (3 x 4 x 5)
     call("conv_tbc", 8 * 2 * (3 * 4 * 5), "torch.conv_tbc", (10, 2, 4), w=(3, 4, 5), b=(5,)),
     # Unfolded to 196 columns of 72, times 16 x 72.
-    call("unfold and matmul", 196 * 72 * 16, lambda x, w: w @ F.unfold(x, 3), (1, 8, 16, 16), w=(16, 72)),
+    call("unfold and matmul", 196 * 72 * 16, lambda x, w: w @ F.unfold(x, 3), IMAGE, w=(16, 72)),
     # Transposed: N x input places x numel(W); numel(W) = in x out / groups x kernel
     layer("ConvTranspose1d", 2 * 10 * (4 * 8 * 4), lambda: nn.ConvTranspose1d(4, 8, 4, 2, 1), (2, 4, 10)),
     layer(
@@ -238,33 +221,17 @@ CASES: tuple[Case, ...] = (
     ),
     layer("ConvTranspose3d", 4**3 * (4 * 8 * 8), lambda: nn.ConvTranspose3d(4, 8, 2, 2), (1, 4, 4, 4, 4)),
     # 14 x 14 places x 16 x 8 x 9; sampling is interpolation. Offsets: two per tap.
-    layer(
-        "DeformConv2d",
-        14 * 14 * (16 * 8 * 9),
-        lambda: DeformConv2d(8, 16, 3),
-        (1, 8, 16, 16),
-        (1, 18, 14, 14),
-    ),
+    layer("DeformConv2d", 14 * 14 * (16 * 8 * 9), lambda: DeformConv2d(8, 16, 3), IMAGE, (1, 18, 14, 14)),
     # Attention: B H Nq Nk (d_k + d_v)
-    call("attention, self", 2 * 4 * 10 * 10 * 32, ATTENTION, (2, 4, 10, 16), (2, 4, 10, 16), (2, 4, 10, 16)),
-    call("attention, cross", 17_920, ATTENTION, (2, 4, 10, 16), (2, 4, 7, 16), (2, 4, 7, 16)),
+    call("attention, self", 2 * 4 * 10 * 10 * 32, ATTENTION, *SELF),
+    call("attention, cross", 17_920, ATTENTION, *CROSS),
     call(
         "attention, causal (in full)",
         2 * 4 * 10 * 10 * 32,
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-        (2, 4, 10, 16),
-        (2, 4, 10, 16),
-        (2, 4, 10, 16),
+        *SELF,
     ),
-    call(
-        "attention, masked",
-        2 * 4 * 10 * 7 * 32,
-        ATTENTION,
-        (2, 4, 10, 16),
-        (2, 4, 7, 16),
-        (2, 4, 7, 16),
-        (10, 7),
-    ),
+    call("attention, masked", 2 * 4 * 10 * 7 * 32, ATTENTION, *CROSS, (10, 7)),
     call(
         "attention, wider values",
         2 * 4 * 10 * 7 * (16 + 24),
@@ -287,19 +254,10 @@ CASES: tuple[Case, ...] = (
         "attention, written out",
         2 * 4 * 10 * 7 * 32,
         lambda q, k, v: (q @ k.transpose(-2, -1)).softmax(-1) @ v,
-        (2, 4, 10, 16),
-        (2, 4, 7, 16),
-        (2, 4, 7, 16),
+        *CROSS,
     ),
     # K'V is 16 x 16 over 10 tokens, Q times it the same.
-    call(
-        "attention, linear",
-        2 * 4 * 2 * 10 * 16 * 16,
-        lambda q, k, v: q @ (k.transpose(-2, -1) @ v),
-        (2, 4, 10, 16),
-        (2, 4, 10, 16),
-        (2, 4, 10, 16),
-    ),
+    call("attention, linear", 2 * 4 * 2 * 10 * 16 * 16, lambda q, k, v: q @ (k.transpose(-2, -1) @ v), *SELF),
     # Four projections of 1000 x 100 x 100, products of 2 x 1000 x 1000 x 100.
     layer(
         "MultiheadAttention, self",
@@ -418,9 +376,7 @@ CASES: tuple[Case, ...] = (
         "attention under inference_mode",
         2 * 4 * 10 * 7 * 32,
         inference_mode(lambda *qkv: F.scaled_dot_product_attention(*qkv)),
-        (2, 4, 10, 16),
-        (2, 4, 7, 16),
-        (2, 4, 7, 16),
+        *CROSS,
     ),
     call("under autocast", 5 * 16 * 8, autocast(lambda x, w: F.linear(x, w)), (5, 16), w=(8, 16)),
     call("custom autograd function", 4**3, SquareFunction.apply, (4, 4)),

@@ -83,9 +83,8 @@ def marked(module: nn.Module):
         inside: list[str] = []
         for name, child in module.named_modules():
             if name and is_callable(child):
-                kept = child.forward
-                child.forward = _marking(kept, name, inside)
-                stack.callback(_restore, child)
+                child.forward = _marking(child.forward, name, inside)
+                stack.callback(delattr, child, "forward")
         yield
 
 
@@ -99,10 +98,6 @@ def _marking(forward: Any, name: str, inside: list[str]) -> Any:
             inside.pop()
 
     return run
-
-
-def _restore(module: nn.Module) -> None:
-    del module.forward
 
 
 def torch_cut(graph: JointGraph, budget: float) -> Cut:
@@ -156,7 +151,7 @@ def saved_values(graph: JointGraph, names: set[str]) -> list[fx.Node]:
         for node in output.args[0][graph.forward_outputs :]
         if node is not None and node not in after_loss
     ]
-    saved: dict[fx.Node, None] = {}
+    saved: set[fx.Node] = set()
     seen: set[fx.Node] = set()
     while wanted:
         value = wanted.pop()
@@ -168,11 +163,10 @@ def saved_values(graph: JointGraph, names: set[str]) -> list[fx.Node]:
             user in of_forward and chosen_of(user, names) != chosen for user in value.users
         )
         if value.op == "placeholder" or (value in of_forward and leaves) or value in results:
-            saved[value] = None
+            saved.add(value)
         else:
             wanted += value.all_input_nodes
-    order = {node: number for number, node in enumerate(nodes)}
-    return sorted(saved, key=order.__getitem__)
+    return [node for node in nodes if node in saved]
 
 
 def chosen_of(node: fx.Node, names: set[str]) -> str | None:

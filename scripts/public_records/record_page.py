@@ -70,12 +70,10 @@ too low).
 def page(rows: Iterable[Mapping[str, Any]], records: Iterable[Record]) -> str:
     """Markdown. rows: as `record_table.predict` makes them. records: all that there are, tried or not."""
     by_group: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    total: Counter[str] = Counter()
     for row in sorted(rows, key=lambda row: row["key"]):
         by_group[row["group"]].append(row)
     records = list(records)
-    for record in records:
-        total[record.group] += 1
+    total = Counter(record.group for record in records)
     tried = [row for found in by_group.values() for row in found]
     held = sum(row["status"] == "predicted" for row in tried)
     counts = "; ".join(f"{group}: {len(by_group[group])} of {total[group]}" for group in sorted(total))

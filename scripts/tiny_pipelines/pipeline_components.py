@@ -130,8 +130,6 @@ def component(name: str, annotation: Any, changes: dict[str, Any]) -> Any:
         for one in names:
             if one == "CLIPProcessor":
                 return image_processor("CLIPImageProcessor")
-            if one.endswith("VLProcessor"):
-                return vision_language_processor(one)
             if one.endswith("ImageProcessor"):
                 return image_processor(one)
         raise NotConstructibleError(f"no tiny {name} ({', '.join(names)}) is known")

@@ -50,10 +50,6 @@ class _Passes:
         return video
 
 
-def _unet_of(**changes: Any) -> Any:
-    return lambda: component("unet", "UNet2DConditionModel", changes)
-
-
 def _prior_embeds(*shape: int) -> Any:
     return lambda: torch.randn(*shape, generator=torch.Generator().manual_seed(1))
 
@@ -194,7 +190,7 @@ OWN: dict[str, dict[str, Any]] = {
     "KandinskyV22InpaintCombinedPipeline": {**KANDINSKY, "unet": {**KANDINSKY_UNET, "in_channels": 9}},
     "LDMPipeline": {"unet": dict(in_channels=4, out_channels=4)},
     "LDMSuperResolutionPipeline": {"unet": dict(in_channels=6, out_channels=3)},
-    "LDMTextToImagePipeline": {"unet": _unet_of()},
+    "LDMTextToImagePipeline": {"unet": lambda: component("unet", "UNet2DConditionModel", {})},
     **{f"LatentConsistencyModel{task}Pipeline": {"unet": {"time_cond_proj_dim": 8}} for task in ("", "Img2Img")},
     "MarigoldDepthPipeline": MARIGOLD, "MarigoldNormalsPipeline": MARIGOLD,
     "PIAPipeline": {"unet": {"in_channels": 9}},

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from swinmr_profiling.configs import config_from_dict, load_config
+from swinmr_profiling.models.denoisers.denoiser_inputs import timestep_embedding
 from swinmr_profiling.models.denoisers.dit_denoiser import position_embedding
-from swinmr_profiling.models.denoisers.timestep_embedding import timestep_embedding
 from swinmr_profiling.models.inputs import InputSpec
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.counting import count_forward

@@ -16,9 +16,8 @@ from torch import nn
 
 from swinmr_profiling.configs.declared_inputs import Declared, DeclaredConstant, DeclaredTensor
 from swinmr_profiling.models.errors import ModelError
-from swinmr_profiling.models.from_diffusers.argument_makers import TIME_STEPS
+from swinmr_profiling.models.from_diffusers.argument_makers import TIME_STEPS, derived_inputs
 from swinmr_profiling.models.from_diffusers.denoiser import denoiser_of
-from swinmr_profiling.models.from_diffusers.derived_inputs import derived_inputs
 from swinmr_profiling.models.from_diffusers.latents import CallSizes, has_packed_latents
 from swinmr_profiling.profiler.pipelines.defined.components import build_on_meta
 from swinmr_profiling.profiler.pipelines.defined.definition import Component

@@ -100,10 +100,6 @@ class ReconstructionDataset(Dataset):
     def __len__(self) -> int:
         return int(self._first_indices[-1])
 
-    def __getitem__(self, key: int | SampleKey) -> Sample:
-        with one_thread():
-            return self._sample(key)
-
     def degraded(self, key: int | SampleKey) -> tuple[DegradedSlice, np.ndarray]:
         """The whole slice behind a sample, before channels and patches, and the mask that sampled it."""
         key = _full_key(key)
@@ -119,7 +115,8 @@ class ReconstructionDataset(Dataset):
         wants_phase = self.channels == 2
         return degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=wants_phase), mask
 
-    def _sample(self, key: int | SampleKey) -> Sample:
+    @one_thread()
+    def __getitem__(self, key: int | SampleKey) -> Sample:
         key = _full_key(key)
         degraded, mask = self.degraded(key)
         name = self.name(key.index)
@@ -180,10 +177,8 @@ class ReconstructionDataset(Dataset):
     @property
     def without_sensitivities(self) -> str | None:
         """Name of the first volume of several coils whose sensitivities are unknown; None where there is none."""
-        for volume in self.volumes:
-            if getattr(volume, "coils", 1) > 1 and not getattr(volume, "has_coil_maps", True):
-                return volume.name
-        return None
+        unknown = (volume.name for volume in self.volumes if volume.coils > 1 and not volume.has_coil_maps)
+        return next(unknown, None)
 
     def describe(self) -> dict[str, Any]:
         """What results record of the data (the share really sampled is in every sample, and averaged by whom it

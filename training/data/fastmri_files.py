@@ -11,7 +11,7 @@ import numpy as np
 
 from swinmr_profiling.training.errors import DataError, first_line
 from swinmr_profiling.training.optional_packages import require
-from swinmr_profiling.training.volumes import RawSlice
+from swinmr_profiling.training.volumes import RawSlice, Volume
 
 # Targets in the order they are looked for: of several coils, of one coil (emulated).
 TARGETS = ("reconstruction_rss", "reconstruction_esc")
@@ -23,26 +23,20 @@ MAX_HEADER_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class FastMriVolume:
+class FastMriVolume(Volume):
     """One fastMRI file. It is opened for every access: an HDF5 handle that processes share hangs them."""
 
-    name: str
     file: Path
-    slices: int
-    image_hw: tuple[int, int]
-    kspace_hw: tuple[int, int]
+    measured_hw: tuple[int, int]
     target: str | None
-    coils: int = 1
     coil_maps: str | None = None
     # First measured column and first after them; the scanner's zeros are outside. None where the file does not say.
     measured_columns: tuple[int, int] | None = None
-    kspace_simulated: bool = False
-    magnitude_only: bool = False
 
     @property
-    def has_coil_maps(self) -> bool:
-        """Whether the coils' sensitivities are in the file."""
-        return self.coil_maps is not None
+    def kspace_hw(self) -> tuple[int, int]:
+        """As the file has it: the image may be its centre."""
+        return self.measured_hw
 
     def read(self, index: int) -> RawSlice:
         """Measured k-space (coils, H', W'), the file's target or the k-space's own reconstruction, and sensitivities.
@@ -50,17 +44,12 @@ class FastMriVolume:
         A target that is larger than `image_hw` is cropped to it; sensitivities are there where the file has them.
         """
         h5py = require("h5py", "fastMRI data")
-        try:
-            with h5py.File(self.file, "r") as opened:
-                kspace = np.asarray(opened["kspace"][index], dtype=np.complex64)
-                image = (
-                    None if self.target is None else np.asarray(opened[self.target][index], dtype=np.float32)
-                )
-                maps = None
-                if self.coil_maps is not None:
-                    maps = _normalised(np.asarray(opened[self.coil_maps][index], dtype=np.complex64))
-        except (OSError, KeyError, RuntimeError) as error:
-            raise DataError(f"{self.file}, slice {index}: cannot be read: {first_line(error)}") from error
+        with h5py.File(self.file, "r") as opened:
+            kspace = np.asarray(opened["kspace"][index], dtype=np.complex64)
+            image = None if self.target is None else np.asarray(opened[self.target][index], dtype=np.float32)
+            maps = None
+            if self.coil_maps is not None:
+                maps = _normalised(np.asarray(opened[self.coil_maps][index], dtype=np.complex64))
         kspace = kspace.reshape(-1, *kspace.shape[-2:])
         image = reconstruct(kspace) if image is None else _cropped(image, self.image_hw)
         return RawSlice(image, kspace, maps)
@@ -138,8 +127,22 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
             raise DataError(f"{file}: {target} has the shape {target_shape}, kspace {shape}: they do not fit")
     if maps_shape is not None and maps_shape != shape:
         raise DataError(f"{file}: {coil_maps} has the shape {maps_shape}, kspace {shape}: they do not fit")
-    coils = shape[1] if len(shape) == 4 else 1
-    return [FastMriVolume(name, file, shape[0], image_hw, kspace_hw, target, coils, coil_maps, measured)]
+    return [
+        FastMriVolume(
+            name,
+            shape[0],
+            image_hw,
+            file,
+            kspace_hw,
+            target,
+            coil_maps,
+            measured,
+            kspace_simulated=False,
+            magnitude_only=False,
+            coils=shape[1] if len(shape) == 4 else 1,
+            has_coil_maps=coil_maps is not None,
+        )
+    ]
 
 
 def _measured_columns(opened: Any, columns: int) -> tuple[int, int] | None:

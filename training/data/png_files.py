@@ -9,24 +9,14 @@ import numpy as np
 
 from swinmr_profiling.training.errors import DataError, first_line
 from swinmr_profiling.training.optional_packages import require
-from swinmr_profiling.training.volumes import RawSlice
+from swinmr_profiling.training.volumes import RawSlice, Volume
 
 
 @dataclass(frozen=True)
-class PngVolume:
+class PngVolume(Volume):
     """One PNG, 8 or 16 bits; colours become luminance, transparency is dropped."""
 
-    name: str
     file: Path
-    image_hw: tuple[int, int]
-    slices: int = 1
-    kspace_simulated: bool = True
-    magnitude_only: bool = True
-
-    @property
-    def kspace_hw(self) -> tuple[int, int]:
-        """As the image: k-space is simulated."""
-        return self.image_hw
 
     def read(self, index: int) -> RawSlice:
         """The image (H, W), float32, in the file's grey levels."""
@@ -48,4 +38,4 @@ def open_png(file: Path, name: str) -> list[PngVolume]:
             width, height = opened.size
     except (OSError, SyntaxError) as error:
         raise DataError(f"{file}: cannot be read as an image: {first_line(error)}") from error
-    return [PngVolume(name, file, (height, width))]
+    return [PngVolume(name, 1, (height, width), file)]

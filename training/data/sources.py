@@ -71,8 +71,8 @@ def open_split(config: ExperimentConfig, split: Split) -> list[Volume]:
     source = data.resolved_source
     if source == "phantom":
         slices = data.phantom.slices if split == "train" else data.phantom.val_slices
-        hw = whole_image_hw(config)
-        return [PhantomVolume(f"phantom, {split}", slices, hw, data.phantom.coils, PHANTOM_SEEDS[split])]
+        name, hw = f"phantom, {split}", whole_image_hw(config)
+        return [PhantomVolume(name, slices, hw, PHANTOM_SEEDS[split], coils=data.phantom.coils)]
     if source == "packaged":
         return open_packaged(split)
     folder = split_folder(config, split)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
+
+from swinmr_profiling.training.volumes import Volume
 
 # Which direction points up on a page, the first that a slice has: a head stands on its neck, else it looks up.
 UP = {"S", "A"}
@@ -18,17 +19,9 @@ BACKGROUND_SHARE, LINE_SHARE, MARGIN_SHARE = 0.1, 0.03, 0.04
 Axes = tuple[str, str]
 
 
-class OfFile(Protocol):
-    """A volume."""
-
-    @property
-    def name(self) -> str: ...
-
-
-def axes_by_volume(volumes: Sequence[OfFile]) -> dict[str, Axes]:
+def axes_by_volume(volumes: Sequence[Volume]) -> dict[str, Axes]:
     """By volume's name, where a file says it: the directions in which height and width grow, such as ("R", "A")."""
-    found = {volume.name: getattr(volume, "axes", None) for volume in volumes}
-    return {name: axes for name, axes in found.items() if axes is not None}
+    return {volume.name: volume.axes for volume in volumes if volume.axes is not None}
 
 
 def axes_of_slice(name: str, by_volume: Mapping[str, Axes]) -> Axes | None:

@@ -73,6 +73,7 @@ def check_overlap(context: SetupContext) -> list[Finding]:
     import numpy as np
 
     from swinmr_profiling.training.errors import DataError
+    from swinmr_profiling.training.volumes import read_slice
 
     if not context.volumes or context.config.data.resolved_source in SOURCES_WITHOUT_FOLDER:
         return [ok("overlap", "the sets are made apart")]
@@ -92,7 +93,7 @@ def check_overlap(context: SetupContext) -> list[Finding]:
             last = volume.slices - 1
             for index in range(volume.slices) if whole else sorted({last // 4, last // 2, 3 * last // 4}):
                 try:
-                    image = volume.read(index).image
+                    image = read_slice(volume, index).image
                 except DataError as error:
                     return [failed("overlap", str(error), REPAIR)]
                 looked_at += 1

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
-from swinmr_profiling.configs.denoiser_limits import diffusers_problems, dit_problems, unet_problems
 from swinmr_profiling.configs.errors import Problems
 from swinmr_profiling.configs.field_types import (
     BlockCounts,
@@ -23,6 +22,7 @@ from swinmr_profiling.configs.field_types import (
     Size,
     SizeOrNull,
 )
+from swinmr_profiling.configs.network_limits import diffusers_problems, dit_problems, unet_problems
 
 CONDITIONAL_TEXT = "The zero-filled image is an input too, concatenated to the noisy image."
 IMAGE_CHANNELS_TEXT = "Channels of an image: 1 for magnitude, 2 for real and imaginary."

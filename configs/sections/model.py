@@ -25,6 +25,7 @@ from swinmr_profiling.configs.field_types import (
     Size,
     SizeOrNull,
 )
+from swinmr_profiling.configs.network_limits import swinir_problems
 from swinmr_profiling.configs.sections.denoiser import (
     DiffusersModelConfig,
     DiTDenoiserModelConfig,
@@ -36,7 +37,6 @@ from swinmr_profiling.configs.sections.library import (
     SpandrelModelConfig,
     TransformersModelConfig,
 )
-from swinmr_profiling.configs.swinir_limits import swinir_problems
 
 # Checked by `read_inputs`, whose words name the input.
 InputsText = (

@@ -128,8 +128,7 @@ def read_declared(value: Any, path: str = "", depth: int = 0) -> Declared:
         raise InputsError(
             path, 'as_list and rows_per_sample are of the axis of the batch: put "B" into shape'
         )
-    bounds = _range(value.get("range"), dtype, path)
-    return DeclaredTensor(shape, batch_axis, dtype, bounds, as_list, rows)
+    return DeclaredTensor(shape, batch_axis, dtype, _range(value.get("range"), dtype, path), as_list, rows)
 
 
 def _flag(value: dict[str, Any], key: str, path: str) -> bool:

@@ -26,8 +26,7 @@ def source_file(training: TrainingSection) -> Path | None:
     if place.endswith(".py"):
         file = Path(training.step_folder or ".") / Path(place).expanduser()
         return file if file.is_file() else None
-    folders = [training.step_folder or ".", str(Path.cwd()), *filter(None, sys.path)]
-    for folder in folders:
+    for folder in [training.step_folder or ".", str(Path.cwd()), *filter(None, sys.path)]:
         stem = Path(folder).joinpath(*place.split("."))
         for file in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
             if file.is_file():

@@ -44,8 +44,7 @@ def _set(text: str, section: str, key: str, value: str) -> str:
         start, end = spans[section, key]
         return text[:start] + value + text[end:]
     if (section,) in spans:
-        opening = spans[section,][0] + 1
-        return _insert(text, opening, f"{json.dumps(key)}: {value}")
+        return _insert(text, spans[section,][0] + 1, f"{json.dumps(key)}: {value}")
     return _insert(text, spans[()][0] + 1, f"{json.dumps(section)}: {{{json.dumps(key)}: {value}}}")
 
 

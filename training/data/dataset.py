@@ -112,8 +112,7 @@ class ReconstructionDataset(Dataset):
         rng = self.masks.generator(key.seed, self.name(key.index))
         mask = self.masks.mask(volume, rng)
         noise_std = self.degradation.noise_std
-        wants_phase = self.channels == 2
-        return degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=wants_phase), mask
+        return degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=self.channels == 2), mask
 
     @one_thread()
     def __getitem__(self, key: int | SampleKey) -> Sample:
@@ -229,8 +228,7 @@ class ReconstructionDataset(Dataset):
 def identity(dataset: ReconstructionDataset) -> dict[str, Any]:
     """Which slices a dataset has, in which order: their number, and the SHA-256 of their volumes' names and sizes."""
     listed = [[volume.name, volume.slices, *volume.image_hw] for volume in dataset.volumes]
-    digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
-    return {"slices": len(dataset), "volumes_sha256": digest}
+    return {"slices": len(dataset), "volumes_sha256": hashlib.sha256(json.dumps(listed).encode()).hexdigest()}
 
 
 def input_channels(config: ExperimentConfig) -> int:

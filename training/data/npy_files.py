@@ -67,12 +67,11 @@ def open_npy(file: Path, name: str, layout: str = "auto") -> list[NpyVolume]:
     last = layout == "slices_last" and array.ndim == 3
     slices = 1 if array.ndim == 2 else array.shape[-1 if last else 0]
     height, width = array.shape[:2] if last else array.shape[-2:]
-    image_hw = (int(height), int(width))
     return [
         NpyVolume(
             name,
             slices,
-            image_hw,
+            (int(height), int(width)),
             file,
             layout,
             kspace_simulated=not layout.endswith("kspace"),

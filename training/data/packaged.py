@@ -48,8 +48,7 @@ def _head() -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _t1() -> np.ndarray:
-    matplotlib = require("matplotlib", "the packaged data")
-    file = Path(matplotlib.get_data_path()) / "sample_data" / "s1045.ima.gz"
+    file = Path(require("matplotlib", "the packaged data").get_data_path()) / "sample_data" / "s1045.ima.gz"
     try:
         with gzip.open(file) as opened:
             # Big-endian, without a header: read the other way round, values come out 256 times too large.

@@ -68,7 +68,6 @@ def open_nifti(file: Path, name: str) -> list[NiftiVolume]:
     if image.get_data_dtype().kind not in "iufc":
         raise DataError(f"{file}: holds {image.get_data_dtype()} (colours?); expected one number per voxel")
     positions, times = (*shape[2:], 1, 1)[:2]
-    real = image.get_data_dtype().kind != "c"
     return [
         NiftiVolume(
             name,
@@ -76,7 +75,7 @@ def open_nifti(file: Path, name: str) -> list[NiftiVolume]:
             shape[:2],
             file,
             positions,
-            magnitude_only=real,
+            magnitude_only=image.get_data_dtype().kind != "c",
             axes=directions_of(image),
         )
     ]

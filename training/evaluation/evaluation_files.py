@@ -44,13 +44,11 @@ def _spread(one: Measured) -> list[Any]:
     if one.spread is None:
         return [None] * len(SPREAD_COLUMNS)
     psnr_db = one.spread.psnr_db
-    finite = all(map(math.isfinite, psnr_db))
-    deviation = statistics.stdev(psnr_db) if finite else math.nan
+    deviation = statistics.stdev(psnr_db) if all(map(math.isfinite, psnr_db)) else math.nan
     figures = (one.spread.pixel_std, statistics.fmean(psnr_db), deviation)
     return [one.spread.samples, *map(finite_or_none, figures)]
 
 
 def write_summary(summary: dict[str, Any], file: Path) -> None:
     """The summary as JSON. Raises OSError, and ValueError for a NaN or an infinity, which JSON does not have."""
-    text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    write_text(file, text)
+    write_text(file, json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")

@@ -151,8 +151,7 @@ def run_evaluation(
     if tiling is not None and result.stopped_by is None:
         first = first_cut_slice(tiling, dataset.volumes)
         if first is not None:
-            sample = default_collate([dataset[first]])
-            measure_difference(tiling, module, sample, request.device, precision)
+            measure_difference(tiling, module, default_collate([dataset[first]]), request.device, precision)
     summary = {
         "schema_version": SCHEMA_VERSION,
         "kind": "evaluation",

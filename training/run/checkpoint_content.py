@@ -43,8 +43,7 @@ def whole_content(state: TrainingState) -> dict[str, Any]:
         name: None if found[name] is None else official_state_dict(state.module, found[name])
         for name in ("params", "params_ema")
     }
-    groups = param_groups(state.optimizer)
-    optimizer = {"state": moments, "param_groups": groups}
+    optimizer = {"state": moments, "param_groups": param_groups(state.optimizer)}
     return {"step": state.step, **found, **official, "optimizer": optimizer, **_counters(state)}
 
 

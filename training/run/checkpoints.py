@@ -224,8 +224,7 @@ class CheckpointFolder:
         A damaged file is passed over, with a line that says so. Raises CheckpointError when all are damaged.
         """
         complaints: list[str] = []
-        candidates = self._by_step()
-        for file in candidates:
+        for file in self._by_step():
             try:
                 return _read(file), file, complaints
             except CheckpointError as error:

@@ -13,8 +13,6 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from swinmr_profiling.configs.writing.standard_streams import complain
-from swinmr_profiling.training.errors import first_line
 from swinmr_profiling.training.optional_packages import require
 
 # A resumed run goes on in the same run of the service: its name lies beside the log.
@@ -76,8 +74,7 @@ class WandbLogger:
         self._run.log({name: value, "step": step})
 
     def image(self, name: str, image: Tensor, step: int) -> None:
-        picture = self._wandb.Image(image.movedim(0, -1).cpu().numpy())
-        self._run.log({name: picture, "step": step})
+        self._run.log({name: self._wandb.Image(image.movedim(0, -1).cpu().numpy()), "step": step})
 
     def close(self) -> None:
         self._run.finish()
@@ -97,8 +94,7 @@ class MlflowLogger:
             wanted = os.environ.get("MLFLOW_EXPERIMENT_NAME", "swinmr-profiling")
             experiment = self._client.get_experiment_by_name(wanted)
             known = None if experiment is None else experiment.experiment_id
-            number = known or self._client.create_experiment(wanted)
-            run = self._client.create_run(number, run_name=name)
+            run = self._client.create_run(known or self._client.create_experiment(wanted), run_name=name)
             run_id = str(run.info.run_id)
             _write_id(folder, "mlflow", run_id)
             self._client.log_dict(run_id, config, "config.json")
@@ -119,34 +115,6 @@ LOGGERS: dict[str, Callable[[Path, str, dict[str, Any]], Logger]] = {
     "wandb": WandbLogger,
     "mlflow": MlflowLogger,
 }
-
-
-class Guarded:
-    """A logger whose failures cost its own figures alone: told once, and it is asked no more."""
-
-    def __init__(self, name: str, logger: Logger) -> None:
-        self.name, self._logger = name, logger
-        self._failed = False
-
-    def scalar(self, name: str, value: float, step: int) -> None:
-        self._try(lambda: self._logger.scalar(name, value, step))
-
-    def image(self, name: str, image: Tensor, step: int) -> None:
-        self._try(lambda: self._logger.image(name, image, step))
-
-    def close(self) -> None:
-        self._try(self._logger.close)
-
-    def _try(self, do: Callable[[], None]) -> None:
-        if self._failed:
-            return
-        try:
-            do()
-        except Exception as error:  # a service that is away may raise anything, and hours of training go on
-            self._failed = True
-            complain(
-                f"warning: {self.name} takes no more figures ({first_line(error)}): they are in log.jsonl"
-            )
 
 
 def _read_id(folder: Path, service: str) -> str | None:

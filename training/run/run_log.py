@@ -6,14 +6,16 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from swinmr_profiling.configs.writing.standard_streams import complain
 from swinmr_profiling.training.errors import DataError, first_line
-from swinmr_profiling.training.run.loggers import LOGGERS, Guarded, TensorBoardLogger
+from swinmr_profiling.training.run.loggers import LOGGERS, Logger, TensorBoardLogger
 
 LOG_NAME, EVENT_FILES = "log.jsonl", "events.out.tfevents.*"
 RUN_IDS = "*_run_id.txt"
@@ -61,12 +63,12 @@ class RunLog:
             _set_aside(folder)
         self._file = (folder / LOG_NAME).open("a", encoding="utf-8")
         self._images = images
-        self._loggers: list[Guarded] = []
+        self._loggers: dict[str, Logger] = {}
         if tensorboard:
-            self._loggers.append(Guarded("TensorBoard", TensorBoardLogger(folder, first_step)))
+            self._loggers["TensorBoard"] = TensorBoardLogger(folder, first_step)
         for logger in loggers:
             try:
-                self._loggers.append(Guarded(logger, LOGGERS[logger](folder, name, config or {})))
+                self._loggers[logger] = LOGGERS[logger](folder, name, config or {})
             except DataError:
                 raise
             except Exception as error:  # no account, no network: better told now than after a night
@@ -79,17 +81,27 @@ class RunLog:
         self._file.flush()
         for name, value in values.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                for logger in self._loggers:
-                    logger.scalar(f"{kind}/{name}", value, step)
+                self._tell_each(methodcaller("scalar", f"{kind}/{name}", value, step))
 
     def image(self, name: str, step: int, image: Tensor) -> None:
         """One image (C, H, W) with C 1 or 3, values 0 to 1, to the loggers."""
         if self._images:
-            for logger in self._loggers:
-                logger.image(name, image.clamp(0, 1), step)
+            self._tell_each(lambda logger: logger.image(name, image.clamp(0, 1), step))
 
     def close(self) -> None:
         """Writes out what is buffered."""
         self._file.close()
-        for logger in self._loggers:
-            logger.close()
+        self._tell_each(lambda logger: logger.close())
+
+    def _tell_each(self, tell: Callable[[Logger], object]) -> None:
+        """A logger's failure costs its own figures alone: it is told once, and the logger is asked no more."""
+        for name, logger in list(self._loggers.items()):
+            try:
+                tell(logger)
+            except (
+                Exception
+            ) as error:  # a service that is away may raise anything, and hours of training go on
+                del self._loggers[name]
+                complain(
+                    f"warning: {name} takes no more figures ({first_line(error)}): they are in log.jsonl"
+                )

@@ -120,8 +120,7 @@ def _timed(state, config, device, micro_batch) -> dict[str, Any]:
     settings = build_settings(config, device.type)
     names = micro_batch.names if isinstance(micro_batch, MicroBatch) else list(micro_batch["name"])
     started = time.perf_counter()
-    outcome = training_step(state, settings, [micro_batch])
-    loss_value = float(outcome.loss)  # waits for the device
+    loss_value = float(training_step(state, settings, [micro_batch]).loss)  # waits for the device
     seconds = time.perf_counter() - started
     peak_bytes, memory_kind = _peak(device)
     return {

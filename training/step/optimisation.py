@@ -46,8 +46,7 @@ def learning_rate_factor(step: int, section: SchedulerSection, total_steps: int,
     if section.type == "multistep":
         return section.gamma ** sum(step >= milestone for milestone in section.milestones)
     if section.type == "cosine":
-        length = max(total_steps - section.warmup_steps, 1)
-        progress = min((step - section.warmup_steps) / length, 1.0)
+        progress = min((step - section.warmup_steps) / max(total_steps - section.warmup_steps, 1), 1.0)
         lowest = section.min_lr / base_lr
         return lowest + (1 - lowest) * (1 + math.cos(math.pi * progress)) / 2
     return 1.0

@@ -64,8 +64,7 @@ class Support:
         """Side of the smallest tile that leaves a period between its overlaps; None where none does."""
         if self.rows is None or self.columns is None:
             return None
-        most = max(self.rows.both, self.columns.both)
-        return rounded_up(most, self.period) + self.period
+        return rounded_up(max(self.rows.both, self.columns.both), self.period) + self.period
 
 
 def find_support(built: BuiltModel, *, limit: int = DEFAULT_LIMIT) -> Support:

@@ -15,8 +15,7 @@ from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.field_types import RelativeToConfig, Section
 from swinmr_profiling.configs.frequency_loss import frequency_loss_notes
 from swinmr_profiling.configs.option_files.basicsr import import_basicsr, is_basicsr
-from swinmr_profiling.configs.option_files.given_class import GivenClass
-from swinmr_profiling.configs.option_files.imported import folder_name
+from swinmr_profiling.configs.option_files.imported import GivenClass, folder_name
 from swinmr_profiling.configs.option_files.kair import import_options, is_option_file
 from swinmr_profiling.configs.option_files.other_files import refuse_other_content
 from swinmr_profiling.configs.option_files.reading import read_config_file

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.configs.option_files.given_class import GivenClass
+from swinmr_profiling.configs.option_files.imported import GivenClass
 from swinmr_profiling.configs.option_files.networks import known_networks
 
 # How far above an option file the repository may begin: options/train/EDVR/file.yml lies four below its root.
@@ -63,13 +63,14 @@ def kair_call(network: dict[str, Any], file: str | None) -> GivenClass | None:
     if file is None or not isinstance(name, str) or name in known_networks()["KAIR"]:
         return None
     for folder in _above(file, "models"):
-        for node in _walked(folder / "select_network.py"):
-            if isinstance(node, ast.If) and _compares(node.test, name):
+        code = ast.Module(_parsed(folder / "select_network.py"), [])
+        for node in ast.walk(code):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == f"net_type == {name!r}":
                 found = _called(node.body, network)
                 if found is not None:
                     module, class_name, kwargs = found
-                    code = folder.parent.joinpath(*module.split(".")).with_suffix(".py")
-                    if code.is_file():  # its modules name each other from the repository's root
+                    # Its modules name each other from the repository's root.
+                    if folder.parent.joinpath(*module.split(".")).with_suffix(".py").is_file():
                         return GivenClass(f"{module}:{class_name}", str(folder.parent), kwargs, found=True)
     return None
 
@@ -87,18 +88,10 @@ def _parsed(code: Path) -> list[ast.stmt]:
         return []
 
 
-def _walked(code: Path) -> Iterator[ast.AST]:
-    for statement in _parsed(code):
-        yield from ast.walk(statement)
-
-
 def _registers(node: ast.ClassDef | ast.FunctionDef) -> bool:
     """@ARCH_REGISTRY.register(), of whichever registry of networks."""
-    for decorator in node.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if isinstance(called, ast.Attribute) and called.attr == "register":
-            return True
-    return False
+    called = (one.func if isinstance(one, ast.Call) else one for one in node.decorator_list)
+    return any(isinstance(one, ast.Attribute) and one.attr == "register" for one in called)
 
 
 def _default_frames(node: ast.ClassDef | ast.FunctionDef) -> int | None:
@@ -112,19 +105,6 @@ def _default_frames(node: ast.ClassDef | ast.FunctionDef) -> int | None:
             if argument.arg in FRAMES and isinstance(default, ast.Constant) and type(default.value) is int:
                 return default.value
     return None
-
-
-def _compares(test: ast.expr, name: Any) -> bool:
-    """`net_type == name`."""
-    return (
-        isinstance(test, ast.Compare)
-        and isinstance(test.left, ast.Name)
-        and test.left.id == "net_type"
-        and len(test.ops) == 1
-        and isinstance(test.ops[0], ast.Eq)
-        and isinstance(test.comparators[0], ast.Constant)
-        and test.comparators[0].value == name
-    )
 
 
 def _called(body: list[ast.stmt], network: dict[str, Any]) -> tuple[str, str, dict[str, Any]] | None:

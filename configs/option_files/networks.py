@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
-from swinmr_profiling.configs.option_files.given_class import NOT_ARGUMENTS
+from swinmr_profiling.configs.option_files.imported import NOT_ARGUMENTS
 
 TABLE = Path(__file__).resolve().parent / "networks.json"
 _SCALE_NAMES = ("scale", "upscale", "upscaling_factor", "upsampling", "up_scale", "sf", "upscale_factor")
@@ -30,10 +30,8 @@ def known_networks() -> dict[str, dict[str, Any]]:
     return json.loads(TABLE.read_text(encoding="utf-8"))
 
 
-def network_section(
-    framework: str, network: dict[str, Any], scale: int, file: str | None
-) -> tuple[dict[str, Any], list[str]]:
-    """The `model` section of a file's network, and lines on what was said of it.
+def network_section(framework: str, network: dict[str, Any], scale: int, file: str | None) -> dict[str, Any]:
+    """The `model` section of a file's network.
 
     Raises ConfigError, in one line: a network that is not known here, or an argument that the class does not have.
     """
@@ -58,13 +56,13 @@ def network_section(
         if argument not in NOT_ARGUMENTS and argument not in entry.get("ignored", ())
     }
     if entry.get("net_type") == "swinir":
-        return _swinir(given, scale, entry), []
+        return _swinir(given, scale, entry)
     return _by_name(entry, given, scale, place, file)
 
 
 def _by_name(
     entry: dict[str, Any], given: dict[str, Any], scale: int, place: str, file: str | None
-) -> tuple[dict[str, Any], list[str]]:
+) -> dict[str, Any]:
     kwargs = dict(entry.get("kwargs", {}))
     net_type = entry.get("net_type", "spandrel")
     owner = "spandrel's " if net_type == "spandrel" else "this project's "
@@ -89,11 +87,9 @@ def _by_name(
             kwargs.update(choices.get(str(value).lower(), {}))
         else:
             problems.append(f"{place}.{argument}: no counterpart in {owner}")
-    architecture = entry.get("architecture")
+    architecture = entry.get("architecture") or entry["by_scale"].get(str(scale))
     if architecture is None:
-        architecture = entry["by_scale"].get(str(scale))
-        if architecture is None:
-            problems.append(f"scale: {scale}, and the network has {', '.join(entry['by_scale'])} alone")
+        problems.append(f"scale: {scale}, and the network has {', '.join(entry['by_scale'])} alone")
     if problems:
         raise ConfigError(file, problems)
     if entry.get("scale") and architecture == entry.get("architecture"):
@@ -102,16 +98,15 @@ def _by_name(
         # RRDBNet takes smaller images than it is given: each 2 x 2 (or 4 x 4) pixels become channels.
         times, factor = _ESRGAN_UNSHUFFLED[scale]
         kwargs.update(scale=4, in_nc=kwargs.get("in_nc", 3) * times, shuffle_factor=factor)
-    return {"net_type": net_type, "architecture": architecture, "kwargs": kwargs}, []
+    return {"net_type": net_type, "architecture": architecture, "kwargs": kwargs}
 
 
 def _swinir(given: dict[str, Any], scale: int, entry: dict[str, Any]) -> dict[str, Any]:
     """This project's own SwinIR: the same keys."""
     section = {"net_type": "swinir", "upscale": scale, **entry.get("kwargs", {})}
     for argument, value in given.items():
-        if argument == "use_checkpoint":
-            continue  # told by the training section
-        section["upscale" if argument in _SCALE_NAMES else argument] = value
+        if argument != "use_checkpoint":  # told by the training section
+            section["upscale" if argument in _SCALE_NAMES else argument] = value
     return section
 
 

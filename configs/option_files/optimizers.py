@@ -60,12 +60,8 @@ def map_optimizer(section: Any, result: ImportedOptions) -> None:
     if kind is None and given is not None:
         result.messages.append(stand_in_note(f"{origin}.type", given))
     result.put("training.optimizer.type", kind or STAND_IN, f"{origin}.type")
-    lr = number(section.get("lr"))
-    if lr is not None:
-        result.put("training.optimizer.lr", lr, f"{origin}.lr")
-    decay = number(section.get("weight_decay"))
-    if decay is not None:
-        result.put("training.optimizer.weight_decay", decay, f"{origin}.weight_decay")
+    for key in ("lr", "weight_decay"):
+        result.put_given(f"training.optimizer.{key}", number(section.get(key)), f"{origin}.{key}")
     betas = section.get("betas")
     if isinstance(betas, list) and len(betas) == 2:
         result.put("training.optimizer.betas", [number(beta) for beta in betas], f"{origin}.betas")

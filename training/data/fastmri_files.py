@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from swinmr_profiling.training.errors import DataError, first_line
-from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.errors import DataError, first_line, require
 from swinmr_profiling.training.volumes import RawSlice, Volume
 
 # Targets in the order they are looked for: of several coils, of one coil (emulated).

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from swinmr_profiling.training.data.scanner_files import directions_of
-from swinmr_profiling.training.errors import DataError, first_line
-from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.errors import DataError, first_line, require
 from swinmr_profiling.training.volumes import RawSlice, Volume
 
 HEAD_NAME, T1_NAME = "nibabel example4d", "matplotlib s1045"

@@ -12,8 +12,7 @@ from swinmr_profiling.training.data.fastmri_files import open_fastmri
 from swinmr_profiling.training.data.npy_files import open_npy
 from swinmr_profiling.training.data.packaged import open_packaged
 from swinmr_profiling.training.data.phantom import PhantomVolume
-from swinmr_profiling.training.data.png_files import open_png
-from swinmr_profiling.training.data.scanner_files import open_dicom, open_nifti
+from swinmr_profiling.training.data.scanner_files import open_dicom, open_nifti, open_png
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.volumes import Volume
 

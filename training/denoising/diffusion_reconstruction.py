@@ -25,8 +25,7 @@ from swinmr_profiling.training.denoising.denoising_step import (
     to_network_range,
     with_condition,
 )
-from swinmr_profiling.training.denoising.noise_schedule import predicted_image
-from swinmr_profiling.training.denoising.sampling import guided, sample, spacing
+from swinmr_profiling.training.denoising.noise_schedule import guided, predicted_image, sample, spacing
 from swinmr_profiling.training.errors import LossError
 from swinmr_profiling.training.step.example_batches import ExampleSlices
 from swinmr_profiling.training.step.losses import first_tensor

@@ -24,7 +24,6 @@ from swinmr_profiling.training.data.loader import build_loader
 from swinmr_profiling.training.data.sources import Split
 from swinmr_profiling.training.denoising.diffusion_reconstruction import DiffusionSampler, build_sampler
 from swinmr_profiling.training.errors import DataError
-from swinmr_profiling.training.evaluation.bootstrap import describe
 from swinmr_profiling.training.evaluation.evaluated_checkpoint import default_checkpoint, load_evaluated
 from swinmr_profiling.training.evaluation.evaluation import (
     Evaluation,
@@ -32,19 +31,18 @@ from swinmr_profiling.training.evaluation.evaluation import (
     ReconstructionError,
     evaluate,
 )
-from swinmr_profiling.training.evaluation.evaluation_files import (
+from swinmr_profiling.training.evaluation.evaluation_summary import (
     PICTURES_NAME,
     SLICES_NAME,
     SUMMARY_NAME,
-    write_slices,
-    write_summary,
-)
-from swinmr_profiling.training.evaluation.evaluation_summary import (
+    bootstrap_block,
     compare,
     sampled_fractions,
     summarise_evaluation,
     summarise_sampling,
     volume_table,
+    write_slices,
+    write_summary,
 )
 from swinmr_profiling.training.evaluation.evaluation_tiling import (
     TileRequest,
@@ -53,9 +51,8 @@ from swinmr_profiling.training.evaluation.evaluation_tiling import (
     tile_evaluation,
 )
 from swinmr_profiling.training.evaluation.perceptual_metric import PerceptualChoice, choose_perceptual_metric
-from swinmr_profiling.training.evaluation.picture_grid import write_picture_grid
+from swinmr_profiling.training.evaluation.picture_grid import Axes, axes_by_volume, write_picture_grid
 from swinmr_profiling.training.evaluation.reconstruction_latency import measure_latency
-from swinmr_profiling.training.evaluation.upright import Axes, axes_by_volume
 from swinmr_profiling.training.run.run_folders import run_folders
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 from swinmr_profiling.training.step.training_step import autocast_dtype
@@ -177,7 +174,7 @@ def run_evaluation(
         "tiling": None if tiling is None else tiling.block,
         "sampling": summarise_sampling(options.sampler, result),
         "metrics": {**summarise_evaluation(result), "perceptual": _perceptual_block(choice, result)},
-        "bootstrap": describe(len(result.volumes), *_notes_on_volumes(config)),
+        "bootstrap": bootstrap_block(len(result.volumes), *_notes_on_volumes(config)),
         "volumes": volume_table(result),
         "latency": None if result.stopped_by else _latency(network, dataset, request, options),
         "environment": {

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.errors import require
 
 # A resumed run goes on in the same run of the service: its name lies beside the log.
 ID_FILE = "{}_run_id.txt"

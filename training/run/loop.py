@@ -20,10 +20,9 @@ from swinmr_profiling.training.data.skipping import SkippedSample
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.run.batch_stream import BatchStream
 from swinmr_profiling.training.run.checkpoints import LAST, CheckpointError
-from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError
 from swinmr_profiling.training.run.run_log import LOG_NAME, RunLog
 from swinmr_profiling.training.run.run_state import RunState
-from swinmr_profiling.training.run.step_guard import StepGuard
+from swinmr_profiling.training.run.step_guard import NonFiniteWeightsError, StepGuard
 from swinmr_profiling.training.run.stopping import Progress
 from swinmr_profiling.training.step.training_step import (
     NonFiniteGradientError,

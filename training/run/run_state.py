@@ -33,7 +33,6 @@ from swinmr_profiling.training.run.checkpoints import (
     random_states,
     restore_random_states,
 )
-from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError, first_non_finite
 from swinmr_profiling.training.run.own_training import OwnTraining, refuse_another_step
 from swinmr_profiling.training.run.resumption import (
     changed_splits,
@@ -41,6 +40,7 @@ from swinmr_profiling.training.run.resumption import (
     refuse_other_adapters,
 )
 from swinmr_profiling.training.run.run_folders import checkpoint_folder, run_folders
+from swinmr_profiling.training.run.step_guard import NonFiniteWeightsError, first_non_finite
 from swinmr_profiling.training.run.stopping import Progress, StopRequest
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 from swinmr_profiling.training.step.losses import build_loss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,9 +14,8 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, Strategy
 from swinmr_profiling.configs.sections.training import OptimizerSection
 from swinmr_profiling.training.errors import StrategyError
-from swinmr_profiling.training.step.optimisation import build_optimizer
+from swinmr_profiling.training.step.optimizers import build_optimizer
 from swinmr_profiling.training.step.training_step import autocast_dtype
-from swinmr_profiling.training.strategies.units import sharding_units
 
 # What torch was seen to build its buckets and shards with: other versions are told to be untested.
 TESTED_TORCH = ("2.9", "2.14")
@@ -170,3 +169,40 @@ def own(tensor: torch.Tensor) -> torch.Tensor:
     """Of a tensor that may be sharded the part that this process has."""
     part = getattr(tensor, "to_local", None)
     return tensor if part is None else part()
+
+
+def sharding_units(network: nn.Module) -> list[nn.Module]:
+    """The outermost repeated blocks, in the network's order; what is in none of them belongs to the network itself.
+
+    Repeated: the entries of an nn.ModuleList (lists in lists are looked through), and of an nn.Sequential whose entries
+    are several of one class. These have a forward pass of their own, which is where FSDP2 gathers. Modules without
+    parameters, and those that occur twice, are none.
+    """
+    found: dict[int, nn.Module] = {}
+    for unit in _entries(network) if _is_repetition(network) else _repeated(network):
+        if any(True for _ in unit.parameters()):
+            found.setdefault(id(unit), unit)
+    return list(found.values())
+
+
+def _repeated(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        if isinstance(child, nn.ModuleList) or _is_repetition(child):
+            yield from _entries(child)
+        else:
+            yield from _repeated(child)
+
+
+def _is_repetition(module: nn.Module) -> bool:
+    kinds = {type(child) for child in module.children()}
+    return type(module) is nn.Sequential and len(module) > 1 and len(kinds) == 1
+
+
+def _entries(container: nn.Module) -> Iterator[nn.Module]:
+    for child in container.children():
+        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+            yield from _entries(child)
+        elif type(child).forward is nn.Module.forward:  # whose parts are called one by one
+            yield from _repeated(child)
+        else:
+            yield child

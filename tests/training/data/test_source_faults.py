@@ -11,8 +11,7 @@ import pytest
 from pydicom.uid import generate_uid
 
 from swinmr_profiling.training.data.sources import has_split, open_folder, open_split
-from swinmr_profiling.training.errors import DataError
-from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.errors import DataError, require
 from swinmr_profiling.training.volumes import read_slice
 from tests.training.data.test_sources import config, random, write_dicom, write_fastmri
 

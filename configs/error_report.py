@@ -204,10 +204,7 @@ def _in_the_files_words(lines: list[str], origins: dict[str, str]) -> list[str]:
 
 def expected_text(info: FieldInfo) -> str:
     """What a field accepts, in words; an object for a section."""
-    for entry in info.metadata:
-        if isinstance(entry, Expected):
-            return entry.text
-    return "an object {...}"
+    return next((entry.text for entry in info.metadata if isinstance(entry, Expected)), "an object {...}")
 
 
 def _net_type_text(model: Any) -> str:

@@ -98,13 +98,10 @@ def read_slice(volume: Volume, index: int) -> RawSlice:
         Exception
     ) as error:  # zlib, numpy, HDF5 and decoders of images: each has its own words for a bad file
         raise DataError(f"{place}: cannot be read: {first_line(error)}") from error
-    found: tuple[int, ...] | None = None
-    if raw.image.shape != volume.image_hw:
-        found = raw.image.shape
-    elif raw.kspace is not None and raw.kspace.shape[-2:] != volume.kspace_hw:
-        found = raw.kspace.shape[-2:]
-    if found is not None:
-        raise DataError(
-            f"{place}: has the shape {tuple(found)}, which is not what its header said at the start"
-        )
+    kspace_hw = volume.kspace_hw if raw.kspace is None else raw.kspace.shape[-2:]
+    for found, wanted in ((raw.image.shape, volume.image_hw), (kspace_hw, volume.kspace_hw)):
+        if found != wanted:
+            raise DataError(
+                f"{place}: has the shape {tuple(found)}, which is not what its header said at the start"
+            )
     return raw

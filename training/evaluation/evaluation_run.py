@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -207,7 +206,7 @@ def _refuse_unknown_coils(dataset, options: EvaluationOptions) -> None:
         if options.data_consistency or sampler is None
         else "data consistency of sampling"
     )
-    applied = options.data_consistency if sampler is None else sampler.data_consistency
+    applied = options.data_consistency if sampler is None else sampler.section.data_consistency
     name = dataset.without_sensitivities if applied else None
     if name is not None:
         raise ReconstructionError(
@@ -251,8 +250,9 @@ def _sampler(
 ) -> DiffusionSampler | None:
     if not config.is_denoiser:
         return None
-    sampler = build_sampler(config, precision)
-    return dataclasses.replace(sampler, data_consistency=True) if request.data_consistency else sampler
+    return build_sampler(
+        config, precision, **({"data_consistency": True} if request.data_consistency else {})
+    )
 
 
 def _consistency_block(options: EvaluationOptions) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _consistency_block(options: EvaluationOptions) -> dict[str, Any]:
     if sampler is None:
         applied, method = options.data_consistency, CONSISTENCY
     else:
-        applied, method = sampler.data_consistency, f"at every step of sampling; {CONSISTENCY}"
+        applied, method = sampler.section.data_consistency, f"at every step of sampling; {CONSISTENCY}"
     return {"applied": applied, "method": method if applied else None}
 
 
@@ -273,7 +273,7 @@ def _latency(network: nn.Module, dataset, request: EvaluationRequest, options: E
             what = "one image in tiles, input on the device and joined on the host"
             block["what"] = f"{what}; no loading, data consistency or metrics"
         return block
-    single = dataclasses.replace(sampler, samples=1)
+    single = replace(sampler, section=sampler.section.model_copy(update={"samples_per_slice": 1}))
     block = measure_latency(
         network, image, sampler.autocast_dtype, lambda: single.reconstruct(network, one, request.device)
     )

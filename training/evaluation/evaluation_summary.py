@@ -175,7 +175,7 @@ def summarise_sampling(sampler: DiffusionSampler | None, evaluation: Evaluation)
     spreads = [one.spread for one in evaluation.slices if one.spread is not None]
     block: dict[str, Any] = {
         **sampler.describe(),
-        "reconstruction": "mean of the samples" if sampler.samples > 1 else "the sample",
+        "reconstruction": "mean of the samples" if sampler.section.samples_per_slice > 1 else "the sample",
         SAMPLED_ERROR: {
             "definition": "|M (F x - k0)| / |M k0|, mean over slices",
             **compare(evaluation.slices, SAMPLED_ERROR),

@@ -27,7 +27,6 @@ from swinmr_profiling.training.run.stopping import Progress
 from swinmr_profiling.training.step.training_step import (
     NonFiniteGradientError,
     NonFiniteLossError,
-    StepOutcome,
     is_finite,
     training_step,
 )
@@ -72,7 +71,14 @@ class TrainingRun(RunState):
         log = self._open_log() if self.world.is_first else None
         stopped_by: str | None = None
         seen, started = 0, time.perf_counter()
-        with closing(self._stream()) as batches, _progress_bar(self) as bar:
+        bar = tqdm(
+            total=self.total_steps,
+            initial=state.step,
+            unit="step",
+            disable=None if self.world.is_first else True,
+            file=sys.stderr,
+        )
+        with closing(self._stream()) as batches, bar:
             asked = {"anywhere": self.world.any} if self.engine.shards_parameters else {}
             guard = StepGuard(state, lambda: batches.names, **asked)
             try:
@@ -94,12 +100,14 @@ class TrainingRun(RunState):
                         values = {"loss": outcome.loss, **outcome.parts}
                         means = self.world.means({name: float(value) for name, value in values.items()})
                     if log is not None and means:
+                        norm = {} if outcome.grad_norm is None else {"grad_norm": float(outcome.grad_norm)}
                         elapsed_s = time.perf_counter() - started
                         log.record(
                             "train",
                             state.step,
                             **means,
-                            **_logged(outcome),
+                            **norm,
+                            learning_rate=outcome.learning_rate,
                             images_per_second=seen / elapsed_s,
                             data_wait_share=batches.waited_s / elapsed_s,
                         )
@@ -176,7 +184,7 @@ class TrainingRun(RunState):
             failure = str(error)
         stopping, failing, skipping = self.world.counts(stops, failure is not None, bool(skipped))
         if failing:
-            raise DataError(next(text for text in self.world.gather(failure) if text is not None))
+            raise DataError(self.world.first(failure))
         if skipping:
             everywhere = [one for part in self.world.gather(skipped) for one in part]
             for one in self.skipped.add(everywhere):
@@ -195,8 +203,10 @@ class TrainingRun(RunState):
         if not isinstance(error, NonFiniteLossError):
             return error
         mine = not all(math.isfinite(value) for value in error.parts.values())
-        told = self.world.gather((error.names, error.parts) if mine else None)
-        names, parts = next((one for one in told if one is not None), (error.names, error.parts))
+        names, parts = self.world.first((error.names, error.parts) if mine else None) or (
+            error.names,
+            error.parts,
+        )
         return NonFiniteLossError(error.step, names, parts)
 
     def _save_before_the_failure(self) -> None:
@@ -234,7 +244,8 @@ class TrainingRun(RunState):
         validation, better = self._validate(log)
         self._validation_is_due = False
         self._last_validation = validation.values()
-        bar.set_description(_in_short(validation))
+        psnr_db = validation.network.psnr_db
+        bar.set_description(f"loss {validation.loss:.4g}" if psnr_db is None else f"PSNR {psnr_db:.2f} dB")
         if better:
             self._save_best(is_first)
         return self.progress.is_exhausted(self.early_stopping)
@@ -249,32 +260,13 @@ class TrainingRun(RunState):
                 self.validating,
                 self.config.evaluation.convention,
             )
-        section = self.early_stopping
         values = result.values()
-        better = self.progress.update(values[section.metric], self.state.step, section)
+        better = self.progress.update(
+            values[self.early_stopping.metric], self.state.step, self.early_stopping
+        )
         if log is not None:
             log.record("validation", self.state.step, **values)
             if result.example is not None:
                 # Zero-filled, reconstruction, target, side by side.
                 log.image("validation", self.state.step, torch.cat(list(result.example), -1)[None])
         return result, better
-
-
-def _logged(outcome: StepOutcome) -> dict[str, float]:
-    norm = {} if outcome.grad_norm is None else {"grad_norm": float(outcome.grad_norm)}
-    return {**norm, "learning_rate": outcome.learning_rate}
-
-
-def _in_short(validation: ValidationResult) -> str:
-    psnr_db = validation.network.psnr_db
-    return f"loss {validation.loss:.4g}" if psnr_db is None else f"PSNR {psnr_db:.2f} dB"
-
-
-def _progress_bar(run: TrainingRun) -> tqdm:
-    return tqdm(
-        total=run.total_steps,
-        initial=run.state.step,
-        unit="step",
-        disable=None if run.world.is_first else True,
-        file=sys.stderr,
-    )

@@ -34,10 +34,7 @@ def running_statistics(module: nn.Module) -> dict[str, Tensor]:
 
 def first_non_finite(state: TrainingState) -> str | None:
     """The name of the first weight, running statistic or average of weights that is NaN or infinite."""
-    for name, tensor in _carried(state):
-        if not all_finite([tensor]):
-            return name
-    return None
+    return next((name for name, tensor in _carried(state) if not all_finite([tensor])), None)
 
 
 def _carried(state: TrainingState) -> Iterator[tuple[str, Tensor]]:
@@ -56,9 +53,7 @@ def all_finite(tensors: list[Tensor]) -> bool:
     """
     dense = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in map(own, tensors)]
     dense = [tensor for tensor in dense if tensor.numel()]
-    if not dense:
-        return True
-    return math.isfinite(nn.utils.get_total_norm(dense, norm_type=math.inf))
+    return not dense or math.isfinite(nn.utils.get_total_norm(dense, norm_type=math.inf))
 
 
 class StepGuard:

@@ -7,9 +7,8 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any
 
 from swinmr_profiling.configs.sections.training import EarlyStoppingSection
 from swinmr_profiling.stop_signals import EXIT_SECOND_INTERRUPT, stop_signals_handled
@@ -45,9 +44,6 @@ class Progress:
     def is_exhausted(self, section: EarlyStoppingSection) -> bool:
         """Whether early stopping ends the run now."""
         return section.enabled and self.validations_without_improvement >= section.patience
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class StopRequest:

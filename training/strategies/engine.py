@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, Strategy
-from swinmr_profiling.configs.sections.training import OptimizerSection
+from swinmr_profiling.configs.sections.training import OptimizerSection, TrainingSection
 from swinmr_profiling.training.errors import StrategyError
 from swinmr_profiling.training.step.optimizers import build_optimizer
 from swinmr_profiling.training.step.training_step import autocast_dtype
@@ -26,32 +25,30 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, None: None}
 
 @dataclass(frozen=True)
 class Engine:
-    """One of the strategies between `size` processes; of one process: nothing is spread.
+    """The strategy of the `training` section between `size` processes; of one process: nothing is spread.
 
     device: of this process, where shards are made. on_unit: called with each unit before its parameters are sharded.
     """
 
-    strategy: Strategy
+    training: TrainingSection
     size: int
     device: torch.device
-    ddp: DdpSection
-    fsdp: FsdpSection
     on_unit: Callable[[nn.Module], None] = lambda unit: None
 
     @property
     def shards_parameters(self) -> bool:
         """Whether a process holds a part of each parameter alone. A single one does not need to."""
-        return self.strategy == "fsdp" and self.size > 1
+        return self.training.strategy == "fsdp" and self.size > 1
 
     @property
     def offloads(self) -> bool:
         """Whether that part is on the host, with its gradient and states."""
-        return self.shards_parameters and self.fsdp.offload_to_cpu
+        return self.shards_parameters and self.training.fsdp.offload_to_cpu
 
     @property
     def shards_states(self) -> bool:
         """Whether a process holds a part of the optimizer's states alone."""
-        return self.strategy in ("zero1", "fsdp") and self.size > 1
+        return self.training.strategy in ("zero1", "fsdp") and self.size > 1
 
     def shard(self, network: nn.Module) -> nn.Module:
         """The network, its parameters sharded in place under FSDP2; each unit's go to the device as it is sharded."""
@@ -68,9 +65,10 @@ class Engine:
         mesh_kind = "cpu" if self.device.type == "meta" else self.device.type
         options: dict[str, Any] = {
             "mesh": init_device_mesh(mesh_kind, (self.size,)),
-            "reshard_after_forward": self.fsdp.reshard_after_forward,
+            "reshard_after_forward": self.training.fsdp.reshard_after_forward,
             "mp_policy": MixedPrecisionPolicy(
-                param_dtype=DTYPES[self.fsdp.param_dtype], reduce_dtype=DTYPES[self.fsdp.reduce_dtype]
+                param_dtype=DTYPES[self.training.fsdp.param_dtype],
+                reduce_dtype=DTYPES[self.training.fsdp.reduce_dtype],
             ),
             # Memory is pinned for a GPU's sake.
             "offload_policy": CPUOffloadPolicy(pin_memory=self.device.type == "cuda")
@@ -89,7 +87,7 @@ class Engine:
         self, parameters: Iterable[nn.Parameter], section: OptimizerSection
     ) -> torch.optim.Optimizer:
         """The optimizer of the section; under ZeRO-1 each process keeps the states of its part of the parameters."""
-        if self.strategy != "zero1" or self.size == 1:
+        if self.training.strategy != "zero1" or self.size == 1:
             return build_optimizer(parameters, section)
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -106,10 +104,10 @@ class Engine:
         return DistributedDataParallel(
             network,
             device_ids=ids,
-            bucket_cap_mb=self.ddp.bucket_cap_mib,
-            gradient_as_bucket_view=self.ddp.gradient_as_bucket_view,
-            static_graph=self.ddp.static_graph,
-            find_unused_parameters=self.ddp.find_unused_parameters,
+            bucket_cap_mb=self.training.ddp.bucket_cap_mib,
+            gradient_as_bucket_view=self.training.ddp.gradient_as_bucket_view,
+            static_graph=self.training.ddp.static_graph,
+            find_unused_parameters=self.training.ddp.find_unused_parameters,
         )
 
 
@@ -130,9 +128,8 @@ def build_engine(
     on_unit: Callable[[nn.Module], None] = lambda unit: None,
 ) -> Engine:
     """The engine of a config between `size` processes. Raises StrategyError for what does not go together."""
-    training = config.training
     _refuse(config, size, device)
-    return Engine(training.strategy, size, device, training.ddp, training.fsdp, on_unit)
+    return Engine(config.training, size, device, on_unit)
 
 
 def _refuse(config: ExperimentConfig, size: int, device: torch.device) -> None:
@@ -161,14 +158,12 @@ def _refuse(config: ExperimentConfig, size: int, device: torch.device) -> None:
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor that may be sharded, put together; every process must ask."""
-    put_together = getattr(tensor, "full_tensor", None)
-    return tensor if put_together is None else put_together()
+    return getattr(tensor, "full_tensor", lambda: tensor)()
 
 
 def own(tensor: torch.Tensor) -> torch.Tensor:
     """Of a tensor that may be sharded the part that this process has."""
-    part = getattr(tensor, "to_local", None)
-    return tensor if part is None else part()
+    return getattr(tensor, "to_local", lambda: tensor)()
 
 
 def sharding_units(network: nn.Module) -> list[nn.Module]:

@@ -17,8 +17,7 @@ from swinmr_profiling.configs.frequency_loss import frequency_loss_notes
 from swinmr_profiling.configs.option_files.basicsr import import_basicsr, is_basicsr
 from swinmr_profiling.configs.option_files.imported import GivenClass, folder_name
 from swinmr_profiling.configs.option_files.kair import import_options, is_option_file
-from swinmr_profiling.configs.option_files.other_files import refuse_other_content
-from swinmr_profiling.configs.option_files.reading import read_config_file
+from swinmr_profiling.configs.option_files.reading import read_config_file, refuse_other_content
 from swinmr_profiling.configs.schema import ExperimentConfig
 from swinmr_profiling.configs.spellings import adopt_spellings
 from swinmr_profiling.configs.writing.standard_streams import printable

@@ -20,8 +20,7 @@ from swinmr_profiling.configs.field_types import (
 )
 from swinmr_profiling.configs.network_limits import denoising_problems, patch_problems
 from swinmr_profiling.configs.sections.data import DataSection, PathsSection
-from swinmr_profiling.configs.sections.denoiser import DENOISER_TYPES, DenoiserModelConfig
-from swinmr_profiling.configs.sections.diffusion import SamplingSection
+from swinmr_profiling.configs.sections.denoiser import DENOISER_TYPES, DenoiserModelConfig, SamplingSection
 from swinmr_profiling.configs.sections.model import (
     CustomModelConfig,
     ModelConfig,

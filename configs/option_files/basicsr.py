@@ -23,9 +23,8 @@ from swinmr_profiling.configs.option_files.imported import (
     number,
     with_patch,
 )
-from swinmr_profiling.configs.option_files.losses import map_losses
+from swinmr_profiling.configs.option_files.losses import map_losses, map_optimizer
 from swinmr_profiling.configs.option_files.networks import network_section
-from swinmr_profiling.configs.option_files.optimizers import map_optimizer
 
 BASICSR, TRAINNER, NEOSR = "BasicSR", "traiNNer-redux", "neosr"
 # Keys that only one of them has.

@@ -23,9 +23,15 @@ from swinmr_profiling.configs.option_files.imported import (
     is_number,
     with_patch,
 )
-from swinmr_profiling.configs.option_files.losses import OWN_NETWORKS, map_features, map_kair_losses
+from swinmr_profiling.configs.option_files.losses import (
+    OWN_NETWORKS,
+    STAND_IN,
+    known_optimizer,
+    map_features,
+    map_kair_losses,
+    stand_in_note,
+)
 from swinmr_profiling.configs.option_files.networks import known_networks, network_scale, network_section
-from swinmr_profiling.configs.option_files.optimizers import STAND_IN, known_optimizer, stand_in_note
 
 OPTION_FILE_SECTIONS = ("netG", "datasets", "train")
 

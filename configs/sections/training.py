@@ -33,7 +33,7 @@ from swinmr_profiling.configs.field_types import (
     WholeNumber,
 )
 from swinmr_profiling.configs.sections.adversarial import AdversarialSection
-from swinmr_profiling.configs.sections.diffusion import DiffusionSection
+from swinmr_profiling.configs.sections.denoiser import DiffusionSection
 from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, LoraSection, OnHost, Strategy
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.sections.diffusion import DiffusionSection
+from swinmr_profiling.configs.sections.denoiser import DiffusionSection
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.training.denoising.noise_schedule import (
     NoiseSchedule,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.sections.diffusion import SamplingSection
+from swinmr_profiling.configs.sections.denoiser import SamplingSection
 from swinmr_profiling.models.stand_in import stands_for
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.degradation.acquisition import DegradedSlice

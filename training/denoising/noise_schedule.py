@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from swinmr_profiling.configs.sections.diffusion import DiffusionSection
+from swinmr_profiling.configs.sections.denoiser import DiffusionSection
 
 Objective = Literal["epsilon", "v", "x0"]
 # Nichol and Dhariwal 2021, eq. 17 and the text below it.

@@ -11,10 +11,9 @@ from torch import nn
 
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.training.evaluation.evaluation import ReconstructionError, reconstruct
-from swinmr_profiling.training.tiling.chosen_tiles import checked_side, choose_tiles
 from swinmr_profiling.training.tiling.support import Support, find_support
 from swinmr_profiling.training.tiling.tile_grid import TileError, rounded_up
-from swinmr_profiling.training.tiling.tiled_network import TiledNetwork
+from swinmr_profiling.training.tiling.tiled_network import TiledNetwork, checked_side, choose_tiles
 
 ON_A_CPU = (
     "whole images: --tile auto fits tiles to a GPU's memory, and this is a CPU; --tile N cuts on any device"

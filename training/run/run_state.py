@@ -22,12 +22,13 @@ from swinmr_profiling.training.denoising.denoising_validation import build_batch
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.errors import first_line
 from swinmr_profiling.training.run.checkpoint_content import (
+    check_moments,
+    check_parts,
     rest_of_content,
     restore_state,
     state_content,
     whole_content,
 )
-from swinmr_profiling.training.run.checkpoint_parts import check_moments, check_parts
 from swinmr_profiling.training.run.checkpoints import (
     CheckpointError,
     check_architecture,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler
 
-from swinmr_profiling.configs.sections.diffusion import DiffusionSection
+from swinmr_profiling.configs.sections.denoiser import DiffusionSection
 from swinmr_profiling.training.denoising.noise_schedule import (
     build_schedule,
     guided,

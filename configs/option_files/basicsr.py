@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
-from swinmr_profiling.configs.option_files.code_beside import FRAMES, class_beside
 from swinmr_profiling.configs.option_files.discriminators import map_discriminator
 from swinmr_profiling.configs.option_files.imported import (
     SEPTUPLET,
@@ -24,7 +23,7 @@ from swinmr_profiling.configs.option_files.imported import (
     with_patch,
 )
 from swinmr_profiling.configs.option_files.losses import map_losses, map_optimizer
-from swinmr_profiling.configs.option_files.networks import network_section
+from swinmr_profiling.configs.option_files.networks import FRAMES, class_beside, network_section
 
 BASICSR, TRAINNER, NEOSR = "BasicSR", "traiNNer-redux", "neosr"
 # Keys that only one of them has.

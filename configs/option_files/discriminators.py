@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.configs.option_files.code_beside import class_beside, kair_call
 from swinmr_profiling.configs.option_files.imported import NOT_ARGUMENTS, GivenClass, ImportedOptions, number
 from swinmr_profiling.configs.option_files.losses import STAND_IN, known_optimizer, stand_in_note
+from swinmr_profiling.configs.option_files.networks import class_beside, kair_call
 
 # BasicSR's classes that train it, and whether they compare each judgement with the mean of the other kind's.
 _TRAINS_IT = {"SRGANModel": False, "ESRGANModel": True, "RealESRGANModel": False}

@@ -12,7 +12,6 @@ from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.field_types import MAX_COUNT
-from swinmr_profiling.configs.option_files.code_beside import kair_class_beside
 from swinmr_profiling.configs.option_files.discriminators import map_net_d
 from swinmr_profiling.configs.option_files.imported import (
     SEPTUPLET,
@@ -31,7 +30,12 @@ from swinmr_profiling.configs.option_files.losses import (
     map_kair_losses,
     stand_in_note,
 )
-from swinmr_profiling.configs.option_files.networks import known_networks, network_scale, network_section
+from swinmr_profiling.configs.option_files.networks import (
+    kair_class_beside,
+    known_networks,
+    network_scale,
+    network_section,
+)
 
 OPTION_FILE_SECTIONS = ("netG", "datasets", "train")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -70,15 +71,11 @@ def _observed(module: nn.Module, inputs: tuple[Tensor, ...]) -> set[int]:
         if down == across > 1 and (output.shape[-2] * down, output.shape[-1] * across) == (height, width):
             found.add(down)
 
-    handles = [part.register_forward_hook(look) for part in module.modules()]
-    was_training = module.training
-    try:
-        with torch.no_grad():
-            module.eval()(*inputs)
-    finally:
-        module.train(was_training)
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as stack, torch.no_grad():
+        for part in module.modules():
+            stack.callback(part.register_forward_hook(look).remove)
+        stack.callback(module.train, module.training)
+        module.eval()(*inputs)
     return {factor for factor in found if factor <= MOST}
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from swinmr_profiling.training.errors import DataError
-from swinmr_profiling.training.run.loggers import LOGGERS
-from swinmr_profiling.training.run.run_log import RunLog
+from swinmr_profiling.training.run.run_log import LOGGERS, RunLog
 
 
 def log_of(folder, logger, **options):

@@ -62,10 +62,11 @@ class NoiseSchedule:
 
 def build_schedule(section: DiffusionSection) -> NoiseSchedule:
     """The schedule of `training.diffusion`."""
-    if section.schedule == "cosine":
-        betas = cosine_betas(section.timesteps)
-    else:
-        betas = linear_betas(section.timesteps, section.beta_start, section.beta_end)
+    betas = (
+        cosine_betas(section.timesteps)
+        if section.schedule == "cosine"
+        else linear_betas(section.timesteps, section.beta_start, section.beta_end)
+    )
     return NoiseSchedule(torch.cumprod(1 - betas, 0))
 
 

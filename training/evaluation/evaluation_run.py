@@ -257,10 +257,8 @@ def _sampler(
 
 def _consistency_block(options: EvaluationOptions) -> dict[str, Any]:
     sampler = options.sampler
-    if sampler is None:
-        applied, method = options.data_consistency, CONSISTENCY
-    else:
-        applied, method = sampler.section.data_consistency, f"at every step of sampling; {CONSISTENCY}"
+    applied = options.data_consistency if sampler is None else sampler.section.data_consistency
+    method = CONSISTENCY if sampler is None else f"at every step of sampling; {CONSISTENCY}"
     return {"applied": applied, "method": method if applied else None}
 
 

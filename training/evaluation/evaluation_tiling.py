@@ -209,10 +209,8 @@ def tiling_lines(block: dict[str, Any]) -> list[str]:
     down, across = block["tile"]
     joined = "joined exactly" if block["blend"] == "crop" else "averaged where they overlap"
     first = f"tiles of {down} x {across}, {joined}, overlap at least {block['overlap'][0]} x {block['overlap'][1]}"
-    if not block["changes_result"]:
-        lines = [f"{first}: equal to whole images; {block['reason']}"]
-    else:
-        lines = [f"{first}: tiling changes the result; {block['reason']}"]
+    result = "tiling changes the result" if block["changes_result"] else "equal to whole images"
+    lines = [f"{first}: {result}; {block['reason']}"]
     difference = block["difference"]
     if difference is not None and difference["largest"] is not None:
         lines.append(

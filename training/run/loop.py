@@ -23,7 +23,6 @@ from swinmr_profiling.training.run.checkpoints import LAST, CheckpointError
 from swinmr_profiling.training.run.run_log import LOG_NAME, RunLog
 from swinmr_profiling.training.run.run_state import RunState
 from swinmr_profiling.training.run.step_guard import NonFiniteWeightsError, StepGuard
-from swinmr_profiling.training.run.stopping import Progress
 from swinmr_profiling.training.step.training_step import (
     NonFiniteGradientError,
     NonFiniteLossError,
@@ -45,12 +44,10 @@ class TrainingResult:
     step: int
     total_steps: int
     stopped_by: str | None
-    progress: Progress
     last_validation: dict[str, Any] | None
     images_per_second: float | None
     data_wait_share: float | None
     checkpoint: Path | None
-    messages: list[str] = field(default_factory=list)
     skipped: list[SkippedSample] = field(default_factory=list)
 
 
@@ -139,12 +136,10 @@ class TrainingRun(RunState):
             step=state.step,
             total_steps=self.total_steps,
             stopped_by=stopped_by,
-            progress=self.progress,
             last_validation=self._last_validation,
             images_per_second=seen / elapsed_s if seen else None,
             data_wait_share=batches.waited_s / elapsed_s if seen else None,
             checkpoint=self.saved,
-            messages=self.messages,
             skipped=list(self.skipped.samples.values()),
         )
 

@@ -33,8 +33,7 @@ class World:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process: all stop together, or the others would wait for ever."""
-        [count] = self.counts(flag)
-        return count > 0
+        return self.counts(flag)[0] > 0
 
     def counts(self, *flags: bool) -> list[int]:
         """In how many processes each flag is set."""

@@ -100,20 +100,24 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
         text = first_line(error)
         advice = "copy or download it again" if "truncated" in text else "is it an HDF5 file?"
         raise DataError(f"{file}: cannot be read: {text}; {advice}") from error
-    if kind != "c" or len(shape) not in (3, 4) or 0 in shape:
-        raise DataError(
-            f"{file}: kspace has the shape {shape} and kind {kind!r}; expected complex, "
-            "slices x H x W or slices x coils x H x W"
-        )
-    if stored_bytes == 0:
-        raise DataError(
-            f"{file}: declares kspace of {shape} and stores none of it: copy or download it again"
-        )
-    if undersampled:
-        raise DataError(
-            f"{file}: is undersampled already (a mask, no {' or '.join(TARGETS)}): there is nothing to compare "
-            "with; leave test and challenge files out"
-        )
+    for is_refused, text in (
+        (
+            kind != "c" or len(shape) not in (3, 4) or 0 in shape,
+            f"kspace has the shape {shape} and kind {kind!r}; expected complex, slices x H x W or slices x coils x H "
+            "x W",
+        ),
+        (
+            stored_bytes == 0,
+            f"declares kspace of {shape} and stores none of it: copy or download it again",
+        ),
+        (
+            undersampled,
+            f"is undersampled already (a mask, no {' or '.join(TARGETS)}): there is nothing to compare with; leave "
+            "test and challenge files out",
+        ),
+    ):
+        if is_refused:
+            raise DataError(f"{file}: {text}")
     kspace_hw = tuple(shape[-2:])
     image_hw = kspace_hw
     if target_shape is not None:

@@ -28,18 +28,17 @@ class Progress:
 
         A value that is not known (None, NaN) is not an improvement.
         """
-        better = value is not None and math.isfinite(value) and self._improves(value, section)
+        sign = 1 if HIGHER_IS_BETTER[section.metric] else -1
+        better = (
+            value is not None
+            and math.isfinite(value)
+            and (self.best is None or sign * (value - self.best) > section.min_delta)
+        )
         if better:
             self.best, self.best_step, self.validations_without_improvement = value, step, 0
         else:
             self.validations_without_improvement += 1
         return better
-
-    def _improves(self, value: float, section: EarlyStoppingSection) -> bool:
-        if self.best is None:
-            return True
-        gain = value - self.best if HIGHER_IS_BETTER[section.metric] else self.best - value
-        return gain > section.min_delta
 
     def is_exhausted(self, section: EarlyStoppingSection) -> bool:
         """Whether early stopping ends the run now."""

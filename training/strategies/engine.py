@@ -138,22 +138,21 @@ def _refuse(config: ExperimentConfig, size: int, device: torch.device) -> None:
         raise StrategyError(f"training.step {config.training.step}: is trained on one device, not on {size}")
     if strategy == "ddp" or size == 1:
         return
-    kind = config.training.optimizer.type
-    if kind not in ELEMENTWISE:
-        raise StrategyError(
-            f'training.strategy "{strategy}" takes the optimizers {", ".join(ELEMENTWISE)}, not "{kind}"'
-        )
-    if strategy == "fsdp" and autocast_dtype(config, device.type) is torch.float16:
-        raise StrategyError(
-            'training.strategy "fsdp" takes no fp16, whose scale is found from whole gradients: set '
-            'system.mixed_precision to "bf16"'
-        )
-    if strategy == "fsdp" and config.system.channels_last:
-        raise StrategyError(
-            'training.strategy "fsdp" takes contiguous parameters: set system.channels_last to false'
-        )
-    if strategy == "fsdp" and config.system.compile:
-        raise StrategyError('training.strategy "fsdp" is not tried with system.compile: set it to false')
+    kind, shards = config.training.optimizer.type, strategy == "fsdp"
+    for is_refused, text in (
+        (kind not in ELEMENTWISE, f'takes the optimizers {", ".join(ELEMENTWISE)}, not "{kind}"'),
+        (
+            shards and autocast_dtype(config, device.type) is torch.float16,
+            'takes no fp16, whose scale is found from whole gradients: set system.mixed_precision to "bf16"',
+        ),
+        (
+            shards and config.system.channels_last,
+            "takes contiguous parameters: set system.channels_last to false",
+        ),
+        (shards and config.system.compile, "is not tried with system.compile: set it to false"),
+    ):
+        if is_refused:
+            raise StrategyError(f'training.strategy "{strategy}" {text}')
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:

@@ -125,21 +125,21 @@ def build_denoising(config: ExperimentConfig) -> Denoising:
     image and time step.
     """
     model, diffusion = config.denoiser, config.training.diffusion
-    outputs = getattr(model, "out_chans", None)
-    if outputs not in (None, model.in_chans):
-        raise LossError(
-            f"model.out_chans is {outputs}: a prediction has the image's {model.in_chans} channels; null trains, "
-            f"{outputs} can only be profiled"
-        )
-    if getattr(model, "num_classes", None) is not None:
-        raise LossError(
-            "model.num_classes: the data has no classes; null trains, classes can only be profiled"
-        )
-    inputs = getattr(model, "inputs", None)
-    if inputs:
-        raise LossError(
-            f"model.inputs: the data has no {', '.join(inputs)}; such a network can only be profiled"
-        )
+    outputs, inputs = getattr(model, "out_chans", None), getattr(model, "inputs", None) or {}
+    for is_refused, text in (
+        (
+            outputs not in (None, model.in_chans),
+            f"out_chans is {outputs}: a prediction has the image's {model.in_chans} channels; null trains, {outputs} "
+            "can only be profiled",
+        ),
+        (
+            getattr(model, "num_classes", None) is not None,
+            "num_classes: the data has no classes; null trains, classes can only be profiled",
+        ),
+        (inputs, f"inputs: the data has no {', '.join(inputs)}; such a network can only be profiled"),
+    ):
+        if is_refused:
+            raise LossError(f"model.{text}")
     return Denoising(build_schedule(diffusion), diffusion, model.conditional)
 
 

@@ -109,9 +109,7 @@ def planned(config, parsed: argparse.Namespace, world):
 
     if world.size > 1:
         raise PlanError("training.plan is for one device: name batch_size and accumulate for several")
-    total_bytes = None
-    if world.device.type == "cuda":
-        total_bytes = torch.cuda.mem_get_info(world.device)[1]
+    total_bytes = torch.cuda.mem_get_info(world.device)[1] if world.device.type == "cuda" else None
     return config_with_plan(
         config,
         Path(config.training.plan),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
@@ -123,7 +124,7 @@ def main(arguments: list[str]) -> int:
             "status": status,
             "config": {"file": parsed.config, "sha256": context.loaded and context.loaded.sha256},
             "counts": counts,
-            "checks": [finding.to_json() for finding in findings],
+            "checks": [asdict(finding) for finding in findings],
         }
         say(json.dumps(report, indent=2, allow_nan=False))
     else:

@@ -72,7 +72,7 @@ def parse_commented_json(text: str, file: str | Path | None = None) -> dict[str,
         ConfigError: empty, broken (with line and column), a duplicate key, NaN or Infinity, a number too
             long or too large, nested deeper than MAX_DEPTH, or a top level that is not an object.
     """
-    text = _blank_trailing_commas(_blank_comments(text, file))
+    text = without_comments(text, file)
     if not text.strip():
         raise ConfigError(file, ["the file is empty: it needs at least {...}"])
     _refuse_deep_nesting(text, file)
@@ -106,6 +106,11 @@ def parse_commented_json(text: str, file: str | Path | None = None) -> dict[str,
         raise ConfigError(file, [f"the top level is {kind}: an object {{...}} is expected"])
     _refuse_half_characters(value, file)
     return value
+
+
+def without_comments(text: str, file: str | Path | None = None) -> str:
+    """The text with spaces in the place of comments and trailing commas. Raises ConfigError for an open comment."""
+    return _blank_trailing_commas(_blank_comments(text, file))
 
 
 def read_bytes(file: str | Path) -> bytes:

@@ -109,18 +109,22 @@ def read_declared(value: Any, path: str = "", depth: int = 0) -> Declared:
         return DeclaredConstant(value["constant"], _flag(value, "per_sample", path))
     if "shape" not in value:
         return {str(name): read_declared(item, f"{path}.{name}", depth + 1) for name, item in value.items()}
-    unknown = [key for key in value if key not in KEYS]
-    if unknown:
-        raise InputsError(path, f"unknown key {unknown[0]!r} (known: {', '.join(KEYS)})")
-    if not isinstance(value.get("name", ""), str):
-        raise InputsError(path, "name: expected text")
-    if not isinstance(value["shape"], list):
-        raise InputsError(path, f'shape: expected a list such as ["B", 1, 256, 256], got {value["shape"]!r}')
-    shape, batch_axis = _shape(value["shape"], path)
-    dtype = value.get("dtype", "float")
+    unknown = next((key for key in value if key not in KEYS), None)
+    name, given = value.get("name", ""), value["shape"]
+    for is_wrong, text in (
+        (unknown is not None, f"unknown key {unknown!r} (known: {', '.join(KEYS)})"),
+        (not isinstance(name, str), "name: expected text"),
+        (
+            not isinstance(given, list),
+            f'shape: expected a list such as ["B", 1, 256, 256], got {given!r}',
+        ),
+    ):
+        if is_wrong:
+            raise InputsError(path, text)
+    shape, batch_axis = _shape(given, path)
+    dtype, rows = value.get("dtype", "float"), value.get("rows_per_sample", 1)
     if dtype not in DTYPES:
         raise InputsError(path, f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
-    rows = value.get("rows_per_sample", 1)
     if not _is_length(rows) or not 1 <= rows <= MAX_LENGTH:
         raise InputsError(path, f"rows_per_sample: expected a whole number from 1 on, got {rows!r}")
     as_list = _flag(value, "as_list", path)
@@ -128,8 +132,7 @@ def read_declared(value: Any, path: str = "", depth: int = 0) -> Declared:
         raise InputsError(
             path, 'as_list and rows_per_sample are of the axis of the batch: put "B" into shape'
         )
-    bounds = _range(value.get("range"), dtype, path)
-    return DeclaredTensor(shape, batch_axis, dtype, bounds, as_list, rows)
+    return DeclaredTensor(shape, batch_axis, dtype, _range(value.get("range"), dtype, path), as_list, rows)
 
 
 def _flag(value: dict[str, Any], key: str, path: str) -> bool:

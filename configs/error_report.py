@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,21 +25,13 @@ _SHOWN_UNKNOWN = 50
 _LIKENESS = 0.6
 
 
-@dataclass(frozen=True)
-class CheckedConfig:
-    """A valid config and the warnings that came with it."""
-
-    config: ExperimentConfig
-    warnings: list[str] = field(default_factory=list)
-
-
 def check(
     raw: dict[str, Any],
     file: str | None = None,
     allow_unknown: bool = False,
     origins: dict[str, str] | None = None,
-) -> CheckedConfig:
-    """Check a raw config.
+) -> tuple[ExperimentConfig, list[str]]:
+    """A valid config of raw sections, and the warnings that came with it.
 
     Args:
         raw: the sections, as read from JSON. Not changed.
@@ -57,10 +48,10 @@ def check(
         raw, ExperimentConfig, "", warnings if allow_unknown else problems, allow_unknown
     )
     config, found = _validate(cleaned)
-    problems.extend(found)
+    problems += found
     if config is None or problems:
         raise ConfigError(file, _in_the_files_words(problems, origins or {}))
-    return CheckedConfig(config, _in_the_files_words(warnings, origins or {}))
+    return config, _in_the_files_words(warnings, origins or {})
 
 
 def nearest(key: str, known: list[str]) -> str | None:
@@ -213,10 +204,7 @@ def _in_the_files_words(lines: list[str], origins: dict[str, str]) -> list[str]:
 
 def expected_text(info: FieldInfo) -> str:
     """What a field accepts, in words; an object for a section."""
-    for entry in info.metadata:
-        if isinstance(entry, Expected):
-            return entry.text
-    return "an object {...}"
+    return next((entry.text for entry in info.metadata if isinstance(entry, Expected)), "an object {...}")
 
 
 def _net_type_text(model: Any) -> str:

@@ -6,6 +6,7 @@ two axes, orthonormally.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from swinmr_profiling.configs.option_files.kair import is_option_file
@@ -21,55 +22,38 @@ def times_stronger(kind: str, shape: tuple[int, int, int, int]) -> float:
     orthonormal one leaves them as large as they are. "charbonnier" and "l1" grow with the error, "mse" with its square
     (by Parseval's theorem whatever the errors are).
     """
-    samples, channels, height, width = shape
-    count = samples * channels * height * width
+    count = math.prod(shape)
     return float(count) if kind == "mse" else count**0.5
 
 
-def frequency_loss_note(raw: dict[str, Any], config: ExperimentConfig) -> str | None:
-    """One line on what SwinMR's transform does to the loss of this config, None where the config has another.
+def frequency_loss_notes(raw: dict[str, Any], config: ExperimentConfig) -> list[str]:
+    """One line on what SwinMR's transform does to the loss of this config, none where the config has another.
 
     raw: the file as it was read.
     """
     frequency = config.training.loss.components.frequency
-    if config.training.loss.type not in ("auto", "multi_component") or not frequency.weight:
-        return None
-    if frequency.transform != "swinmr" or config.is_denoiser:
-        return None
-    batch_size = config.data.batch_size
-    growth = "N x C x H x W" if frequency.type == "mse" else "sqrt(N x C x H x W)"
-    shape = _loss_shape(config, batch_size)
-    if shape is None:
-        strength = growth
-    else:
+    is_used = config.training.loss.type in ("auto", "multi_component") and not config.is_denoiser
+    if not is_used or not frequency.weight or frequency.transform != "swinmr":
+        return []
+    samples, hw = config.data.batch_size, config.training_patch_hw
+    channels, scale = getattr(config.model, "in_chans", None), getattr(config.model, "upscale", 1)
+    strength = growth = "N x C x H x W" if frequency.type == "mse" else "sqrt(N x C x H x W)"
+    if type(samples) is int and hw is not None and channels is not None:
+        shape = (samples, channels, hw[0] * scale, hw[1] * scale)
         sizes = " x ".join(map(str, shape))
         strength = f"{times_stronger(frequency.type, shape):,.0f} ({growth} of {sizes})"
     note = (
         'loss on k-space with transform "swinmr": all axes of the batch, unnormalised, so samples mix and it is about '
         f"{strength} times an orthonormal one: another batch per device or patch is another loss"
     )
-    whole = _batch_of_one_process(raw)
-    if type(batch_size) is int and whole not in (None, batch_size):
+    # One loss of an option file without `dist` sees the samples of all its GPUs, gathered.
+    gathered = is_option_file(raw) and not raw.get("dist")
+    whole = _value(raw, "datasets", "train", "dataloader_batch_size") if gathered else None
+    if type(samples) is int and whole not in (None, samples):
         note += (
-            f"; SwinMR compares the {whole} samples of all gpu_ids at once, here each device its {batch_size}"
+            f"; SwinMR compares the {whole} samples of all gpu_ids at once, here each device its {samples}"
         )
-    return note
-
-
-def _batch_of_one_process(raw: dict[str, Any]) -> Any:
-    """Samples that one loss of an option file without `dist` sees: those of all its GPUs, gathered."""
-    if not is_option_file(raw) or raw.get("dist"):
-        return None
-    return _value(raw, "datasets", "train", "dataloader_batch_size")
-
-
-def _loss_shape(config: ExperimentConfig, samples: Any) -> tuple[int, int, int, int] | None:
-    """(N, C, H, W) of what the loss compares, None where a size is not known."""
-    hw, channels = config.training_patch_hw, getattr(config.model, "in_chans", None)
-    if type(samples) is not int or hw is None or channels is None:
-        return None
-    scale = getattr(config.model, "upscale", 1)
-    return samples, channels, hw[0] * scale, hw[1] * scale
+    return [note]
 
 
 def _value(raw: Any, *path: str) -> Any:

@@ -13,13 +13,11 @@ from typing import Any
 from swinmr_profiling.configs.error_report import check
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.field_types import RelativeToConfig, Section
-from swinmr_profiling.configs.frequency_loss import frequency_loss_note
+from swinmr_profiling.configs.frequency_loss import frequency_loss_notes
 from swinmr_profiling.configs.option_files.basicsr import import_basicsr, is_basicsr
-from swinmr_profiling.configs.option_files.given_class import GivenClass
-from swinmr_profiling.configs.option_files.imported import folder_name
+from swinmr_profiling.configs.option_files.imported import GivenClass, folder_name
 from swinmr_profiling.configs.option_files.kair import import_options, is_option_file
-from swinmr_profiling.configs.option_files.other_files import refuse_other_content
-from swinmr_profiling.configs.option_files.reading import read_config_file
+from swinmr_profiling.configs.option_files.reading import read_config_file, refuse_other_content
 from swinmr_profiling.configs.schema import ExperimentConfig
 from swinmr_profiling.configs.spellings import adopt_spellings
 from swinmr_profiling.configs.writing.standard_streams import printable
@@ -66,10 +64,11 @@ def load_config(
     file = Path(os.path.abspath(path))
     origins: dict[str, str] = {}
     if is_basicsr(given) or is_option_file(given):
-        if is_basicsr(given):
-            imported = import_basicsr(given, file.suffix.lower(), str(path), network)
-        else:
-            imported = import_options(given, str(path), network)
+        imported = (
+            import_basicsr(given, file.suffix.lower(), str(path), network)
+            if is_basicsr(given)
+            else import_options(given, str(path), network)
+        )
         raw, origins, messages = imported.sections, imported.origins, imported.messages
     else:
         refuse_other_content(given, path)
@@ -81,12 +80,15 @@ def load_config(
         raw, messages = adopt_spellings(given)
     if "experiment_name" not in raw:
         raw = {"experiment_name": folder_name(file.stem), **raw}
-    checked = check(raw, str(path), allow_unknown, origins)
-    note = frequency_loss_note(given, checked.config)
-    messages = [*messages, *checked.warnings, *([] if note is None else [note])]
-    messages = [printable(message, one_line=True) for message in messages]
-    config = resolve_paths(checked.config, file.parent)
-    return LoadedConfig(config, file, hashlib.sha256(content).hexdigest(), tuple(messages), raw)
+    config, warnings = check(raw, str(path), allow_unknown, origins)
+    told = (*messages, *warnings, *frequency_loss_notes(given, config))
+    return LoadedConfig(
+        resolve_paths(config, file.parent),
+        file,
+        hashlib.sha256(content).hexdigest(),
+        tuple(printable(message, one_line=True) for message in told),
+        raw,
+    )
 
 
 def config_of_sections(
@@ -96,7 +98,7 @@ def config_of_sections(
 
     source: what stands for the file in errors and in the profile. Raises ConfigError.
     """
-    config = resolve_paths(check(raw, source).config, Path.cwd())
+    config = resolve_paths(check(raw, source)[0], Path.cwd())
     return LoadedConfig(config, Path(source), sha256, tuple(messages), raw)
 
 
@@ -113,7 +115,7 @@ def config_from_dict(
     Raises:
         ConfigError: with all problems, `file` None.
     """
-    config = check(dict(raw), allow_unknown=allow_unknown).config
+    config, _ = check(dict(raw), allow_unknown=allow_unknown)
     return config if folder is None else resolve_paths(config, folder)
 
 

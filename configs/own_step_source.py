@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from swinmr_profiling.configs.sections.training import TrainingSection
@@ -26,13 +27,9 @@ def source_file(training: TrainingSection) -> Path | None:
     if place.endswith(".py"):
         file = Path(training.step_folder or ".") / Path(place).expanduser()
         return file if file.is_file() else None
-    folders = [training.step_folder or ".", str(Path.cwd()), *filter(None, sys.path)]
-    for folder in folders:
-        stem = Path(folder).joinpath(*place.split("."))
-        for file in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
-            if file.is_file():
-                return file
-    return None
+    searched = [training.step_folder or ".", str(Path.cwd()), *filter(None, sys.path)]
+    stems = [Path(folder).joinpath(*place.split(".")) for folder in searched]
+    return next(_of_modules(stems), None)
 
 
 def source_files(training: TrainingSection) -> dict[str, Path]:
@@ -100,15 +97,16 @@ def _files_of(module: str, folders: list[Path], roots: list[Path]) -> list[tuple
         stems = [folder.joinpath(*parts[:length]) for length in range(1, len(parts) + 1)]
         if folder not in roots:  # the package that a relative import begins with
             stems.insert(0, folder)
-        files = [
-            file.resolve()
-            for stem in stems
-            for file in (stem / "__init__.py", stem.with_name(f"{stem.name}.py"))
-            if file.is_file()
-        ]
+        files = [file.resolve() for file in _of_modules(stems)]
         if files:
             return [(_below(file, roots), file) for file in files]
     return []
+
+
+def _of_modules(stems: Iterable[Path]) -> Iterator[Path]:
+    """The files there are of packages and modules, by their paths without an ending."""
+    candidates = ((stem / "__init__.py", stem.with_name(f"{stem.name}.py")) for stem in stems)
+    return filter(Path.is_file, chain.from_iterable(candidates))
 
 
 def _below(file: Path, roots: list[Path]) -> str:

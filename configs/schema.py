@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from swinmr_profiling.configs.denoiser_limits import experiment_problems
-from swinmr_profiling.configs.errors import CrossFieldError
+from swinmr_profiling.configs.errors import Problems
 from swinmr_profiling.configs.field_types import (
     Count,
     CountOrNull,
@@ -19,9 +18,9 @@ from swinmr_profiling.configs.field_types import (
     WholeNumber,
     image_hw,
 )
+from swinmr_profiling.configs.network_limits import denoising_problems, patch_problems
 from swinmr_profiling.configs.sections.data import DataSection, PathsSection
-from swinmr_profiling.configs.sections.denoiser import DENOISER_TYPES, DenoiserModelConfig
-from swinmr_profiling.configs.sections.diffusion import SamplingSection
+from swinmr_profiling.configs.sections.denoiser import DENOISER_TYPES, DenoiserModelConfig, SamplingSection
 from swinmr_profiling.configs.sections.model import (
     CustomModelConfig,
     ModelConfig,
@@ -172,51 +171,20 @@ class ExperimentConfig(Section):
             return image_hw(self.data.patch_size)
         return self.image_hw
 
-    @model_validator(mode="after")
-    def _denoiser_suits_its_data(self) -> ExperimentConfig:
-        problems = list(experiment_problems(self)) if self.is_denoiser else []
-        if problems:
-            raise CrossFieldError(problems)
-        return self
-
-    @model_validator(mode="after")
-    def _bf16_weights_have_no_average(self) -> ExperimentConfig:
+    def problems(self) -> Problems:
+        """What its sections contradict in one another."""
+        if self.is_denoiser or isinstance(self.model, SwinIRModelConfig):
+            yield from patch_problems(self)
+        if self.is_denoiser:
+            yield from denoising_problems(self)
         if self.system.mixed_precision == "pure_bf16" and self.training.ema_decay > 0:
-            text = (
-                "a moving average of bf16 weights stands still, its changes are "
-                'lost in rounding: set 0, or system.mixed_precision "bf16"'
+            yield (
+                "training.ema_decay",
+                "a moving average of bf16 weights stands still, its changes are lost in rounding: set 0, or "
+                'system.mixed_precision "bf16"',
             )
-            raise CrossFieldError([("training.ema_decay", text)])
-        return self
-
-    @model_validator(mode="after")
-    def _compiled_networks_save_by_themselves(self) -> ExperimentConfig:
         if self.system.compile and "activations" in self.training.on_host:
-            text = "of a compiled network they are the compiler's: leave activations out, or system.compile"
-            raise CrossFieldError([("training.on_host", text)])
-        return self
-
-    @model_validator(mode="after")
-    def _patch_suits_the_network(self) -> ExperimentConfig:
-        if (
-            not isinstance(self.model, SwinIRModelConfig)
-            or not self.data.use_patches
-            or self.data.patch_size is None
-        ):
-            return self
-        patch, image, window = self.training_patch_hw, self.model.image_hw, self.model.window_size
-        assert patch is not None
-        problems = []
-        named = f"patch_size {patch[0]} x {patch[1]}"
-        if patch[0] > image[0] or patch[1] > image[1]:
-            text = f"{named} is larger than the image ({image[0]} x {image[1]}, model.img_size)"
-            problems.append(("data.patch_size", f"{text}: at most that, or use_patches false"))
-        elif window > min(patch):
-            text = f"{named} is smaller than the window (model.window_size {window}): at least {window}"
-            problems.append(("data.patch_size", text))
-        elif self.model.ape and patch != image:
-            text = f"{named} does not suit model.ape, which ties the network to {image[0]} x {image[1]}"
-            problems.append(("data.patch_size", f"{text}: set use_patches or ape to false"))
-        if problems:
-            raise CrossFieldError(problems)
-        return self
+            yield (
+                "training.on_host",
+                "of a compiled network they are the compiler's: leave activations out, or system.compile",
+            )

@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from swinmr_profiling.configs.commented_json import parse_commented_json
+from swinmr_profiling.configs.commented_json import parse_commented_json, without_comments
 from swinmr_profiling.configs.errors import ConfigError
 
-_TOKEN = re.compile(
-    r'(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<mark>[{}\[\]:,])|(?P<other>[^\s{}\[\]:,"/]+)',
-    re.DOTALL,
-)
+# A key, with the comma before it and the colon behind.
+_KEY = re.compile(r'[\s,]*("(?:[^"\\\n]|\\.)*")\s*:\s*')
 
 
 def edit_values(text: str, values: Mapping[str, Any], file: str | Path | None = None) -> str:
@@ -39,21 +37,22 @@ def edit_values(text: str, values: Mapping[str, Any], file: str | Path | None = 
 
 
 def _set(text: str, section: str, key: str, value: str) -> str:
-    spans = _value_spans(text)
+    spans: dict[tuple[str, ...], tuple[int, int]] = {}
+    plain = without_comments(text)
+    start = plain.index("{")
+    _find_values(plain, start, (), spans)
     if (section, key) in spans:
         start, end = spans[section, key]
         return text[:start] + value + text[end:]
     if (section,) in spans:
-        opening = spans[section,][0] + 1
-        return _insert(text, opening, f"{json.dumps(key)}: {value}")
-    return _insert(text, spans[()][0] + 1, f"{json.dumps(section)}: {{{json.dumps(key)}: {value}}}")
+        return _insert(text, spans[section,][0] + 1, f"{json.dumps(key)}: {value}")
+    return _insert(text, start + 1, f"{json.dumps(section)}: {{{json.dumps(key)}: {value}}}")
 
 
 def _insert(text: str, position: int, entry: str) -> str:
     """Puts an entry first into the object that opens before `position`, on a line of its own where the others are."""
     rest = re.match(r"([^\S\r\n]*(?://[^\r\n]*)?)(\r?\n)([^\S\r\n]*)", text[position:])
-    following = next((m for m in _TOKEN.finditer(text, position) if m.lastgroup != "comment"), None)
-    comma = "" if following is not None and following.group() == "}" else ","
+    comma = "" if without_comments(text)[position:].lstrip().startswith("}") else ","
     if rest is None:
         space = " " if comma and not text[position].isspace() else ""
         return f"{text[:position]}{entry}{comma}{space}{text[position:]}"
@@ -63,48 +62,14 @@ def _insert(text: str, position: int, entry: str) -> str:
     return f"{text[:position]}{newline}{margin}{entry}{comma}{text[position:]}"
 
 
-def _value_spans(text: str) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Path of a key -> (start, end) of its value, for the top level (the empty path) and two levels of objects."""
-    spans: dict[tuple[str, ...], tuple[int, int]] = {}
-    path: list[str | None] = []  # the key whose value is open at each level; None inside a list
-    starts: list[int] = []
-    key: str | None = None
-    pending: str | None = None  # a string that may turn out to be a key
-    for match in _TOKEN.finditer(text):
-        token = match.group()
-        if match.lastgroup == "comment":
-            continue
-        if token == ":" and pending is not None:
-            key, pending = pending, None
-            continue
-        pending = None
-        if token in ("{", "["):
-            path.append(key)
-            starts.append(match.start())
-            key = None
-        elif token in ("}", "]"):
-            _close(spans, path, starts, match.end())
-            key = None
-        elif token == ",":
-            key = None
-        elif key is not None:
-            if len(path) <= 2:
-                spans[_names(path, key)] = match.span()
-        elif match.lastgroup == "string":
-            pending = json.loads(token)
-    return spans
-
-
-def _close(
-    spans: dict[tuple[str, ...], tuple[int, int]], path: list[str | None], starts: list[int], end: int
+def _find_values(
+    plain: str, start: int, path: tuple[str, ...], spans: dict[tuple[str, ...], tuple[int, int]]
 ) -> None:
-    key, start = path.pop(), starts.pop()
-    if not path:
-        spans[()] = (start, end)
-    elif key is not None and len(path) <= 2:
-        spans[_names(path, key)] = (start, end)
-
-
-def _names(path: list[str | None], key: str) -> tuple[str, ...]:
-    """The first level is the file itself, which has no name."""
-    return (*(str(name) for name in path[1:]), key)
+    """Adds path of a key -> (start, end) of its value, for the object that opens there and the objects in it."""
+    position = start + 1
+    while found := _KEY.match(plain, position):
+        name = (*path, json.loads(found[1]))
+        _, position = json.JSONDecoder().raw_decode(plain, found.end())
+        spans[name] = (found.end(), position)
+        if plain[found.end()] == "{" and not path:
+            _find_values(plain, found.end(), name, spans)

@@ -33,8 +33,7 @@ class World:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process: all stop together, or the others would wait for ever."""
-        [count] = self.counts(flag)
-        return count > 0
+        return self.counts(flag)[0] > 0
 
     def counts(self, *flags: bool) -> list[int]:
         """In how many processes each flag is set."""
@@ -63,6 +62,10 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
+    def first(self, value: Any) -> Any:
+        """What the first process, by rank, has that is not None; None where none has."""
+        return next((one for one in self.gather(value) if one is not None), None)
+
 
 @contextmanager
 def open_world(device_name: str, *, from_host: bool = False) -> Iterator[World]:
@@ -75,12 +78,10 @@ def open_world(device_name: str, *, from_host: bool = False) -> Iterator[World]:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    wanted = device_name
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(wanted)
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    automatic = "cuda" if available else "cpu"
+    device = torch.device(automatic if device_name == "auto" else device_name)
     if device.type == "cuda":
-        available = torch.cuda.device_count() if torch.cuda.is_available() else 0
         index = local_rank if size > 1 or device.index is None else device.index
         if index >= available:
             raise DistributedError(

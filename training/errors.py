@@ -1,6 +1,9 @@
-"""What reading data and building a step can fail with: one line each, for the user."""
+"""What reading data and building a step can fail with, one line each for the user; and packages that may be missing."""
 
 from __future__ import annotations
+
+import importlib
+from types import ModuleType
 
 from swinmr_profiling.input_error import InputError
 
@@ -34,3 +37,21 @@ def first_line(error: BaseException) -> str:
     """The first line of what a library said, or the exception's name where it said nothing."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
+
+
+# What pip calls a module's package, where the names differ.
+PACKAGES = {"PIL": "pillow", "mlflow": "mlflow-skinny"}
+# Those that are in another extra than `train`.
+EXTRAS = {"wandb": "loggers", "mlflow": "loggers"}
+
+
+def require(module: str, purpose: str) -> ModuleType:
+    """The imported module. Raises DataError, which says how to install it, when it is not there."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        top = module.partition(".")[0]
+        package, extra = PACKAGES.get(top, top), EXTRAS.get(top, "train")
+        raise DataError(
+            f'{purpose} needs the package {package}: pip install ".[{extra}]", or pip install {package}'
+        ) from error

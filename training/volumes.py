@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -32,34 +31,39 @@ class RawSlice:
     coil_maps: np.ndarray | None = None
 
 
-class Volume(Protocol):
+@dataclass(frozen=True)
+class Volume:
     """Slices that belong together, such as one scan. Pickles (loader processes get a copy), holds no open file.
 
     Attributes:
         name: what messages and results call it: the file relative to its folder.
         slices: how many slices it has.
         image_hw: (H, W) of every slice's image.
-        kspace_hw: (H', W') of the k-space that masks are drawn for.
         kspace_simulated: whether k-space is simulated from images rather than measured.
         magnitude_only: whether the images have no phase (their k-space is then conjugate-symmetric).
+        coils: of which k-space was measured, or is simulated.
+        has_coil_maps: whether their sensitivities are known.
+        axes: the directions in which height and width grow, such as ("R", "A"); None where no file says it.
     """
 
+    name: str
+    slices: int
+    image_hw: tuple[int, int]
+    _: KW_ONLY
+    kspace_simulated: bool = True
+    magnitude_only: bool = True
+    coils: int = 1
+    has_coil_maps: bool = True
+    axes: tuple[str, str] | None = None
+
     @property
-    def name(self) -> str: ...
-    @property
-    def slices(self) -> int: ...
-    @property
-    def image_hw(self) -> tuple[int, int]: ...
-    @property
-    def kspace_hw(self) -> tuple[int, int]: ...
-    @property
-    def kspace_simulated(self) -> bool: ...
-    @property
-    def magnitude_only(self) -> bool: ...
+    def kspace_hw(self) -> tuple[int, int]:
+        """(H', W') of the k-space that masks are drawn for: as the image, where it is simulated."""
+        return self.image_hw
 
     def read(self, index: int) -> RawSlice:
-        """Slice `index`, 0 to slices - 1. Raises DataError (naming the file) for what cannot be read."""
-        ...
+        """Slice `index`, 0 to slices - 1. Raises whatever its library raises, which `read_slice` puts into words."""
+        raise NotImplementedError
 
 
 def check_memory(volume: Volume) -> None:
@@ -68,7 +72,7 @@ def check_memory(volume: Volume) -> None:
     A header of a few bytes can declare any size, and any number of slices.
     """
     height, width = volume.kspace_hw
-    one = height * width * getattr(volume, "coils", 1) * BYTES_PER_VALUE
+    one = height * width * volume.coils * BYTES_PER_VALUE
     order = volume.slices * BYTES_PER_KEY
     free = available_bytes()
     if max(one, order) > free:
@@ -94,13 +98,10 @@ def read_slice(volume: Volume, index: int) -> RawSlice:
         Exception
     ) as error:  # zlib, numpy, HDF5 and decoders of images: each has its own words for a bad file
         raise DataError(f"{place}: cannot be read: {first_line(error)}") from error
-    found: tuple[int, ...] | None = None
-    if raw.image.shape != volume.image_hw:
-        found = raw.image.shape
-    elif raw.kspace is not None and raw.kspace.shape[-2:] != volume.kspace_hw:
-        found = raw.kspace.shape[-2:]
-    if found is not None:
-        raise DataError(
-            f"{place}: has the shape {tuple(found)}, which is not what its header said at the start"
-        )
+    kspace_hw = volume.kspace_hw if raw.kspace is None else raw.kspace.shape[-2:]
+    for found, wanted in ((raw.image.shape, volume.image_hw), (kspace_hw, volume.kspace_hw)):
+        if found != wanted:
+            raise DataError(
+                f"{place}: has the shape {tuple(found)}, which is not what its header said at the start"
+            )
     return raw

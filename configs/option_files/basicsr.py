@@ -11,13 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
-from swinmr_profiling.configs.option_files.code_beside import FRAMES, class_beside
 from swinmr_profiling.configs.option_files.discriminators import map_discriminator
-from swinmr_profiling.configs.option_files.given_class import SEPTUPLET, GivenClass, with_patch
-from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number, number
-from swinmr_profiling.configs.option_files.losses import map_losses
-from swinmr_profiling.configs.option_files.networks import network_section
-from swinmr_profiling.configs.option_files.optimizers import map_optimizer
+from swinmr_profiling.configs.option_files.imported import (
+    SEPTUPLET,
+    GivenClass,
+    ImportedOptions,
+    flat,
+    folder_name,
+    is_number,
+    number,
+    with_patch,
+)
+from swinmr_profiling.configs.option_files.losses import map_losses, map_optimizer
+from swinmr_profiling.configs.option_files.networks import FRAMES, class_beside, network_section
 
 BASICSR, TRAINNER, NEOSR = "BasicSR", "traiNNer-redux", "neosr"
 # Keys that only one of them has.
@@ -83,7 +89,7 @@ def import_basicsr(
             )
     result = ImportedOptions(origins={"model.kwargs": "network_g", "model": "network_g"})
     result.messages.append(f"recognised as an option file of {framework}: mapped to this project's sections")
-    options = _flat(raw)
+    options = flat(raw)
     scale = _count(options.pop("scale", 1)) or 1
     options.pop("network_g.type", None)
     if network is None:
@@ -94,13 +100,12 @@ def import_basicsr(
         section = network.section(raw["network_g"], scale if framework == TRAINNER else None, frames)
         if framework == NEOSR and file is not None:
             section["command_line"] = ["-opt", str(Path(file).absolute())]
-        notes = [network.note("network_g", raw["network_g"]["type"])]
+        result.messages.append(network.note("network_g", raw["network_g"]["type"]))
     else:
-        section, notes = network_section(framework, raw["network_g"], scale, file)
+        section = network_section(framework, raw["network_g"], scale, file)
     result.sections["model"] = section
-    result.messages += notes
-    if section.get("architecture") in VIDEO_NETWORKS:
-        _map_frames(options, result)
+    if section.get("architecture") in VIDEO_NETWORKS and "datasets.train.num_frame" in options:
+        result.put_given("model.frames", _frames(options, result), "datasets.train.num_frame")
     for key in [key for key in options if key.startswith("network_g.")]:
         options.pop(key)
     _map_batch(options, result)
@@ -119,13 +124,6 @@ def import_basicsr(
         map_discriminator(raw, framework, file, result)
     _say_what_is_left(options, result)
     return result
-
-
-def _map_frames(options: dict[str, Any], result: ImportedOptions) -> None:
-    """Frames of a sample of this project's own video networks."""
-    frames = _frames(options, result) if "datasets.train.num_frame" in options else None
-    if frames is not None:
-        result.put("model.frames", frames, "datasets.train.num_frame")
 
 
 def _frames(options: dict[str, Any], result: ImportedOptions, default: int | None = None) -> Any:
@@ -152,9 +150,7 @@ def _frames(options: dict[str, Any], result: ImportedOptions, default: int | Non
 def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:
     for key in ("batch_size_per_gpu", "batch_size"):
         origin = f"datasets.train.{key}"
-        value = _count(options.pop(origin, None))
-        if value is not None:
-            result.put("data.batch_size", value, origin)
+        result.put_given("data.batch_size", _count(options.pop(origin, None)), origin)
     for key in ("accum_iter", "accumulate"):
         origin = f"datasets.train.{key}"
         value = _count(options.pop(origin, options.pop(f"train.{key}", None)))
@@ -262,17 +258,6 @@ def _say_what_is_left(options: dict[str, Any], result: ImportedOptions) -> None:
     ]
     if costs:
         result.messages.append(f"changes the cost of a step and is not in the prediction: {', '.join(costs)}")
-
-
-def _flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted path -> value."""
-    result: dict[str, Any] = {}
-    for key, value in raw.items():
-        if isinstance(value, dict):
-            result.update(_flat(value, f"{prefix}{key}."))
-        else:
-            result[f"{prefix}{key}"] = value
-    return result
 
 
 def _count(value: Any) -> Any:

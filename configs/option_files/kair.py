@@ -12,13 +12,30 @@ from typing import Any
 
 from swinmr_profiling.configs.errors import ConfigError
 from swinmr_profiling.configs.field_types import MAX_COUNT
-from swinmr_profiling.configs.option_files.code_beside import kair_class_beside
-from swinmr_profiling.configs.option_files.given_class import SEPTUPLET, GivenClass, with_patch
-from swinmr_profiling.configs.option_files.imported import ImportedOptions, folder_name, is_number
-from swinmr_profiling.configs.option_files.kair_discriminator import map_discriminator
-from swinmr_profiling.configs.option_files.kair_losses import OWN_NETWORKS, map_features, map_losses
-from swinmr_profiling.configs.option_files.networks import known_networks, network_scale, network_section
-from swinmr_profiling.configs.option_files.optimizers import STAND_IN, known_optimizer, stand_in_note
+from swinmr_profiling.configs.option_files.discriminators import map_net_d
+from swinmr_profiling.configs.option_files.imported import (
+    SEPTUPLET,
+    GivenClass,
+    ImportedOptions,
+    flat,
+    folder_name,
+    is_number,
+    with_patch,
+)
+from swinmr_profiling.configs.option_files.losses import (
+    OWN_NETWORKS,
+    STAND_IN,
+    known_optimizer,
+    map_features,
+    map_kair_losses,
+    stand_in_note,
+)
+from swinmr_profiling.configs.option_files.networks import (
+    kair_class_beside,
+    known_networks,
+    network_scale,
+    network_section,
+)
 
 OPTION_FILE_SECTIONS = ("netG", "datasets", "train")
 
@@ -66,7 +83,7 @@ def import_options(
     _refuse_other_shapes(raw, file)
     if network is None and raw["netG"]["net_type"] not in OWN_NETWORKS:
         network = kair_class_beside(raw, file)
-    options = _flat(raw)
+    options = flat({key: value for key, value in raw.items() if key != "netG"})
     result = ImportedOptions()
     result.messages.append("recognised as a SwinMR/KAIR option file: mapped to this project's sections")
     scale = _map_network(raw, options, result, file, network)
@@ -75,9 +92,9 @@ def import_options(
     if network is not None:
         with_patch(result.sections["model"], result.sections.get("data", {}).get("patch_size"))
     _map_mask(options, result)
-    map_losses(options, result)
+    map_kair_losses(options, result)
     map_features(options, result)
-    map_discriminator(raw, options, file, result)
+    map_net_d(raw, options, file, result)
     _map_optimizer(options, result)
     if "train" in raw:
         options.setdefault("train.E_decay", 0)  # KAIR's default: no moving average
@@ -117,27 +134,13 @@ def _refuse_other_shapes(raw: dict[str, Any], file: str | None) -> None:
     for key in OPTION_FILE_SECTIONS:
         if key in raw and not isinstance(raw[key], dict):
             raise ConfigError(file, [f"{key}: expected an object {{...}}, got {json.dumps(raw[key])[:60]}"])
+    known = ", ".join(f'"{name}"' for name in known_networks()["KAIR"])
     if "netG" not in raw:
-        known = ", ".join(f'"{name}"' for name in known_networks()["KAIR"])
         raise ConfigError(
             file, [f"netG: missing: the network's options, with net_type (one of {known}), are required"]
         )
     if raw["netG"].get("net_type") is None:
-        known = ", ".join(f'"{name}"' for name in known_networks()["KAIR"])
         raise ConfigError(file, [f"netG.net_type: missing: expected one of {known}"])
-
-
-def _flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted path -> value of everything but `netG`."""
-    result: dict[str, Any] = {}
-    for key, value in raw.items():
-        if prefix == "" and key == "netG":
-            continue
-        if isinstance(value, dict):
-            result.update(_flat(value, f"{prefix}{key}."))
-        else:
-            result[f"{prefix}{key}"] = value
-    return result
 
 
 def _map_network(
@@ -158,8 +161,7 @@ def _map_network(
         result.origins["model.kwargs"] = "netG"
         scale = options.pop("scale", 1) or 1
         options.pop("n_channels", None)
-        result.sections["model"], notes = network_section("KAIR", network, scale, file)
-        result.messages += notes
+        result.sections["model"] = network_section("KAIR", network, scale, file)
         return network_scale(result.sections["model"]["kwargs"])
     # KAIR hands these two down to the network and the data where they are not set there.
     for key, given in (("scale", "upscale"), ("n_channels", "in_chans")):
@@ -211,9 +213,8 @@ def _map_batch(options: dict[str, Any], result: ImportedOptions) -> None:
             result.messages.append(text)
             value = each
         result.put(path, value, origin)
-    value = options.pop("datasets.test.dataloader_batch_size", None)
-    if value is not None:
-        result.put("data.val_batch_size", value, "datasets.test.dataloader_batch_size")
+    origin = "datasets.test.dataloader_batch_size"
+    result.put_given("data.val_batch_size", options.pop(origin, None), origin)
 
 
 def _map_patch(options: dict[str, Any], scale: Any, result: ImportedOptions) -> None:
@@ -254,19 +255,18 @@ def _map_mask(options: dict[str, Any], result: ImportedOptions) -> None:
 
 
 def _map_optimizer(options: dict[str, Any], result: ImportedOptions) -> None:
-    kind = options.pop("train.G_optimizer_type", None)
+    kind, origin = options.pop("train.G_optimizer_type", None), "train.G_optimizer_type"
     known = known_optimizer(kind)
-    if known is not None:
-        result.put("training.optimizer.type", known, "train.G_optimizer_type")
-    elif kind is not None:
-        result.put("training.optimizer.type", STAND_IN, "train.G_optimizer_type")
+    if known is None and kind is not None:
+        known = STAND_IN
         name = kind if isinstance(kind, str) else json.dumps(kind)
-        result.messages.append(stand_in_note("train.G_optimizer_type", name))
+        result.messages.append(stand_in_note(origin, name))
+    result.put_given("training.optimizer.type", known, origin)
     schedule = options.pop("train.G_scheduler_type", None)
     if schedule not in (None, "MultiStepLR"):
         text = f"train.G_scheduler_type {json.dumps(schedule)} has no counterpart: the rate stays constant"
         result.messages.append(text)
         result.put("training.scheduler.type", "none", "train.G_scheduler_type")
-    clip = options.pop("train.G_optimizer_clipgrad", None)
-    if clip:  # KAIR takes null and 0 as no clipping
-        result.put("training.gradient.clip_norm", clip, "train.G_optimizer_clipgrad")
+    # KAIR takes null and 0 as no clipping.
+    clip = options.pop("train.G_optimizer_clipgrad", None) or None
+    result.put_given("training.gradient.clip_norm", clip, "train.G_optimizer_clipgrad")

@@ -215,7 +215,6 @@ class DataSection(Section):
         if self.source in SOURCES_WITHOUT_FOLDER:
             for key in ("train_dir", "val_dir", "test_dir"):
                 if getattr(self, key) is not None:
-                    text = f'source "{self.source}" reads no folder: drop {key}, or set source to "auto"'
-                    yield key, text
+                    yield key, f'source "{self.source}" reads no folder: drop {key}, or set source to "auto"'
         elif self.source != "auto" and self.train_dir is None and self.test_dir is None:
             yield "train_dir", f'source "{self.source}" needs a train_dir or a test_dir'

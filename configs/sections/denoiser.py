@@ -1,4 +1,7 @@
-"""The `model` sections of diffusion denoisers."""
+"""The `model` sections of diffusion denoisers, how they are trained and how images are sampled with them.
+
+These two are `training.diffusion` and `evaluation.sampling`.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
-from swinmr_profiling.configs.denoiser_limits import diffusers_problems, dit_problems, unet_problems
 from swinmr_profiling.configs.errors import Problems
 from swinmr_profiling.configs.field_types import (
     BlockCounts,
+    Count,
     Counts,
     Expected,
     Flag,
@@ -17,12 +20,17 @@ from swinmr_profiling.configs.field_types import (
     ImageSize,
     ImageSizeOrNull,
     Kwargs,
+    NotNegative,
     Positive,
+    PositiveOrNull,
     Rate,
     Section,
+    Seed,
     Size,
     SizeOrNull,
+    WholeNumber,
 )
+from swinmr_profiling.configs.network_limits import diffusers_problems, dit_problems, unet_problems
 
 CONDITIONAL_TEXT = "The zero-filled image is an input too, concatenated to the noisy image."
 IMAGE_CHANNELS_TEXT = "Channels of an image: 1 for magnitude, 2 for real and imaginary."
@@ -187,3 +195,61 @@ class DiffusersModelConfig(_DiffusersClass):
 
 DenoiserModelConfig = UNetDenoiserModelConfig | DiTDenoiserModelConfig | DiffusersModelConfig
 DENOISER_TYPES = ("unet_denoiser", "dit_denoiser", "diffusers")
+
+
+_Beta = Annotated[Annotated[float, Field(gt=0, lt=1)], Expected("number above 0, below 1")]
+
+
+class DiffusionSection(Section):
+    """What a denoiser learns. Unused by other networks."""
+
+    objective: Annotated[Literal["epsilon", "v", "x0"], Expected('"epsilon", "v" or "x0"')] = Field(
+        "epsilon",
+        description="What is predicted: the noise, sqrt(a) noise - sqrt(1 - a) image, or the image.",
+    )
+    schedule: Annotated[Literal["linear", "cosine"], Expected('"linear" or "cosine"')] = Field(
+        "linear", description="Noise over time: DDPM's linear betas, or Nichol and Dhariwal's cosine."
+    )
+    timesteps: Annotated[Annotated[int, Field(ge=2, le=10**5)], Expected("whole number, 2 to 10^5")] = Field(
+        1000, description="Steps of the noise schedule."
+    )
+    beta_start: _Beta = Field(1e-4, description="First beta of `linear`. Unused by `cosine`.")
+    beta_end: _Beta = Field(0.02, description="Last beta of `linear`. Unused by `cosine`.")
+    min_snr_gamma: PositiveOrNull = Field(
+        None,
+        description="Cap of the signal-to-noise ratio in the loss's weights (5 is usual). null: no weights.",
+    )
+    condition_dropout: Rate = Field(
+        0.0, description="Share of samples whose condition is left out (zeros), which guidance needs."
+    )
+
+    def problems(self) -> Problems:
+        """Noise that does not grow."""
+        if self.beta_end <= self.beta_start:
+            text = f"beta_end {self.beta_end:g} is not above beta_start {self.beta_start:g}: noise must grow"
+            yield "beta_end", text
+
+
+class SamplingSection(Section):
+    """How a denoiser makes a reconstruction. Unused by other networks."""
+
+    sampler: Annotated[Literal["ddim", "ancestral"], Expected('"ddim" or "ancestral"')] = Field(
+        "ddim", description="`ddim` adds no noise between steps, `ancestral` (DDPM) does."
+    )
+    sampling_steps: Count = Field(50, description="Steps of a reconstruction, spread over the schedule.")
+    samples_per_slice: Count = Field(
+        1, description="Samples of each slice. Their mean is the reconstruction, their deviation is reported."
+    )
+    guidance: NotNegative = Field(
+        1.0, description="Weight of the condition. 1: none beyond it; else every step asks the network twice."
+    )
+    data_consistency: Flag = Field(
+        True, description="Measured k-space replaces the estimate's at every step."
+    )
+    clip: Flag = Field(
+        True, description="Estimates of the image are held in -1..1, the range of `min_max` and `max`."
+    )
+    seed: Seed = Field(0, description="Seed of the starting noise. Each slice and sample has its own.")
+    validation_steps: WholeNumber = Field(
+        0, description="Sampling steps in validation, one sample a slice. 0: the denoising loss alone."
+    )

@@ -25,6 +25,7 @@ from swinmr_profiling.configs.field_types import (
     Size,
     SizeOrNull,
 )
+from swinmr_profiling.configs.network_limits import swinir_problems
 from swinmr_profiling.configs.sections.denoiser import (
     DiffusersModelConfig,
     DiTDenoiserModelConfig,
@@ -36,7 +37,6 @@ from swinmr_profiling.configs.sections.library import (
     SpandrelModelConfig,
     TransformersModelConfig,
 )
-from swinmr_profiling.configs.swinir_limits import swinir_problems
 
 # Checked by `read_inputs`, whose words name the input.
 InputsText = (
@@ -214,8 +214,7 @@ class CustomModelConfig(Section):
         elif self.input_shapes is not None and self.inputs is not None:
             yield "input_shapes", "input_shapes beside inputs: give one"
         short = ("training_input_shapes", "cross_check_input_shapes", "input_dtypes")
-        long = ("training_inputs", "cross_check_inputs")
-        for key in short if self.input_shapes is None else long:
+        for key in short if self.input_shapes is None else ("training_inputs", "cross_check_inputs"):
             if getattr(self, key) is not None:
                 yield key, f"belongs to {'input_shapes' if key in short else 'inputs'}, which is not there"
         for key in short:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from swinmr_profiling.configs.errors import CrossFieldError, Problems
+from swinmr_profiling.configs.errors import Problems
 from swinmr_profiling.configs.field_types import (
     AssumedValues,
     Betas,
@@ -33,7 +33,7 @@ from swinmr_profiling.configs.field_types import (
     WholeNumber,
 )
 from swinmr_profiling.configs.sections.adversarial import AdversarialSection
-from swinmr_profiling.configs.sections.diffusion import DiffusionSection
+from swinmr_profiling.configs.sections.denoiser import DiffusionSection
 from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, LoraSection, OnHost, Strategy
 
 
@@ -207,6 +207,17 @@ class CheckpointBudget(Section):
     budget: Annotated[str, Field(pattern=r"^\s*\d{1,9}(\.\d{1,9})?\s*([KMGT]i?B|[kmgt]i?b)\s*$")]
 
 
+# What is not for a step of the user's own, and its value where it is left out.
+BY_THIS_STEP = {
+    "accumulate": 1,
+    "gradient_checkpointing": "none",
+    "lora": None,
+    "strategy": "ddp",
+    "plan": None,
+    "on_host": [],
+}
+
+
 class TrainingSection(Section):
     """Losses, optimizer, schedule and the loop."""
 
@@ -308,30 +319,18 @@ class TrainingSection(Section):
         None, description="Checkpoint whose weights a new run starts from."
     )
 
-    @model_validator(mode="after")
-    def _own_step_is_by_itself(self) -> TrainingSection:
+    def problems(self) -> Problems:
+        """What a user's own step does itself; what of `on_host` has nothing to put there, or another to do so."""
         if self.step is not None:
-            plain = {
-                "accumulate": 1,
-                "gradient_checkpointing": "none",
-                "lora": None,
-                "strategy": "ddp",
-                "plan": None,
-                "on_host": [],
-            }
-            given = [name for name, value in plain.items() if getattr(self, name) != value]
-            text = "is for this project's step: training.step does such things by itself; leave it out"
-            if given:
-                raise CrossFieldError([(name, text) for name in given])
+            for name, value in BY_THIS_STEP.items():
+                if getattr(self, name) != value:
+                    yield (
+                        name,
+                        "is for this project's step: training.step does such things by itself; leave it out",
+                    )
         if self.adversarial.weight and (self.step is not None or self.accumulate != 1):
             other = "training.step" if self.step is not None else "training.accumulate above 1"
-            raise CrossFieldError(
-                [("adversarial.weight", f"a discriminator beside {other}: give one of the two")]
-            )
-        return self
-
-    def problems(self) -> Problems:
-        """What of `on_host` has nothing to put there, or another that does so."""
+            yield "adversarial.weight", f"a discriminator beside {other}: give one of the two"
         names, optimizer = self.on_host, self.optimizer.type
         if len(set(names)) < len(names):
             yield "on_host", "names one twice"
@@ -365,20 +364,17 @@ class TrainingSection(Section):
     @property
     def network_checkpointing(self) -> Literal["none", "light", "full"]:
         """What a network's own code recomputes: "none" where modules are named, which is done to it from outside."""
-        value = self.gradient_checkpointing
-        return value if isinstance(value, str) else "none"
+        return self.gradient_checkpointing if isinstance(self.gradient_checkpointing, str) else "none"
 
     @property
     def checkpointing_kind(self) -> Literal["none", "light", "full", "modules"]:
         """As a profile names it."""
-        value = self.gradient_checkpointing
-        return value if isinstance(value, str) else "modules"
+        return self.gradient_checkpointing if isinstance(self.gradient_checkpointing, str) else "modules"
 
     @property
     def checkpointed_modules(self) -> list[str]:
         """Names and patterns of the modules that are recomputed, [] where none is named."""
-        value = self.gradient_checkpointing
-        return value if isinstance(value, list) else []
+        return self.gradient_checkpointing if isinstance(self.gradient_checkpointing, list) else []
 
     @property
     def checkpoint_budget(self) -> str | None:
@@ -389,9 +385,8 @@ class TrainingSection(Section):
     @property
     def step_limit(self) -> int | None:
         """Optimizer steps after which the run ends, None where only `epochs` ends it."""
-        if self.total_steps is None and self.epochs is None:
-            return DEFAULT_TOTAL_STEPS
-        return self.total_steps
+        unlimited = self.total_steps is None and self.epochs is None
+        return DEFAULT_TOTAL_STEPS if unlimited else self.total_steps
 
 
 # Where a config sets no end: ten thousand steps past the last milestone of the published schedule.

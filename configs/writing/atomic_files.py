@@ -118,9 +118,7 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def _cell(value: Any) -> Any:
     """A spreadsheet takes a text that starts with one of these for a formula and runs it."""
-    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
-        return f"'{value}"
-    return value
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
 
 
 def reason(error: OSError) -> str:

@@ -20,8 +20,7 @@ HASHED_NETWORKS = ("swinir", "swinmr", "unet_denoiser")
 
 def cache_folder(kind: str) -> Path:
     """The user's cache folder (XDG_CACHE_HOME, ~/.cache), in a folder of this project's. kind: "traces", "counters"."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "swinmr-profiling" / kind
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "swinmr-profiling" / kind
 
 
 @cache

@@ -73,26 +73,24 @@ def claim(file: Path) -> Claim | None:
     if lock in _held:
         return _held[lock]
     found = Claim(lock, None)
-    if fcntl is not None:
-        while True:
-            try:
-                descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
-            except OSError:
-                break
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
-                    found.descriptor = descriptor
-                    break
+    while fcntl is not None and found.descriptor is None:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
+        except OSError:
+            break
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
+                found.descriptor = descriptor
+        except BlockingIOError:
+            return None
+        except FileNotFoundError:  # whoever had it has just removed it
+            pass
+        except OSError:  # a file system without locks
+            break
+        finally:
+            if found.descriptor is None:
                 os.close(descriptor)
-            except BlockingIOError:
-                os.close(descriptor)
-                return None
-            except FileNotFoundError:  # whoever had it has just removed it
-                os.close(descriptor)
-            except OSError:  # a file system without locks
-                os.close(descriptor)
-                break
     _held[lock] = found
     return found
 

@@ -21,10 +21,9 @@ from swinmr_profiling.profiler.largest_tile.size_prediction import SizePredictor
 from swinmr_profiling.profiler.largest_tile.size_search import Look, SizeSearch
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.failures import first_lines
-from swinmr_profiling.training.tiling.chosen_tiles import choose_tiles
-from swinmr_profiling.training.tiling.period import structural_period
-from swinmr_profiling.training.tiling.support import Support, find_support
+from swinmr_profiling.training.tiling.support import Support, find_support, structural_period
 from swinmr_profiling.training.tiling.tile_grid import Span, TileError, rounded_up
+from swinmr_profiling.training.tiling.tiled_network import choose_tiles
 
 # Nothing is searched beyond: orders of pixels that networks of windows keep are made on the host, and so large.
 LONGEST_SIDE = 16_384

@@ -18,8 +18,7 @@ FOLDER = Path("configs")
 
 def examples() -> dict[str, str]:
     """Name and text of every example."""
-    folder = files("swinmr_profiling.configs")
-    found = (entry for entry in folder.iterdir() if entry.name.endswith(".json"))
+    found = (entry for entry in files("swinmr_profiling.configs").iterdir() if entry.name.endswith(".json"))
     return {
         entry.name: entry.read_text(encoding="utf-8") for entry in sorted(found, key=lambda entry: entry.name)
     }

@@ -310,7 +310,7 @@ def test_offline_without_any_weights_lpips_is_null_and_says_why(write_config, tm
 @pytest.mark.slow
 def test_st_lpips_where_it_is_installed(write_config, run_test, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch_home"))
-    from swinmr_profiling.training.evaluation.shift_tolerant_lpips import weights_file
+    from swinmr_profiling.training.evaluation.perceptual_metric import weights_file
 
     if weights_file() is None:
         pytest.skip("stlpips-pytorch is not installed")

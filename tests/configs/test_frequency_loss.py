@@ -225,7 +225,7 @@ def test_fft_mse_is_what_its_source_computes(tmp_path, spatial, eps):
 
 def test_milestones_of_an_option_file_change_the_rate_where_they_do_there(tmp_path):
     """KAIR's loop calls `scheduler.step(n)` and then takes step n: with [3, 5] steps 1, 2 | 3, 4 | 5, 6."""
-    from swinmr_profiling.training.step.optimisation import build_scheduler
+    from swinmr_profiling.training.step.optimizers import build_scheduler
 
     raw = swinmr_file({"G_optimizer_lr": 1.0, "G_scheduler_milestones": [3, 5], "G_scheduler_gamma": 0.5})
     config = loaded(tmp_path, raw).config

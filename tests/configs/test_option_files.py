@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from swinmr_profiling.configs import ConfigError, load_config
-from swinmr_profiling.configs.option_files.given_class import GivenClass
+from swinmr_profiling.configs.option_files.imported import GivenClass
 from swinmr_profiling.configs.option_files.losses import vgg19_layers
 from swinmr_profiling.models.restoration.build import NETWORKS
 from tests.conftest import run_command

@@ -103,7 +103,7 @@ def test_networks_have_the_parameters_of_the_frameworks_own_code(stochastic_dept
     for framework, name in COUNTED:
         key = "net_type" if framework == "KAIR" else "type"
         entry = known_networks()[framework][name]
-        section, _ = network_section(framework, {key: name}, 4, None)
+        section = network_section(framework, {key: name}, 4, None)
         if (found := parameters_of(section)) != entry["parameters"]:
             differing[framework, name] = (found, entry["parameters"])
     assert differing == {}
@@ -115,7 +115,7 @@ def test_networks_have_the_parameters_of_the_frameworks_own_code(stochastic_dept
     [("BasicSR", "EDSR"), ("traiNNer-redux", "nafnet32"), ("traiNNer-redux", "span"), ("neosr", "compact")],
 )
 def test_some_networks_have_the_parameters_of_the_frameworks_own_code(framework, name):
-    section, _ = network_section(framework, {"type": name}, 4, None)
+    section = network_section(framework, {"type": name}, 4, None)
     assert parameters_of(section) == known_networks()[framework][name]["parameters"]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from swinmr_profiling.configs import ConfigError, config_from_dict
-from swinmr_profiling.configs.swinir_limits import nearest_divisors, nearest_multiples
+from swinmr_profiling.configs.network_limits import nearest_divisors, nearest_multiples
 
 
 def swinir(**keys):

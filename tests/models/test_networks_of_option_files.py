@@ -23,7 +23,7 @@ ENTRIES = [
 
 def built(framework, name, scale=4, **arguments):
     key = "net_type" if framework == "KAIR" else "type"
-    section, _ = network_section(framework, {key: name, **arguments}, scale, None)
+    section = network_section(framework, {key: name, **arguments}, scale, None)
     architecture, kwargs = section["architecture"], section["kwargs"]
     if section["net_type"] == "restoration":
         module = restoration.made(architecture, restoration.NETWORKS[architecture], kwargs)

@@ -8,8 +8,7 @@ from swinmr_profiling.configs import ConfigError, config_from_dict
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.training import distributed
 from swinmr_profiling.training.errors import StrategyError
-from swinmr_profiling.training.strategies.engine import build_engine
-from swinmr_profiling.training.strategies.units import sharding_units
+from swinmr_profiling.training.strategies.engine import build_engine, sharding_units
 from tests.training.conftest import TINY_RUN, merged
 
 

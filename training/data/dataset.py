@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -18,11 +20,25 @@ from swinmr_profiling.training.data.slice_masks import SliceMasks
 from swinmr_profiling.training.data.sources import Split, open_split
 from swinmr_profiling.training.degradation.acquisition import DegradedSlice, check_slice, degrade, to_channels
 from swinmr_profiling.training.errors import DataError
-from swinmr_profiling.training.threads import one_thread
 from swinmr_profiling.training.volumes import Volume, check_memory, read_slice
 
 # First number of the seeds of crops and turns; those of masks are in `slice_masks`.
 CROP_STREAM = 2
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Runs a block with one thread of torch, as loader processes do anyway, and restores the number.
+
+    Transforms of one slice take milliseconds. Split over threads they gain little on idle cores, and on busy
+    ones the threads wait for each other: 300 ms instead of 6 for a 256 x 256 slice were seen.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class SampleKey(NamedTuple):
@@ -100,10 +116,6 @@ class ReconstructionDataset(Dataset):
     def __len__(self) -> int:
         return int(self._first_indices[-1])
 
-    def __getitem__(self, key: int | SampleKey) -> Sample:
-        with one_thread():
-            return self._sample(key)
-
     def degraded(self, key: int | SampleKey) -> tuple[DegradedSlice, np.ndarray]:
         """The whole slice behind a sample, before channels and patches, and the mask that sampled it."""
         key = _full_key(key)
@@ -116,10 +128,10 @@ class ReconstructionDataset(Dataset):
         rng = self.masks.generator(key.seed, self.name(key.index))
         mask = self.masks.mask(volume, rng)
         noise_std = self.degradation.noise_std
-        wants_phase = self.channels == 2
-        return degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=wants_phase), mask
+        return degrade(raw, mask, rng, self.normalisation, noise_std, complex_target=self.channels == 2), mask
 
-    def _sample(self, key: int | SampleKey) -> Sample:
+    @one_thread()
+    def __getitem__(self, key: int | SampleKey) -> Sample:
         key = _full_key(key)
         degraded, mask = self.degraded(key)
         name = self.name(key.index)
@@ -180,10 +192,8 @@ class ReconstructionDataset(Dataset):
     @property
     def without_sensitivities(self) -> str | None:
         """Name of the first volume of several coils whose sensitivities are unknown; None where there is none."""
-        for volume in self.volumes:
-            if getattr(volume, "coils", 1) > 1 and not getattr(volume, "has_coil_maps", True):
-                return volume.name
-        return None
+        unknown = (volume.name for volume in self.volumes if volume.coils > 1 and not volume.has_coil_maps)
+        return next(unknown, None)
 
     def describe(self) -> dict[str, Any]:
         """What results record of the data (the share really sampled is in every sample, and averaged by whom it
@@ -234,8 +244,7 @@ class ReconstructionDataset(Dataset):
 def identity(dataset: ReconstructionDataset) -> dict[str, Any]:
     """Which slices a dataset has, in which order: their number, and the SHA-256 of their volumes' names and sizes."""
     listed = [[volume.name, volume.slices, *volume.image_hw] for volume in dataset.volumes]
-    digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
-    return {"slices": len(dataset), "volumes_sha256": digest}
+    return {"slices": len(dataset), "volumes_sha256": hashlib.sha256(json.dumps(listed).encode()).hexdigest()}
 
 
 def input_channels(config: ExperimentConfig) -> int:

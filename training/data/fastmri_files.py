@@ -9,9 +9,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from swinmr_profiling.training.errors import DataError, first_line
-from swinmr_profiling.training.optional_packages import require
-from swinmr_profiling.training.volumes import RawSlice
+from swinmr_profiling.training.errors import DataError, first_line, require
+from swinmr_profiling.training.volumes import RawSlice, Volume
 
 # Targets in the order they are looked for: of several coils, of one coil (emulated).
 TARGETS = ("reconstruction_rss", "reconstruction_esc")
@@ -23,26 +22,20 @@ MAX_HEADER_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class FastMriVolume:
+class FastMriVolume(Volume):
     """One fastMRI file. It is opened for every access: an HDF5 handle that processes share hangs them."""
 
-    name: str
     file: Path
-    slices: int
-    image_hw: tuple[int, int]
-    kspace_hw: tuple[int, int]
+    measured_hw: tuple[int, int]
     target: str | None
-    coils: int = 1
     coil_maps: str | None = None
     # First measured column and first after them; the scanner's zeros are outside. None where the file does not say.
     measured_columns: tuple[int, int] | None = None
-    kspace_simulated: bool = False
-    magnitude_only: bool = False
 
     @property
-    def has_coil_maps(self) -> bool:
-        """Whether the coils' sensitivities are in the file."""
-        return self.coil_maps is not None
+    def kspace_hw(self) -> tuple[int, int]:
+        """As the file has it: the image may be its centre."""
+        return self.measured_hw
 
     def read(self, index: int) -> RawSlice:
         """Measured k-space (coils, H', W'), the file's target or the k-space's own reconstruction, and sensitivities.
@@ -50,17 +43,12 @@ class FastMriVolume:
         A target that is larger than `image_hw` is cropped to it; sensitivities are there where the file has them.
         """
         h5py = require("h5py", "fastMRI data")
-        try:
-            with h5py.File(self.file, "r") as opened:
-                kspace = np.asarray(opened["kspace"][index], dtype=np.complex64)
-                image = (
-                    None if self.target is None else np.asarray(opened[self.target][index], dtype=np.float32)
-                )
-                maps = None
-                if self.coil_maps is not None:
-                    maps = _normalised(np.asarray(opened[self.coil_maps][index], dtype=np.complex64))
-        except (OSError, KeyError, RuntimeError) as error:
-            raise DataError(f"{self.file}, slice {index}: cannot be read: {first_line(error)}") from error
+        with h5py.File(self.file, "r") as opened:
+            kspace = np.asarray(opened["kspace"][index], dtype=np.complex64)
+            image = None if self.target is None else np.asarray(opened[self.target][index], dtype=np.float32)
+            maps = None
+            if self.coil_maps is not None:
+                maps = _normalised(np.asarray(opened[self.coil_maps][index], dtype=np.complex64))
         kspace = kspace.reshape(-1, *kspace.shape[-2:])
         image = reconstruct(kspace) if image is None else _cropped(image, self.image_hw)
         return RawSlice(image, kspace, maps)
@@ -112,20 +100,24 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
         text = first_line(error)
         advice = "copy or download it again" if "truncated" in text else "is it an HDF5 file?"
         raise DataError(f"{file}: cannot be read: {text}; {advice}") from error
-    if kind != "c" or len(shape) not in (3, 4) or 0 in shape:
-        raise DataError(
-            f"{file}: kspace has the shape {shape} and kind {kind!r}; expected complex, "
-            "slices x H x W or slices x coils x H x W"
-        )
-    if stored_bytes == 0:
-        raise DataError(
-            f"{file}: declares kspace of {shape} and stores none of it: copy or download it again"
-        )
-    if undersampled:
-        raise DataError(
-            f"{file}: is undersampled already (a mask, no {' or '.join(TARGETS)}): there is nothing to compare "
-            "with; leave test and challenge files out"
-        )
+    for is_refused, text in (
+        (
+            kind != "c" or len(shape) not in (3, 4) or 0 in shape,
+            f"kspace has the shape {shape} and kind {kind!r}; expected complex, slices x H x W or slices x coils x H "
+            "x W",
+        ),
+        (
+            stored_bytes == 0,
+            f"declares kspace of {shape} and stores none of it: copy or download it again",
+        ),
+        (
+            undersampled,
+            f"is undersampled already (a mask, no {' or '.join(TARGETS)}): there is nothing to compare with; leave "
+            "test and challenge files out",
+        ),
+    ):
+        if is_refused:
+            raise DataError(f"{file}: {text}")
     kspace_hw = tuple(shape[-2:])
     image_hw = kspace_hw
     if target_shape is not None:
@@ -138,8 +130,22 @@ def open_fastmri(file: Path, name: str) -> list[FastMriVolume]:
             raise DataError(f"{file}: {target} has the shape {target_shape}, kspace {shape}: they do not fit")
     if maps_shape is not None and maps_shape != shape:
         raise DataError(f"{file}: {coil_maps} has the shape {maps_shape}, kspace {shape}: they do not fit")
-    coils = shape[1] if len(shape) == 4 else 1
-    return [FastMriVolume(name, file, shape[0], image_hw, kspace_hw, target, coils, coil_maps, measured)]
+    return [
+        FastMriVolume(
+            name,
+            shape[0],
+            image_hw,
+            file,
+            kspace_hw,
+            target,
+            coil_maps,
+            measured,
+            kspace_simulated=False,
+            magnitude_only=False,
+            coils=shape[1] if len(shape) == 4 else 1,
+            has_coil_maps=coil_maps is not None,
+        )
+    ]
 
 
 def _measured_columns(opened: Any, columns: int) -> tuple[int, int] | None:

@@ -141,11 +141,11 @@ def build_loader(
             raise ValueError('data.batch_size is "auto": pass the batch size that the profile recommends')
         batch_size = own
     _refuse_mixed_sizes(dataset, batch_size, split)
-    batches: Sampler[list[SampleKey]]
-    if split == "train":
-        batches = TrainingBatches(len(dataset), batch_size, config.system.seed, rank, world_size)
-    else:
-        batches = EvaluationBatches(dataset, batch_size, rank, world_size)
+    batches: Sampler[list[SampleKey]] = (
+        TrainingBatches(len(dataset), batch_size, config.system.seed, rank, world_size)
+        if split == "train"
+        else EvaluationBatches(dataset, batch_size, rank, world_size)
+    )
     workers = data.num_workers
     skips = split == "train" and data.on_error == "skip"
     return BatchLoader(

@@ -9,7 +9,7 @@ import numpy as np
 
 from swinmr_profiling.training.data.fastmri_files import reconstruct
 from swinmr_profiling.training.errors import DataError, first_line
-from swinmr_profiling.training.volumes import RawSlice
+from swinmr_profiling.training.volumes import RawSlice, Volume
 
 # Share of a complex array's energy in the central (or, uncentred, the corner) eighth of each axis: of k-space nearly
 # all, of an image of any head little. 1 / 64 is what an even one has there.
@@ -18,27 +18,11 @@ COLOURS = (3, 4)
 
 
 @dataclass(frozen=True)
-class NpyVolume:
+class NpyVolume(Volume):
     """One `.npy` file. Mapped, not loaded, at every access. layout: one of `data.layout`, but not "auto"."""
 
-    name: str
     file: Path
-    slices: int
-    image_hw: tuple[int, int]
-    magnitude_only: bool
     layout: str = "slices_first"
-    coils: int = 1
-    has_coil_maps: bool = False
-
-    @property
-    def kspace_simulated(self) -> bool:
-        """Whether the file holds images."""
-        return not self.layout.endswith("kspace")
-
-    @property
-    def kspace_hw(self) -> tuple[int, int]:
-        """As the image."""
-        return self.image_hw
 
     def read(self, index: int) -> RawSlice:
         """The image (H, W): float32, or complex64 where the file is complex; of k-space that and its magnitude."""
@@ -83,9 +67,19 @@ def open_npy(file: Path, name: str, layout: str = "auto") -> list[NpyVolume]:
     last = layout == "slices_last" and array.ndim == 3
     slices = 1 if array.ndim == 2 else array.shape[-1 if last else 0]
     height, width = array.shape[:2] if last else array.shape[-2:]
-    image_hw = (int(height), int(width))
-    coils = array.shape[1] if layout == "coil_kspace" else 1
-    return [NpyVolume(name, file, slices, image_hw, not is_complex, layout, coils)]
+    return [
+        NpyVolume(
+            name,
+            slices,
+            (int(height), int(width)),
+            file,
+            layout,
+            kspace_simulated=not layout.endswith("kspace"),
+            magnitude_only=not is_complex,
+            coils=array.shape[1] if layout == "coil_kspace" else 1,
+            has_coil_maps=False,
+        )
+    ]
 
 
 def _only_reading(array: np.ndarray, file: Path) -> str:

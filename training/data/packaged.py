@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from swinmr_profiling.training.data.scanner_files import directions_of
-from swinmr_profiling.training.errors import DataError, first_line
-from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.errors import DataError, first_line, require
 from swinmr_profiling.training.volumes import RawSlice, Volume
 
 HEAD_NAME, T1_NAME = "nibabel example4d", "matplotlib s1045"
@@ -48,8 +47,7 @@ def _head() -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _t1() -> np.ndarray:
-    matplotlib = require("matplotlib", "the packaged data")
-    file = Path(matplotlib.get_data_path()) / "sample_data" / "s1045.ima.gz"
+    file = Path(require("matplotlib", "the packaged data").get_data_path()) / "sample_data" / "s1045.ima.gz"
     try:
         with gzip.open(file) as opened:
             # Big-endian, without a header: read the other way round, values come out 256 times too large.
@@ -59,46 +57,19 @@ def _t1() -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class HeadVolume:
+class HeadVolume(Volume):
     """The positions of one set at one time of nibabel's head."""
 
     positions: range
     time: int
-    image_hw: tuple[int, int] = HEAD_HW
-    kspace_hw: tuple[int, int] = HEAD_HW
-    kspace_simulated: bool = True
-    magnitude_only: bool = True
-
-    @property
-    def name(self) -> str:
-        """With the time and the first position, so that no two sets share a name."""
-        return f"{HEAD_NAME}, time {self.time}, positions {self.positions[0]} to {self.positions[-1]}"
-
-    @property
-    def axes(self) -> tuple[str, str] | None:
-        """Where height and width point, by the file's affine."""
-        return directions_of(_head_file()[0])
-
-    @property
-    def slices(self) -> int:
-        """One per position."""
-        return len(self.positions)
 
     def read(self, index: int) -> RawSlice:
         """Magnitude (128, 96), float32."""
         return RawSlice(_head()[:, :, self.positions[index], self.time])
 
 
-@dataclass(frozen=True)
-class T1Volume:
+class T1Volume(Volume):
     """matplotlib's slice, of another head: training only."""
-
-    name: str = T1_NAME
-    slices: int = 1
-    image_hw: tuple[int, int] = T1_HW
-    kspace_hw: tuple[int, int] = T1_HW
-    kspace_simulated: bool = True
-    magnitude_only: bool = True
 
     def read(self, index: int) -> RawSlice:
         """Magnitude (256, 256), float32."""
@@ -108,8 +79,20 @@ class T1Volume:
 def open_packaged(split: str) -> list[Volume]:
     """The volumes of "train", "val" or "test". Raises DataError when nibabel or matplotlib is missing."""
     _head()
-    volumes: list[Volume] = [HeadVolume(HEAD_POSITIONS[split], time) for time in range(HEAD_TIMES)]
+    positions, axes = HEAD_POSITIONS[split], directions_of(_head_file()[0])
+    # With the time and the first position, so that no two sets share a name.
+    volumes: list[Volume] = [
+        HeadVolume(
+            f"{HEAD_NAME}, time {time}, positions {positions[0]} to {positions[-1]}",
+            len(positions),
+            HEAD_HW,
+            positions,
+            time,
+            axes=axes,
+        )
+        for time in range(HEAD_TIMES)
+    ]
     if split == "train":
         _t1()
-        volumes.append(T1Volume())
+        volumes.append(T1Volume(T1_NAME, 1, T1_HW))
     return volumes

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
-from swinmr_profiling.training.volumes import RawSlice
+from swinmr_profiling.training.volumes import RawSlice, Volume
 
 # Shepp and Logan 1974 with Toft's contrast (1996): value, half axes a and b, centre x and y, angle in degrees.
 # Coordinates are -1 to 1 from edge to edge, y upwards.
@@ -103,21 +103,11 @@ def _coil_maps(coils: int, shape_hw: tuple[int, int]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class PhantomVolume:
+class PhantomVolume(Volume):
     """Phantom slices, each of its own shape, contrast and phase; `seed` tells training from validation."""
 
-    name: str
-    slices: int
-    image_hw: tuple[int, int]
-    coils: int
     seed: int
-    kspace_simulated: bool = True
-    magnitude_only: bool = False
-
-    @property
-    def kspace_hw(self) -> tuple[int, int]:
-        """As the image."""
-        return self.image_hw
+    magnitude_only: bool = field(default=False, kw_only=True)
 
     def read(self, index: int) -> RawSlice:
         """The object (H, W), complex64, and its coil maps (coils, H, W)."""

@@ -1,9 +1,8 @@
-"""Images as scanners and neuroimaging tools write them: NIfTI and DICOM."""
+"""Images as scanners and neuroimaging tools write them, NIfTI and DICOM, and in plain files: PNG."""
 
 from __future__ import annotations
 
 import gzip
-import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from swinmr_profiling.training.errors import DataError, first_line
-from swinmr_profiling.training.optional_packages import require
-from swinmr_profiling.training.volumes import RawSlice
+from swinmr_profiling.training.errors import DataError, first_line, require
+from swinmr_profiling.training.volumes import RawSlice, Volume
 
 # A compressed NIfTI is unpacked whole for any slice of it: the last few stay in memory, in each loader process.
 UNPACKED_VOLUMES = 4
@@ -21,38 +19,23 @@ BLOCK_BYTES = 2**22
 
 
 @dataclass(frozen=True)
-class NiftiVolume:
+class NiftiVolume(Volume):
     """One NIfTI image, (X, Y, slices) or (X, Y, slices, times); slices are counted through all times.
 
-    The array's first axis is the image's height, as it is in the file: nothing is reoriented. axes: the directions in
-    which height and width grow, by the file's affine; None where it has none.
+    The array's first axis is the image's height, as it is in the file: nothing is reoriented.
     """
 
-    name: str
     file: Path
-    slices: int
-    image_hw: tuple[int, int]
     positions: int
-    magnitude_only: bool
-    kspace_simulated: bool = True
-    axes: tuple[str, str] | None = None
-
-    @property
-    def kspace_hw(self) -> tuple[int, int]:
-        """As the image: k-space is simulated."""
-        return self.image_hw
 
     def read(self, index: int) -> RawSlice:
         """The image (H, W) at position index % positions and time index // positions, rescaled."""
         time, position = divmod(index, self.positions)
-        try:
-            packed = self.file.suffix == ".gz"
-            source = _unpacked(self.file, self.magnitude_only) if packed else _load_nifti(self.file).dataobj
-            place = {2: (), 3: (position,), 4: (position, time)}[len(source.shape)]
-            pixels: tuple[Any, ...] = (slice(None), slice(None), *place)
-            image = np.asarray(source[pixels])
-        except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
-            raise DataError(f"{self.file}, slice {index}: cannot be read: {first_line(error)}") from error
+        packed = self.file.suffix == ".gz"
+        source = _unpacked(self.file, self.magnitude_only) if packed else _load_nifti(self.file).dataobj
+        place = {2: (), 3: (position,), 4: (position, time)}[len(source.shape)]
+        pixels: tuple[Any, ...] = (slice(None), slice(None), *place)
+        image = np.asarray(source[pixels])
         return RawSlice(image.astype(np.float32 if self.magnitude_only else np.complex64))
 
 
@@ -84,8 +67,17 @@ def open_nifti(file: Path, name: str) -> list[NiftiVolume]:
     if image.get_data_dtype().kind not in "iufc":
         raise DataError(f"{file}: holds {image.get_data_dtype()} (colours?); expected one number per voxel")
     positions, times = (*shape[2:], 1, 1)[:2]
-    real = image.get_data_dtype().kind != "c"
-    return [NiftiVolume(name, file, positions * times, shape[:2], positions, real, axes=directions_of(image))]
+    return [
+        NiftiVolume(
+            name,
+            positions * times,
+            shape[:2],
+            file,
+            positions,
+            magnitude_only=image.get_data_dtype().kind != "c",
+            axes=directions_of(image),
+        )
+    ]
 
 
 def directions_of(image: Any) -> tuple[str, str] | None:
@@ -101,24 +93,10 @@ def directions_of(image: Any) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True)
-class DicomVolume:
+class DicomVolume(Volume):
     """One DICOM series: (file, frame) of every slice, in the order of the instance numbers."""
 
-    name: str
     frames: tuple[tuple[Path, int], ...]
-    image_hw: tuple[int, int]
-    kspace_simulated: bool = True
-    magnitude_only: bool = True
-
-    @property
-    def slices(self) -> int:
-        """Frames of all files of the series."""
-        return len(self.frames)
-
-    @property
-    def kspace_hw(self) -> tuple[int, int]:
-        """As the image: k-space is simulated."""
-        return self.image_hw
 
     def read(self, index: int) -> RawSlice:
         """The image (H, W), float32, bright is high, with the rescale slope and intercept applied."""
@@ -172,5 +150,34 @@ def open_dicom(files: list[tuple[Path, str]]) -> list[DicomVolume]:
     for (_, image_hw), members in series.items():
         members.sort(key=lambda member: member[:2])
         slices = tuple((file, frame) for _, _, file, count in members for frame in range(count))
-        volumes.append(DicomVolume(members[0][1], slices, image_hw))
+        volumes.append(DicomVolume(members[0][1], len(slices), image_hw, slices))
     return volumes
+
+
+@dataclass(frozen=True)
+class PngVolume(Volume):
+    """One PNG, 8 or 16 bits; colours become luminance, transparency is dropped."""
+
+    file: Path
+
+    def read(self, index: int) -> RawSlice:
+        """The image (H, W), float32, in the file's grey levels."""
+        pillow = require("PIL.Image", "PNG data")
+        try:
+            with pillow.open(self.file) as opened:
+                # Pillow calls 16-bit grey "I" or "I;16", and would cut it to 8 bits on the way to "L".
+                grey = opened if opened.mode.startswith("I") or opened.mode == "L" else opened.convert("L")
+                return RawSlice(np.asarray(grey, dtype=np.float32))
+        except (OSError, SyntaxError) as error:
+            raise DataError(f"{self.file}: cannot be read as an image: {first_line(error)}") from error
+
+
+def open_png(file: Path, name: str) -> list[PngVolume]:
+    """The volume of a file (each PNG is one). Raises DataError for what is not an image."""
+    pillow = require("PIL.Image", "PNG data")
+    try:
+        with pillow.open(file) as opened:
+            width, height = opened.size
+    except (OSError, SyntaxError) as error:
+        raise DataError(f"{file}: cannot be read as an image: {first_line(error)}") from error
+    return [PngVolume(name, 1, (height, width), file)]

@@ -48,11 +48,9 @@ class SliceMasks:
 
     def generator(self, sample_seed: Sequence[int], slice_name: str) -> np.random.Generator:
         """All randomness of a sample's mask and noise: of its key in training, of its name in validation."""
-        if self.training:
-            seed = [MASK_STREAM, self.seed, self.degradation.seed, *sample_seed]
-        else:
-            seed = [VALIDATION_STREAM, self.degradation.seed, name_seed(slice_name)]
-        return np.random.default_rng(seed)
+        of_key = [MASK_STREAM, self.seed, self.degradation.seed, *sample_seed]
+        of_name = [VALIDATION_STREAM, self.degradation.seed, name_seed(slice_name)]
+        return np.random.default_rng(of_key if self.training else of_name)
 
     def mask(self, volume: Volume, rng: np.random.Generator) -> np.ndarray:
         """A boolean mask (H', W') of the volume's k-space. Raises DataError where no such mask can be drawn for it."""

@@ -12,8 +12,7 @@ from swinmr_profiling.training.data.fastmri_files import open_fastmri
 from swinmr_profiling.training.data.npy_files import open_npy
 from swinmr_profiling.training.data.packaged import open_packaged
 from swinmr_profiling.training.data.phantom import PhantomVolume
-from swinmr_profiling.training.data.png_files import open_png
-from swinmr_profiling.training.data.scanner_files import open_dicom, open_nifti
+from swinmr_profiling.training.data.scanner_files import open_dicom, open_nifti, open_png
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.volumes import Volume
 
@@ -71,8 +70,8 @@ def open_split(config: ExperimentConfig, split: Split) -> list[Volume]:
     source = data.resolved_source
     if source == "phantom":
         slices = data.phantom.slices if split == "train" else data.phantom.val_slices
-        hw = whole_image_hw(config)
-        return [PhantomVolume(f"phantom, {split}", slices, hw, data.phantom.coils, PHANTOM_SEEDS[split])]
+        name, hw = f"phantom, {split}", whole_image_hw(config)
+        return [PhantomVolume(name, slices, hw, PHANTOM_SEEDS[split], coils=data.phantom.coils)]
     if source == "packaged":
         return open_packaged(split)
     folder = split_folder(config, split)

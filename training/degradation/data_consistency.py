@@ -36,10 +36,8 @@ def consistent(
     image, the zero-filled image is kept outside of it.
     """
     coil_images = _consistent_coils(output, degraded, mask, magnitude_only)
-    if degraded.coil_maps is not None:
-        result = combine_coils(coil_images, degraded.coil_maps).abs()
-    else:
-        result = root_sum_of_squares(coil_images)
+    maps = degraded.coil_maps
+    result = root_sum_of_squares(coil_images) if maps is None else combine_coils(coil_images, maps).abs()
     return centre_crop(result, (output.shape[-2], output.shape[-1])).float()
 
 

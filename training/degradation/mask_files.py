@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from swinmr_profiling.training.errors import DataError, first_line
-from swinmr_profiling.training.optional_packages import require
+from swinmr_profiling.training.errors import DataError, first_line, require
 
 # Names under which the official .mat files keep the mask: Gaussian 1-D, Gaussian 2-D, Poisson disc.
 MAT_NAMES = ("maskRS1", "maskRS2", "population_matrix")

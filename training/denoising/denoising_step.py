@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.sections.denoiser import DiffusionSection
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.training.denoising.noise_schedule import (
     NoiseSchedule,
-    Objective,
     build_schedule,
     min_snr_weights,
     prediction_target,
@@ -49,15 +49,13 @@ class Denoising:
     """What a denoiser of a config predicts of what.
 
     Attributes:
+        section: `training.diffusion`.
         conditional: whether the zero-filled image goes in behind the noisy one.
-        condition_dropout: share of training samples whose condition is zeros.
     """
 
     schedule: NoiseSchedule
-    objective: Objective
-    min_snr_gamma: float | None
+    section: DiffusionSection
     conditional: bool
-    condition_dropout: float
 
     def micro_batch(
         self,
@@ -82,9 +80,9 @@ class Denoising:
             condition = to_network_range(batch["input"].to(device, non_blocking=True))
             if dropped is not None:
                 condition = condition * (~dropped).to(condition)[:, None, None, None]
-        target = prediction_target(self.objective, image, noise, signal, spread)
+        target = prediction_target(self.section.objective, image, noise, signal, spread)
         weights = min_snr_weights(
-            self.objective, self.schedule.signal_to_noise(timesteps), self.min_snr_gamma
+            self.section.objective, self.schedule.signal_to_noise(timesteps), self.section.min_snr_gamma
         )
         weighted = WeightedTarget(target, weights.float().to(device))
         inputs = (with_condition(noisy, condition), timesteps.to(device, non_blocking=True))
@@ -98,7 +96,7 @@ class Denoising:
         timesteps, dropped, noise = [], [], []
         for generator in generators:
             timesteps.append(int(generator.integers(self.schedule.timesteps)))
-            dropped.append(bool(generator.random() < self.condition_dropout))
+            dropped.append(bool(generator.random() < self.section.condition_dropout))
             noise.append(torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)))
         return self.micro_batch(
             batch, device, torch.tensor(timesteps), torch.stack(noise), torch.tensor(dropped)
@@ -127,28 +125,22 @@ def build_denoising(config: ExperimentConfig) -> Denoising:
     image and time step.
     """
     model, diffusion = config.denoiser, config.training.diffusion
-    outputs = getattr(model, "out_chans", None)
-    if outputs not in (None, model.in_chans):
-        raise LossError(
-            f"model.out_chans is {outputs}: a prediction has the image's {model.in_chans} channels; null trains, "
-            f"{outputs} can only be profiled"
-        )
-    if getattr(model, "num_classes", None) is not None:
-        raise LossError(
-            "model.num_classes: the data has no classes; null trains, classes can only be profiled"
-        )
-    inputs = getattr(model, "inputs", None)
-    if inputs:
-        raise LossError(
-            f"model.inputs: the data has no {', '.join(inputs)}; such a network can only be profiled"
-        )
-    return Denoising(
-        schedule=build_schedule(diffusion),
-        objective=diffusion.objective,
-        min_snr_gamma=diffusion.min_snr_gamma,
-        conditional=model.conditional,
-        condition_dropout=diffusion.condition_dropout,
-    )
+    outputs, inputs = getattr(model, "out_chans", None), getattr(model, "inputs", None) or {}
+    for is_refused, text in (
+        (
+            outputs not in (None, model.in_chans),
+            f"out_chans is {outputs}: a prediction has the image's {model.in_chans} channels; null trains, {outputs} "
+            "can only be profiled",
+        ),
+        (
+            getattr(model, "num_classes", None) is not None,
+            "num_classes: the data has no classes; null trains, classes can only be profiled",
+        ),
+        (inputs, f"inputs: the data has no {', '.join(inputs)}; such a network can only be profiled"),
+    ):
+        if is_refused:
+            raise LossError(f"model.{text}")
+    return Denoising(build_schedule(diffusion), diffusion, model.conditional)
 
 
 def build_preparation(config: ExperimentConfig, rank: int = 0, world_size: int = 1) -> Preparation:

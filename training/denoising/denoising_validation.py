@@ -46,9 +46,9 @@ def build_batch_result(
     dataset: of the validation split, for what was measured. Raises LossError as `build_denoising`, DataError for data
     consistency with coils of unknown sensitivities.
     """
-    if not config.is_denoiser:
-        return direct_result(loss, settings, device)
-    return denoising_result(config, loss, dataset, settings, device)
+    if config.is_denoiser:
+        return denoising_result(config, loss, dataset, settings, device)
+    return direct_result(loss, settings, device)
 
 
 def largest_call(config: ExperimentConfig) -> int:
@@ -72,10 +72,12 @@ def denoising_result(
     """
     denoising = build_denoising(config)
     steps = config.evaluation.sampling.validation_steps
-    sampler = build_sampler(config, settings.autocast_dtype, steps=steps, samples=1) if steps else None
+    sampler = None
+    if steps:
+        sampler = build_sampler(config, settings.autocast_dtype, sampling_steps=steps, samples_per_slice=1)
     # What stands for a dataset where only sizes matter has no files.
     unknown = getattr(dataset, "without_sensitivities", None)
-    if sampler is not None and sampler.data_consistency and unknown is not None:
+    if sampler is not None and sampler.section.data_consistency and unknown is not None:
         raise DataError(
             f"{unknown} has several coils without sensitivities, which data consistency needs: set "
             "evaluation.sampling.data_consistency to false"

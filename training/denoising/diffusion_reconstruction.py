@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs.sections.denoiser import SamplingSection
 from swinmr_profiling.models.stand_in import stands_for
 from swinmr_profiling.training.data.dataset import ReconstructionDataset
 from swinmr_profiling.training.degradation.acquisition import DegradedSlice
@@ -25,8 +26,7 @@ from swinmr_profiling.training.denoising.denoising_step import (
     to_network_range,
     with_condition,
 )
-from swinmr_profiling.training.denoising.noise_schedule import predicted_image
-from swinmr_profiling.training.denoising.sampling import guided, sample, spacing
+from swinmr_profiling.training.denoising.noise_schedule import guided, predicted_image, sample, spacing
 from swinmr_profiling.training.errors import LossError
 from swinmr_profiling.training.step.example_batches import ExampleSlices
 from swinmr_profiling.training.step.losses import first_tensor
@@ -67,35 +67,30 @@ def measured_slice(dataset: Slices, index: int, device: torch.device) -> Measure
 
 @dataclass(frozen=True)
 class DiffusionSampler:
-    """How a config samples. calls: of the network for one sample of one slice, guidance included."""
+    """How a config samples. section: `evaluation.sampling`, with other values where the caller has them."""
 
     denoising: Denoising
-    sampler: str
-    steps: int
-    samples: int
-    guidance: float
-    data_consistency: bool
-    clip: bool
-    seed: int
+    section: SamplingSection
     autocast_dtype: torch.dtype | None = None
 
     @property
     def calls(self) -> int:
         """Calls of the network for one sample of one slice."""
-        return self.steps * (1 if self.guidance == 1 else 2)
+        return self.section.sampling_steps * (1 if self.section.guidance == 1 else 2)
 
     def describe(self) -> dict[str, Any]:
         """What results record of the sampling."""
+        section = self.section
         return {
-            "sampler": self.sampler,
-            "sampling_steps": self.steps,
-            "spacing": spacing(self.denoising.schedule.timesteps, self.steps),
-            "guidance": self.guidance,
+            "sampler": section.sampler,
+            "sampling_steps": section.sampling_steps,
+            "spacing": spacing(self.denoising.schedule.timesteps, section.sampling_steps),
+            "guidance": section.guidance,
             "denoiser_calls_per_sample": self.calls,
-            "samples_per_slice": self.samples,
-            "data_consistency": self.data_consistency,
-            "clip": self.clip,
-            "seed": self.seed,
+            "samples_per_slice": section.samples_per_slice,
+            "data_consistency": section.data_consistency,
+            "clip": section.clip,
+            "seed": section.seed,
             "seeds": "numpy's generator of [7, seed, CRC-32 of the slice's name, number of the sample]",
         }
 
@@ -124,7 +119,7 @@ class DiffusionSampler:
     ) -> Iterator[Tensor]:
         """As `reconstruct`, but one sample (B, C, H, W) at a time, on the device, in the caller's gradient mode."""
         known = None
-        if self.data_consistency and dataset is not None:
+        if self.section.data_consistency and dataset is not None:
             known = [measured_slice(dataset, index, device) for index in batch["index"].tolist()]
         condition = None
         if self.denoising.conditional:
@@ -132,17 +127,19 @@ class DiffusionSampler:
         shape = tuple(batch["target"].shape[1:])
         names = list(batch["name"])
         estimate = self._estimator(network, condition, known)
-        for number in range(self.samples):
+        for number in range(self.section.samples_per_slice):
             draw = self._noise(names, number, shape, device)
             yield from_network_range(
-                sample(estimate, self.denoising.schedule, self.steps, self.sampler, draw)
+                sample(
+                    estimate, self.denoising.schedule, self.section.sampling_steps, self.section.sampler, draw
+                )
             ).float()
 
     def _noise(
         self, names: list[str], number: int, shape: tuple[int, ...], device: torch.device
     ) -> Callable[[], Tensor]:
         # By name: a slice has the same noise in every batch, order and process.
-        seeds = [[SAMPLING_STREAM, self.seed, name_seed(name), number] for name in names]
+        seeds = [[SAMPLING_STREAM, self.section.seed, name_seed(name), number] for name in names]
         generators = [np.random.default_rng(seed) for seed in seeds]
 
         def draw() -> Tensor:
@@ -161,8 +158,8 @@ class DiffusionSampler:
                 raise LossError(f"the network makes {shapes}: a prediction has the size of its image")
             factors = self.denoising.schedule.factors(torch.tensor([timestep]))
             signal, spread = (factor.to(noisy.device) for factor in factors)
-            image = predicted_image(self.denoising.objective, output, noisy, signal, spread)
-            if self.clip:
+            image = predicted_image(self.denoising.section.objective, output, noisy, signal, spread)
+            if self.section.clip:
                 image = image.clamp(-1, 1)
             if known is None:
                 return image
@@ -173,7 +170,7 @@ class DiffusionSampler:
 
     def _predict(self, network: nn.Module, noisy: Tensor, condition: Tensor | None, timestep: int) -> Tensor:
         inputs = with_condition(noisy, condition)
-        is_guided = condition is not None and self.guidance != 1
+        is_guided = condition is not None and self.section.guidance != 1
         if condition is not None and is_guided:
             inputs = torch.cat([inputs, with_condition(noisy, torch.zeros_like(condition))])
         timesteps = torch.full((len(inputs),), timestep, dtype=torch.int64, device=noisy.device)
@@ -184,26 +181,12 @@ class DiffusionSampler:
         if not is_guided:
             return output
         conditional, unconditional = output.chunk(2)
-        return guided(conditional, unconditional, self.guidance)
+        return guided(conditional, unconditional, self.section.guidance)
 
 
 def build_sampler(
-    config: ExperimentConfig,
-    autocast_dtype: torch.dtype | None,
-    *,
-    steps: int | None = None,
-    samples: int | None = None,
+    config: ExperimentConfig, autocast_dtype: torch.dtype | None, **other: Any
 ) -> DiffusionSampler:
-    """The sampler of `evaluation.sampling`; steps and samples may be others. Raises LossError as `build_denoising`."""
-    section = config.evaluation.sampling
-    return DiffusionSampler(
-        denoising=build_denoising(config),
-        sampler=section.sampler,
-        steps=section.sampling_steps if steps is None else steps,
-        samples=section.samples_per_slice if samples is None else samples,
-        guidance=section.guidance,
-        data_consistency=section.data_consistency,
-        clip=section.clip,
-        seed=section.seed,
-        autocast_dtype=autocast_dtype,
-    )
+    """The sampler of `evaluation.sampling`; other: keys with another value. Raises LossError as `build_denoising`."""
+    section = config.evaluation.sampling.model_copy(update=other)
+    return DiffusionSampler(build_denoising(config), section, autocast_dtype)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from swinmr_profiling.training.data.loader import build_loader
 from swinmr_profiling.training.data.sources import Split
 from swinmr_profiling.training.denoising.diffusion_reconstruction import DiffusionSampler, build_sampler
 from swinmr_profiling.training.errors import DataError
-from swinmr_profiling.training.evaluation.bootstrap import describe
 from swinmr_profiling.training.evaluation.evaluated_checkpoint import default_checkpoint, load_evaluated
 from swinmr_profiling.training.evaluation.evaluation import (
     Evaluation,
@@ -32,19 +30,18 @@ from swinmr_profiling.training.evaluation.evaluation import (
     ReconstructionError,
     evaluate,
 )
-from swinmr_profiling.training.evaluation.evaluation_files import (
+from swinmr_profiling.training.evaluation.evaluation_summary import (
     PICTURES_NAME,
     SLICES_NAME,
     SUMMARY_NAME,
-    write_slices,
-    write_summary,
-)
-from swinmr_profiling.training.evaluation.evaluation_summary import (
+    bootstrap_block,
     compare,
     sampled_fractions,
     summarise_evaluation,
     summarise_sampling,
     volume_table,
+    write_slices,
+    write_summary,
 )
 from swinmr_profiling.training.evaluation.evaluation_tiling import (
     TileRequest,
@@ -53,9 +50,8 @@ from swinmr_profiling.training.evaluation.evaluation_tiling import (
     tile_evaluation,
 )
 from swinmr_profiling.training.evaluation.perceptual_metric import PerceptualChoice, choose_perceptual_metric
-from swinmr_profiling.training.evaluation.picture_grid import write_picture_grid
+from swinmr_profiling.training.evaluation.picture_grid import Axes, axes_by_volume, write_picture_grid
 from swinmr_profiling.training.evaluation.reconstruction_latency import measure_latency
-from swinmr_profiling.training.evaluation.upright import Axes, axes_by_volume
 from swinmr_profiling.training.run.run_folders import run_folders
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 from swinmr_profiling.training.step.training_step import autocast_dtype
@@ -151,8 +147,7 @@ def run_evaluation(
     if tiling is not None and result.stopped_by is None:
         first = first_cut_slice(tiling, dataset.volumes)
         if first is not None:
-            sample = default_collate([dataset[first]])
-            measure_difference(tiling, module, sample, request.device, precision)
+            measure_difference(tiling, module, default_collate([dataset[first]]), request.device, precision)
     summary = {
         "schema_version": SCHEMA_VERSION,
         "kind": "evaluation",
@@ -178,7 +173,7 @@ def run_evaluation(
         "tiling": None if tiling is None else tiling.block,
         "sampling": summarise_sampling(options.sampler, result),
         "metrics": {**summarise_evaluation(result), "perceptual": _perceptual_block(choice, result)},
-        "bootstrap": describe(len(result.volumes), *_notes_on_volumes(config)),
+        "bootstrap": bootstrap_block(len(result.volumes), *_notes_on_volumes(config)),
         "volumes": volume_table(result),
         "latency": None if result.stopped_by else _latency(network, dataset, request, options),
         "environment": {
@@ -211,7 +206,7 @@ def _refuse_unknown_coils(dataset, options: EvaluationOptions) -> None:
         if options.data_consistency or sampler is None
         else "data consistency of sampling"
     )
-    applied = options.data_consistency if sampler is None else sampler.data_consistency
+    applied = options.data_consistency if sampler is None else sampler.section.data_consistency
     name = dataset.without_sensitivities if applied else None
     if name is not None:
         raise ReconstructionError(
@@ -255,16 +250,15 @@ def _sampler(
 ) -> DiffusionSampler | None:
     if not config.is_denoiser:
         return None
-    sampler = build_sampler(config, precision)
-    return dataclasses.replace(sampler, data_consistency=True) if request.data_consistency else sampler
+    return build_sampler(
+        config, precision, **({"data_consistency": True} if request.data_consistency else {})
+    )
 
 
 def _consistency_block(options: EvaluationOptions) -> dict[str, Any]:
     sampler = options.sampler
-    if sampler is None:
-        applied, method = options.data_consistency, CONSISTENCY
-    else:
-        applied, method = sampler.data_consistency, f"at every step of sampling; {CONSISTENCY}"
+    applied = options.data_consistency if sampler is None else sampler.section.data_consistency
+    method = CONSISTENCY if sampler is None else f"at every step of sampling; {CONSISTENCY}"
     return {"applied": applied, "method": method if applied else None}
 
 
@@ -277,7 +271,7 @@ def _latency(network: nn.Module, dataset, request: EvaluationRequest, options: E
             what = "one image in tiles, input on the device and joined on the host"
             block["what"] = f"{what}; no loading, data consistency or metrics"
         return block
-    single = dataclasses.replace(sampler, samples=1)
+    single = replace(sampler, section=sampler.section.model_copy(update={"samples_per_slice": 1}))
     block = measure_latency(
         network, image, sampler.autocast_dtype, lambda: single.reconstruct(network, one, request.device)
     )

@@ -11,10 +11,9 @@ from torch import nn
 
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.training.evaluation.evaluation import ReconstructionError, reconstruct
-from swinmr_profiling.training.tiling.chosen_tiles import checked_side, choose_tiles
 from swinmr_profiling.training.tiling.support import Support, find_support
 from swinmr_profiling.training.tiling.tile_grid import TileError, rounded_up
-from swinmr_profiling.training.tiling.tiled_network import TiledNetwork
+from swinmr_profiling.training.tiling.tiled_network import TiledNetwork, checked_side, choose_tiles
 
 ON_A_CPU = (
     "whole images: --tile auto fits tiles to a GPU's memory, and this is a CPU; --tile N cuts on any device"
@@ -210,10 +209,8 @@ def tiling_lines(block: dict[str, Any]) -> list[str]:
     down, across = block["tile"]
     joined = "joined exactly" if block["blend"] == "crop" else "averaged where they overlap"
     first = f"tiles of {down} x {across}, {joined}, overlap at least {block['overlap'][0]} x {block['overlap'][1]}"
-    if not block["changes_result"]:
-        lines = [f"{first}: equal to whole images; {block['reason']}"]
-    else:
-        lines = [f"{first}: tiling changes the result; {block['reason']}"]
+    result = "tiling changes the result" if block["changes_result"] else "equal to whole images"
+    lines = [f"{first}: {result}; {block['reason']}"]
     difference = block["difference"]
     if difference is not None and difference["largest"] is not None:
         lines.append(

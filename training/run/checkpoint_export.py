@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.writing.atomic_files import reason, replacing
+from swinmr_profiling.configs.writing.atomic_files import replacing
 from swinmr_profiling.models.checkpoints.published_weights import unwrap_state_dict
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.lora import has_adapters, merged_state
@@ -24,7 +24,7 @@ from swinmr_profiling.models.swin.official_state_dict import (
 )
 from swinmr_profiling.models.swin.swinir import SwinIR
 from swinmr_profiling.training.errors import first_line
-from swinmr_profiling.training.run.checkpoints import CheckpointError, check_architecture
+from swinmr_profiling.training.run.checkpoints import CheckpointError, check_architecture, told_as_unwritable
 from swinmr_profiling.training.run.resumption import config_of
 
 WEIGHTS = ("ema", "trained")
@@ -139,29 +139,22 @@ def _write(request: ExportRequest, sets: dict[str, dict[str, Tensor]], step: int
     """Of two sets each stands under its own name, one alone is what is looked for first."""
     file = request.output
     first = next(iter(sets.values()))
-    content: dict[str, Any]
-    try:
+    content: dict[str, Any] = {"params": first}
+    if request.form == "lightning":
+        named = {request.prefix + key: tensor for key, tensor in first.items()}
+        content = {**LIGHTNING, "global_step": step, "state_dict": named}
+    elif request.form == "plain":
+        content = first
+    elif len(sets) > 1:
+        content = {"params": sets["trained"], "params_ema": sets["ema"]}
+    with told_as_unwritable(file), replacing(file) as temporary:
         if file.suffix.lower() == SAFETENSORS:
             # This format knows no tensors that share memory: each block gets its own copy.
             tensors = {key: tensor.clone().contiguous() for key, tensor in first.items()}
-            with replacing(file) as temporary:
-                temporary.write_bytes(_safetensors().save(tensors, metadata={"format": "pt"}))
-            return
-        if request.form == "lightning":
-            named = {request.prefix + key: tensor for key, tensor in first.items()}
-            content = {**LIGHTNING, "global_step": step, "state_dict": named}
-        elif request.form == "plain":
-            content = dict(first)
-        elif len(sets) == 1:
-            content = {"params": first}
+            temporary.write_bytes(_safetensors().save(tensors, metadata={"format": "pt"}))
         else:
-            content = {"params": sets["trained"], "params_ema": sets["ema"]}
-        with replacing(file) as temporary, temporary.open("wb") as stream:
-            torch.save(content, stream)
-    except OSError as error:
-        raise CheckpointError(f"{file} {reason(error)}") from error
-    except RuntimeError as error:  # torch's own word for a write of its archive that failed
-        raise CheckpointError(f"{file} cannot be written: {first_line(error)}") from error
+            with temporary.open("wb") as stream:
+                torch.save(content, stream)
 
 
 def _notes(module: SwinIR) -> list[str]:

@@ -84,18 +84,25 @@ def check_architecture(module: nn.Module, content: dict[str, Any], file: Path) -
         raise CheckpointError(f"{file} is of another architecture: {', '.join(differs[:3])}{more}")
 
 
+@contextmanager
+def told_as_unwritable(place: Path, and_then: str = "") -> Iterator[None]:
+    """What a disk refuses within the block is a CheckpointError."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{place} {reason(error)}{and_then}") from error
+    except RuntimeError as error:  # torch's own word for a write of its archive that failed
+        raise CheckpointError(f"{place} cannot be written: {first_line(error)}{and_then}") from error
+
+
 def write_checkpoint(content: dict[str, Any], file: Path) -> None:
     """Replaces the file, whole or not at all: a full disk or a kill leaves the old one as it was.
 
     Raises CheckpointError.
     """
-    try:
-        with replacing(file) as temporary, temporary.open("wb") as stream:
-            torch.save({"format": FORMAT, "version": VERSION, **content}, stream)
-    except OSError as error:
-        raise CheckpointError(f"{file} {reason(error)}; the old one stays") from error
-    except RuntimeError as error:  # torch's own word for a write of its archive that failed
-        raise CheckpointError(f"{file} cannot be written: {first_line(error)}; the old one stays") from error
+    written = told_as_unwritable(file, "; the old one stays")
+    with written, replacing(file) as temporary, temporary.open("wb") as stream:
+        torch.save({"format": FORMAT, "version": VERSION, **content}, stream)
 
 
 def is_training_checkpoint(content: Any) -> bool:
@@ -141,14 +148,6 @@ def _read(file: Path) -> dict[str, Any]:
     return read_sharded(file)
 
 
-@contextmanager
-def _told_as_unwritable(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(f"{place} cannot be written: {error.strerror or error}") from error
-
-
 class CheckpointFolder:
     """`step_*.pth`, the latest also as `last.pth`, and `best.pth`."""
 
@@ -164,7 +163,7 @@ class CheckpointFolder:
         """Writes the state of a step, points `last.pth` at it, removes what is older than `keep`."""
         file = self.folder / STEP_NAME.format(step=content["step"])
         write_checkpoint(content, file)
-        with _told_as_unwritable(self.folder / LAST):
+        with told_as_unwritable(self.folder / LAST):
             self._point_last_at(file)
         self._remove_old()
         return file
@@ -180,7 +179,7 @@ class CheckpointFolder:
         folder = self.folder / SHARDED_NAME.format(step=rest["step"])
         write_sharded(tensors, rest, folder)
         if is_first:
-            with _told_as_unwritable(self.folder / LAST):
+            with told_as_unwritable(self.folder / LAST):
                 (self.folder / LAST).unlink(missing_ok=True)
                 self._remove_old()
         return folder
@@ -214,7 +213,7 @@ class CheckpointFolder:
         if is_first and best.exists():
             # A copy, not a move: should the disk refuse the new one, the old one stays where it is looked for.
             aside = self.folder / f"best_before_step_{content['step']:09d}.pth"
-            with _told_as_unwritable(aside):
+            with told_as_unwritable(aside):
                 shutil.copyfile(best, aside)
         write_checkpoint(content, best)
 
@@ -224,8 +223,7 @@ class CheckpointFolder:
         A damaged file is passed over, with a line that says so. Raises CheckpointError when all are damaged.
         """
         complaints: list[str] = []
-        candidates = self._by_step()
-        for file in candidates:
+        for file in self._by_step():
             try:
                 return _read(file), file, complaints
             except CheckpointError as error:
@@ -238,7 +236,7 @@ class CheckpointFolder:
         """Points `last.pth` at a checkpoint that a run goes on from, where a fault had kept it from that."""
         last = self.folder / LAST
         if file.suffix != SHARDED_SUFFIX and not (last.exists() and last.samefile(file)):
-            with _told_as_unwritable(last):
+            with told_as_unwritable(last):
                 self._point_last_at(file)
 
     def set_aside(self) -> Path | None:
@@ -252,7 +250,7 @@ class CheckpointFolder:
             return None
         numbers = itertools.count(1)
         aside = next(path for n in numbers if not (path := self.folder / f"before_restart_{n}").exists())
-        with _told_as_unwritable(aside):
+        with told_as_unwritable(aside):
             aside.mkdir()
             for file in files:
                 os.replace(file, aside / file.name)

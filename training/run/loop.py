@@ -20,15 +20,12 @@ from swinmr_profiling.training.data.skipping import SkippedSample
 from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.run.batch_stream import BatchStream
 from swinmr_profiling.training.run.checkpoints import LAST, CheckpointError
-from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError
 from swinmr_profiling.training.run.run_log import LOG_NAME, RunLog
 from swinmr_profiling.training.run.run_state import RunState
-from swinmr_profiling.training.run.step_guard import StepGuard
-from swinmr_profiling.training.run.stopping import Progress
+from swinmr_profiling.training.run.step_guard import NonFiniteWeightsError, StepGuard
 from swinmr_profiling.training.step.training_step import (
     NonFiniteGradientError,
     NonFiniteLossError,
-    StepOutcome,
     is_finite,
     training_step,
 )
@@ -47,12 +44,10 @@ class TrainingResult:
     step: int
     total_steps: int
     stopped_by: str | None
-    progress: Progress
     last_validation: dict[str, Any] | None
     images_per_second: float | None
     data_wait_share: float | None
     checkpoint: Path | None
-    messages: list[str] = field(default_factory=list)
     skipped: list[SkippedSample] = field(default_factory=list)
 
 
@@ -73,7 +68,14 @@ class TrainingRun(RunState):
         log = self._open_log() if self.world.is_first else None
         stopped_by: str | None = None
         seen, started = 0, time.perf_counter()
-        with closing(self._stream()) as batches, _progress_bar(self) as bar:
+        bar = tqdm(
+            total=self.total_steps,
+            initial=state.step,
+            unit="step",
+            disable=None if self.world.is_first else True,
+            file=sys.stderr,
+        )
+        with closing(self._stream()) as batches, bar:
             asked = {"anywhere": self.world.any} if self.engine.shards_parameters else {}
             guard = StepGuard(state, lambda: batches.names, **asked)
             try:
@@ -95,12 +97,14 @@ class TrainingRun(RunState):
                         values = {"loss": outcome.loss, **outcome.parts}
                         means = self.world.means({name: float(value) for name, value in values.items()})
                     if log is not None and means:
+                        norm = {} if outcome.grad_norm is None else {"grad_norm": float(outcome.grad_norm)}
                         elapsed_s = time.perf_counter() - started
                         log.record(
                             "train",
                             state.step,
                             **means,
-                            **_logged(outcome),
+                            **norm,
+                            learning_rate=outcome.learning_rate,
                             images_per_second=seen / elapsed_s,
                             data_wait_share=batches.waited_s / elapsed_s,
                         )
@@ -132,12 +136,10 @@ class TrainingRun(RunState):
             step=state.step,
             total_steps=self.total_steps,
             stopped_by=stopped_by,
-            progress=self.progress,
             last_validation=self._last_validation,
             images_per_second=seen / elapsed_s if seen else None,
             data_wait_share=batches.waited_s / elapsed_s if seen else None,
             checkpoint=self.saved,
-            messages=self.messages,
             skipped=list(self.skipped.samples.values()),
         )
 
@@ -177,7 +179,7 @@ class TrainingRun(RunState):
             failure = str(error)
         stopping, failing, skipping = self.world.counts(stops, failure is not None, bool(skipped))
         if failing:
-            raise DataError(next(text for text in self.world.gather(failure) if text is not None))
+            raise DataError(self.world.first(failure))
         if skipping:
             everywhere = [one for part in self.world.gather(skipped) for one in part]
             for one in self.skipped.add(everywhere):
@@ -196,8 +198,10 @@ class TrainingRun(RunState):
         if not isinstance(error, NonFiniteLossError):
             return error
         mine = not all(math.isfinite(value) for value in error.parts.values())
-        told = self.world.gather((error.names, error.parts) if mine else None)
-        names, parts = next((one for one in told if one is not None), (error.names, error.parts))
+        names, parts = self.world.first((error.names, error.parts) if mine else None) or (
+            error.names,
+            error.parts,
+        )
         return NonFiniteLossError(error.step, names, parts)
 
     def _save_before_the_failure(self) -> None:
@@ -235,7 +239,8 @@ class TrainingRun(RunState):
         validation, better = self._validate(log)
         self._validation_is_due = False
         self._last_validation = validation.values()
-        bar.set_description(_in_short(validation))
+        psnr_db = validation.network.psnr_db
+        bar.set_description(f"loss {validation.loss:.4g}" if psnr_db is None else f"PSNR {psnr_db:.2f} dB")
         if better:
             self._save_best(is_first)
         return self.progress.is_exhausted(self.early_stopping)
@@ -250,32 +255,13 @@ class TrainingRun(RunState):
                 self.validating,
                 self.config.evaluation.convention,
             )
-        section = self.early_stopping
         values = result.values()
-        better = self.progress.update(values[section.metric], self.state.step, section)
+        better = self.progress.update(
+            values[self.early_stopping.metric], self.state.step, self.early_stopping
+        )
         if log is not None:
             log.record("validation", self.state.step, **values)
             if result.example is not None:
                 # Zero-filled, reconstruction, target, side by side.
                 log.image("validation", self.state.step, torch.cat(list(result.example), -1)[None])
         return result, better
-
-
-def _logged(outcome: StepOutcome) -> dict[str, float]:
-    norm = {} if outcome.grad_norm is None else {"grad_norm": float(outcome.grad_norm)}
-    return {**norm, "learning_rate": outcome.learning_rate}
-
-
-def _in_short(validation: ValidationResult) -> str:
-    psnr_db = validation.network.psnr_db
-    return f"loss {validation.loss:.4g}" if psnr_db is None else f"PSNR {psnr_db:.2f} dB"
-
-
-def _progress_bar(run: TrainingRun) -> tqdm:
-    return tqdm(
-        total=run.total_steps,
-        initial=run.state.step,
-        unit="step",
-        disable=None if run.world.is_first else True,
-        file=sys.stderr,
-    )

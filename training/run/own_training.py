@@ -172,6 +172,4 @@ def refuse_another_step(own: OwnTraining | None, content: Mapping[str, Any], fil
 def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
         return all(isinstance(key, (str, int)) and _is_plain(inner) for key, inner in value.items())
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_plain, value))
-    return isinstance(value, PLAIN)
+    return all(map(_is_plain, value)) if isinstance(value, (list, tuple)) else isinstance(value, PLAIN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,19 +22,19 @@ from swinmr_profiling.training.denoising.denoising_validation import build_batch
 from swinmr_profiling.training.distributed import World
 from swinmr_profiling.training.errors import first_line
 from swinmr_profiling.training.run.checkpoint_content import (
+    check_moments,
+    check_parts,
     rest_of_content,
     restore_state,
     state_content,
     whole_content,
 )
-from swinmr_profiling.training.run.checkpoint_parts import check_moments, check_parts
 from swinmr_profiling.training.run.checkpoints import (
     CheckpointError,
     check_architecture,
     random_states,
     restore_random_states,
 )
-from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError, first_non_finite
 from swinmr_profiling.training.run.own_training import OwnTraining, refuse_another_step
 from swinmr_profiling.training.run.resumption import (
     changed_splits,
@@ -41,6 +42,7 @@ from swinmr_profiling.training.run.resumption import (
     refuse_other_adapters,
 )
 from swinmr_profiling.training.run.run_folders import checkpoint_folder, run_folders
+from swinmr_profiling.training.run.step_guard import NonFiniteWeightsError, first_non_finite
 from swinmr_profiling.training.run.stopping import Progress, StopRequest
 from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
@@ -67,11 +69,10 @@ class RunState:
         built = build_model(config, trust_config=trust_config)
         if config.training.initial_weights is not None:
             load_weights(built.module, Path(config.training.initial_weights))
-        dataset = build_dataset(config, "train")
-        self.dataset = dataset
-        self.data = {"train": identity(dataset)}
+        self.dataset = build_dataset(config, "train")
+        self.data = {"train": identity(self.dataset)}
         rank, size = world.rank, world.size
-        self.train_loader = build_loader(config, "train", dataset=dataset, rank=rank, world_size=size)
+        self.train_loader = build_loader(config, "train", dataset=self.dataset, rank=rank, world_size=size)
         self.prepare = build_preparation(config, rank, size)
         refuse_further_inputs(built, config)
         self.val_loader: DataLoader | None = None
@@ -85,11 +86,12 @@ class RunState:
             slices = cast("ReconstructionDataset", self.val_loader.dataset)
             self.data["val"] = identity(slices)
         else:
-            self._say("no validation: data.val_dir is not set, so no checkpoint is chosen as the best")
+            self.messages.append(
+                "no validation: data.val_dir is not set, so no checkpoint is chosen as the best"
+            )
         loss = build_loss(config).to(world.device)
-        self._say(f"loss: {loss.label}")
-        for line in loss.skipped:
-            self._say(line)
+        self.messages.append(f"loss: {loss.label}")
+        self.messages += loss.skipped
         self.accumulation = config.training.accumulate
         self.batches_per_epoch = cast("TrainingBatches", self.train_loader.batch_sampler).batches_per_epoch
         self.total_steps = self._total_steps()
@@ -134,13 +136,13 @@ class RunState:
         """The step that the config names in place of this project's. module: the config's own network."""
         self.own = own = OwnTraining(self.config, self.world, trust_config=trust_config)
         self.state, self.prepare = own.state(loss, self.world.device), own.prepare
-        self._say(
+        self.messages.append(
             f"training.step {own.target}: its own loss, optimizer, schedule and precision; those of the config are "
             "not used, its loss is validation's"
         )
         shapes = [{name: x.shape for name, x in one.state_dict().items()} for one in (module, own.network)]
         if shapes[0] != shapes[1]:
-            self._say(
+            self.messages.append(
                 "its network is another than `model` names: test.py and exports would not take its checkpoints"
             )
         if self.config.training.initial_weights is not None:
@@ -150,17 +152,12 @@ class RunState:
         network = self.engine.wrap(module)
         return cast("torch.nn.Module", torch.compile(network)) if self.config.system.compile else network
 
-    def _say(self, line: str) -> None:
-        self.messages.append(line)
-
     def _total_steps(self) -> int:
-        limits = []
         training = self.config.training
+        by_epochs = None
         if training.epochs is not None:
-            limits.append(max(training.epochs * self.batches_per_epoch // self.accumulation, 1))
-        if training.step_limit is not None:
-            limits.append(training.step_limit)
-        return min(limits)
+            by_epochs = max(training.epochs * self.batches_per_epoch // self.accumulation, 1)
+        return min(limit for limit in (by_epochs, training.step_limit) if limit is not None)
 
     @property
     def batch_sizes(self) -> dict[str, int]:
@@ -189,6 +186,8 @@ class RunState:
         check_parts(content, file, self.total_steps)
         try:
             self._restore(content, file)
+        except CheckpointError:
+            raise
         except (
             KeyError,
             TypeError,
@@ -198,8 +197,6 @@ class RunState:
             RuntimeError,
             OverflowError,
         ) as error:
-            if isinstance(error, CheckpointError):
-                raise
             raise CheckpointError(
                 f"{file} is damaged: its parts do not fit together ({type(error).__name__}: {first_line(error)})"
             ) from error
@@ -223,13 +220,13 @@ class RunState:
         notes = restore_state(self.state, content, file)
         if self.own is not None:
             notes += self.own.restore(content, file)
-        self._say(f"resumed from {file}, step {self.state.step}")
+        self.messages.append(f"resumed from {file}, step {self.state.step}")
         self.messages += [*edits.lines(file), *notes]
         self.progress = Progress(**content["progress"])
         changed = changed_splits(content.get("data") or {}, self.data)
         self.messages += changed.values()
         if self.progress.best is not None and not (edits.best_is_comparable and "val" not in changed):
-            self._say("the best validation so far was measured otherwise: the best is chosen anew")
+            self.messages.append("the best validation so far was measured otherwise: the best is chosen anew")
             self.progress = Progress()
         self._owns_folder = True
         self._first_step = self.state.step
@@ -239,7 +236,9 @@ class RunState:
         if was == is_now:
             restore_random_states(states[self.world.rank])
         else:
-            self._say("resumed on other devices: the same global batch, but not bit for bit the same run")
+            self.messages.append(
+                "resumed on other devices: the same global batch, but not bit for bit the same run"
+            )
 
     def start_anew(self) -> None:
         """In place of `resume`: checkpoints that are there are moved aside by the first new one, and not before.
@@ -248,13 +247,15 @@ class RunState:
         """
         self._starts_anew = True
         if not self.checkpoints.is_empty:
-            self._say(f"started anew: the first checkpoint moves what {self.folders.checkpoints} holds aside")
+            self.messages.append(
+                f"started anew: the first checkpoint moves what {self.folders.checkpoints} holds aside"
+            )
 
     def _content(self, of_state: Callable[[TrainingState], dict[str, Any]]) -> dict[str, Any]:
         return {
             **of_state(self.state),
             **({} if self.own is None else {"own_step": self.own.content()}),
-            "progress": self.progress.to_json(),
+            "progress": asdict(self.progress),
             "batch_sizes": self.batch_sizes,
             "random_states": self.world.gather(random_states()),
             "config": self.config.model_dump(mode="json"),
@@ -283,7 +284,7 @@ class RunState:
             self.saved = save(content)
         self._saved_at = self.state.step
         if spoiled_anywhere:
-            name = next(name for name in self.world.gather(spoiled) if name is not None)
+            name = self.world.first(spoiled)
             raise NonFiniteWeightsError(f"the weights of step {self.state.step} are not finite ({name})")
 
     def _save_best(self, is_first: bool) -> None:

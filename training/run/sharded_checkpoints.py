@@ -84,9 +84,7 @@ def write_sharded(tensors: dict[str, Tensor], rest: dict[str, Any], folder: Path
 
 def _cause(error: BaseException) -> str:
     failures = getattr(error, "failures", None)
-    if failures:
-        return f"{next(iter(failures.values()))[0]}"
-    return first_line(error)
+    return f"{next(iter(failures.values()))[0]}" if failures else first_line(error)
 
 
 def _agree(failure: str | None) -> None:

@@ -1,16 +1,59 @@
-"""Around one step: what it takes to be as if a bad step had never begun, and gradients that are not numbers."""
+"""Around one step: what of a state is not a number, and what it takes to be as if a bad step had never begun."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from swinmr_profiling.training.run.checkpoints import random_states, restore_random_states
-from swinmr_profiling.training.run.finite_state import all_finite, running_statistics
 from swinmr_profiling.training.step.training_step import NonFiniteGradientError, TrainingState
+from swinmr_profiling.training.strategies.engine import own
+
+# A norm layer's running statistics are the only buffers that a step writes; others may hold infinities on purpose
+# (masks of attention).
+StatisticsLayer = nn.modules.batchnorm._NormBase
+
+
+class NonFiniteWeightsError(ArithmeticError):
+    """Weights are NaN or infinite: a step has spoiled them without its loss or gradient saying so."""
+
+
+def running_statistics(module: nn.Module) -> dict[str, Tensor]:
+    """Every buffer that a forward pass in training mode changes, by name."""
+    return {
+        f"{place}.{name}" if place else name: buffer
+        for place, layer in module.named_modules()
+        if isinstance(layer, StatisticsLayer)
+        for name, buffer in layer.named_buffers(recurse=False)
+    }
+
+
+def first_non_finite(state: TrainingState) -> str | None:
+    """The name of the first weight, running statistic or average of weights that is NaN or infinite."""
+    return next((name for name, tensor in _carried(state) if not all_finite([tensor])), None)
+
+
+def _carried(state: TrainingState) -> Iterator[tuple[str, Tensor]]:
+    yield from state.module.named_parameters()
+    yield from running_statistics(state.module).items()
+    if state.ema is not None:
+        for name, tensor in state.ema.module.named_parameters():
+            yield f"{name} of the moving average", tensor
+
+
+@torch.no_grad()
+def all_finite(tensors: list[Tensor]) -> bool:
+    """Whether every value is a number, of sharded tensors every one that this process has; waits for the device.
+
+    By the largest magnitude, because the L2 norm of finite values may overflow.
+    """
+    dense = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in map(own, tensors)]
+    dense = [tensor for tensor in dense if tensor.numel()]
+    return not dense or math.isfinite(nn.utils.get_total_norm(dense, norm_type=math.inf))
 
 
 class StepGuard:

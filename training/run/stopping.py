@@ -7,9 +7,8 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any
 
 from swinmr_profiling.configs.sections.training import EarlyStoppingSection
 from swinmr_profiling.stop_signals import EXIT_SECOND_INTERRUPT, stop_signals_handled
@@ -29,25 +28,21 @@ class Progress:
 
         A value that is not known (None, NaN) is not an improvement.
         """
-        better = value is not None and math.isfinite(value) and self._improves(value, section)
+        sign = 1 if HIGHER_IS_BETTER[section.metric] else -1
+        better = (
+            value is not None
+            and math.isfinite(value)
+            and (self.best is None or sign * (value - self.best) > section.min_delta)
+        )
         if better:
             self.best, self.best_step, self.validations_without_improvement = value, step, 0
         else:
             self.validations_without_improvement += 1
         return better
 
-    def _improves(self, value: float, section: EarlyStoppingSection) -> bool:
-        if self.best is None:
-            return True
-        gain = value - self.best if HIGHER_IS_BETTER[section.metric] else self.best - value
-        return gain > section.min_delta
-
     def is_exhausted(self, section: EarlyStoppingSection) -> bool:
         """Whether early stopping ends the run now."""
         return section.enabled and self.validations_without_improvement >= section.patience
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class StopRequest:

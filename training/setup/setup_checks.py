@@ -1,13 +1,15 @@
 """Checks before a training: what each finds, which need which, and how they are run one after another.
 
-Imports the standard library alone, so that a missing package is a finding and not a traceback.
+Imports no package but the standard library, so that a missing package is a finding and not a traceback.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from swinmr_profiling.input_error import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -31,11 +33,8 @@ class Finding:
 
     def line(self) -> str:
         """The finding for a terminal."""
-        text = f"{self.status:8} {self.check:16} {self.detail}"
-        return text if self.advice is None else f"{text} -> {self.advice}"
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        advice = "" if self.advice is None else f" -> {self.advice}"
+        return f"{self.status:8} {self.check:16} {self.detail}{advice}"
 
 
 @dataclass
@@ -74,11 +73,15 @@ class SetupContext:
 
 @dataclass(frozen=True)
 class Check:
-    """A check by its name. It runs only when what it `needs` has run and not failed."""
+    """A check by its name. It runs only when what it `needs` has run and not failed.
+
+    advice: what to do about an InputError that ends the check; without it such an error is unexpected.
+    """
 
     name: str
-    run: Callable[[SetupContext], list[Finding]]
+    run: Callable[[SetupContext], Iterable[Finding]]
     needs: tuple[str, ...] = ()
+    advice: str | None = None
 
 
 def ok(check: str, detail: str) -> Finding:
@@ -106,25 +109,29 @@ def run_checks(
         missing = [name for name in check.needs if name in stopped]
         if check.name in skip:
             found = [Finding(check.name, "not run", "left out (--skip)")]
-            stopped.add(check.name)
         elif missing:
             found = [
                 Finding(check.name, "not run", f"needs {', '.join(missing)}, which failed or did not run")
             ]
-            stopped.add(check.name)
         else:
-            try:
-                found = check.run(context)
-            except Exception as error:  # a check that breaks is told, and must not hide the others
-                text = " ".join(str(error).split()) or "without a word"
-                advice = "this is a fault of the check or the installation: please report it"
-                found = [failed(check.name, f"unexpected {type(error).__name__}: {text}", advice)]
-            if any(finding.status == "failed" for finding in found):
-                stopped.add(check.name)
+            found = _findings_of(check, context)
+        if any(finding.status in ("failed", "not run") for finding in found):
+            stopped.add(check.name)
         for finding in found:
             on_finding(finding)
         findings += found
     return findings
+
+
+def _findings_of(check: Check, context: SetupContext) -> list[Finding]:
+    try:
+        return list(check.run(context))
+    except Exception as error:  # a check that breaks is told, and must not hide the others
+        if check.advice is not None and isinstance(error, InputError):
+            return [failed(check.name, str(error), check.advice)]
+        text = " ".join(str(error).split()) or "without a word"
+        advice = "this is a fault of the check or the installation: please report it"
+        return [failed(check.name, f"unexpected {type(error).__name__}: {text}", advice)]
 
 
 def overall(findings: Sequence[Finding]) -> Status:

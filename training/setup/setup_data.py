@@ -68,11 +68,11 @@ def _split(context: SetupContext, split: Split) -> Finding:
 def check_overlap(context: SetupContext) -> list[Finding]:
     """Whether the sets share slices, by their content, and whether they hold images at all.
 
-    Of sets of more than HASHED_PIXELS a few slices of each volume are looked at; the line says so.
+    Of sets of more than HASHED_PIXELS a few slices of each volume are looked at; the line says so. Raises DataError.
     """
     import numpy as np
 
-    from swinmr_profiling.training.errors import DataError
+    from swinmr_profiling.training.volumes import read_slice
 
     if not context.volumes or context.config.data.resolved_source in SOURCES_WITHOUT_FOLDER:
         return [ok("overlap", "the sets are made apart")]
@@ -91,10 +91,7 @@ def check_overlap(context: SetupContext) -> list[Finding]:
         for volume in volumes:
             last = volume.slices - 1
             for index in range(volume.slices) if whole else sorted({last // 4, last // 2, 3 * last // 4}):
-                try:
-                    image = volume.read(index).image
-                except DataError as error:
-                    return [failed("overlap", str(error), REPAIR)]
+                image = read_slice(volume, index).image
                 looked_at += 1
                 if not np.isfinite(image).all():
                     detail = f"{split}: {volume.name}, slice {index} has NaN or infinite values"
@@ -140,22 +137,18 @@ def _content_hash(image) -> str:
 
 
 def check_masks(context: SetupContext) -> list[Finding]:
-    """Draws masks of the data's size, or reads the mask file and compares sizes."""
+    """Draws masks of the data's size, or reads the mask file and compares sizes. Raises DataError."""
     import numpy as np
 
     from swinmr_profiling.training.data.sources import whole_image_hw
     from swinmr_profiling.training.degradation.mask_files import read_mask
     from swinmr_profiling.training.degradation.masks import NOT_SWINMRS, SWINMR_KINDS
-    from swinmr_profiling.training.errors import DataError
 
     options = context.config.data.degradation
     volumes = [volume for split in context.volumes.values() for volume in split]
     sizes = sorted({volume.kspace_hw for volume in volumes}) or [whole_image_hw(context.config)]
     if options.mask_file is not None:
-        try:
-            mask = read_mask(options.mask_file)
-        except DataError as error:
-            return [failed("masks", str(error), "set data.degradation.mask_file to a mask that can be read")]
+        mask = read_mask(options.mask_file)
         others = [size for size in sizes if size != mask.shape]
         if others:
             height, width = others[0]

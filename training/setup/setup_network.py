@@ -23,11 +23,10 @@ def check_plan(context: SetupContext) -> list[Finding]:
 
 
 def check_model(context: SetupContext) -> list[Finding]:
-    """Builds the network, loads `training.initial_weights`, and runs it once on a small image."""
+    """Builds the network, loads `training.initial_weights`, and runs it once on a small image. Raises ModelError."""
     import torch
 
     from swinmr_profiling.models.checkpoints.published_weights import load_weights
-    from swinmr_profiling.models.errors import ModelError
     from swinmr_profiling.models.registry import build_model
     from swinmr_profiling.training.errors import first_line
     from swinmr_profiling.training.own_gradients import without_gradients
@@ -35,12 +34,9 @@ def check_model(context: SetupContext) -> list[Finding]:
 
     config = context.config
     torch.manual_seed(config.system.seed)
-    try:
-        built = build_model(config, trust_config=context.trust_config)
-        if config.training.initial_weights is not None:
-            load_weights(built.module, Path(config.training.initial_weights))
-    except ModelError as error:
-        return [failed("model", str(error), "change the model section")]
+    built = build_model(config, trust_config=context.trust_config)
+    if config.training.initial_weights is not None:
+        load_weights(built.module, Path(config.training.initial_weights))
     inputs = built.example_inputs(1, which="cross_check")
     try:
         module = built.module.eval()
@@ -58,34 +54,26 @@ def check_model(context: SetupContext) -> list[Finding]:
 
 
 def check_loss(context: SetupContext) -> list[Finding]:
-    """Builds the loss; parts that are left out because their weights are missing are warnings."""
-    from swinmr_profiling.training.errors import LossError
+    """Builds the loss; parts that are left out because their weights are missing are warnings. Raises LossError."""
     from swinmr_profiling.training.step.losses import build_loss
 
-    try:
-        loss = build_loss(context.config)
-    except LossError as error:
-        return [failed("loss", str(error), "change training.loss")]
+    loss = build_loss(context.config)
     advice = "training goes on without it; set its weight to 0 to have it so"
     return [ok("loss", loss.label), *(warning("loss", line, advice) for line in loss.skipped)]
 
 
 def check_lpips(context: SetupContext) -> list[Finding]:
-    """Which LPIPS test.py would report."""
+    """Which LPIPS test.py would report. Raises PerceptualMetricError."""
     from swinmr_profiling.training.evaluation.perceptual_metric import (
         BACKBONE_NAME,
-        PerceptualMetricError,
         choose_perceptual_metric,
         default_backbone_file,
     )
 
     named = context.config.evaluation.lpips_weights
-    try:
-        choice = choose_perceptual_metric(
-            None if named is None else Path(named), named_by="evaluation.lpips_weights"
-        )
-    except PerceptualMetricError as error:
-        return [failed("LPIPS", str(error), "name another file, or null")]
+    choice = choose_perceptual_metric(
+        None if named is None else Path(named), named_by="evaluation.lpips_weights"
+    )
     advice = f"put {BACKBONE_NAME} into {default_backbone_file().parent}"
     if choice.metric is None:
         return [warning("LPIPS", f"test.py reports null: {choice.reason}", advice)]

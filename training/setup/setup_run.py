@@ -60,33 +60,23 @@ def check_disk(context: SetupContext) -> list[Finding]:
 
 
 def check_run_folder(context: SetupContext) -> list[Finding]:
-    """What training would resume from, and whether it fits the network."""
-    from swinmr_profiling.training.run.checkpoints import CheckpointError, check_architecture
+    """What training would resume from, and whether it fits the network. Raises CheckpointError."""
+    from swinmr_profiling.training.run.checkpoints import check_architecture
     from swinmr_profiling.training.run.resumption import compare_with_checkpoint, refuse_other_adapters
     from swinmr_profiling.training.run.run_folders import checkpoint_folder
 
     assert context.built is not None
     config, name = context.config, "run folder"
     checkpoints = checkpoint_folder(config)
-    advice = "another experiment_name, or train.py --restart"
-    try:
-        found = checkpoints.latest()
-    except CheckpointError as error:
-        return [failed(name, str(error), advice)]
+    found = checkpoints.latest()
     if found is None:
         return [ok(name, f"{checkpoints.folder} has no checkpoint: training starts anew")]
     content, file, complaints = found
-    try:
-        refuse_other_adapters(config, content, file)
-        check_architecture(context.built.module, content, file)
-    except CheckpointError as error:
-        return [failed(name, str(error), advice)]
+    refuse_other_adapters(config, content, file)
+    check_architecture(context.built.module, content, file)
+    edits = compare_with_checkpoint(config, content, file)
     damaged = [warning(name, line, "remove the damaged file") for line in complaints]
     detail = f"training resumes from {file}, step {content['step']}"
-    try:
-        edits = compare_with_checkpoint(config, content, file)
-    except CheckpointError as error:
-        return [failed(name, str(error), advice)]
     if edits.differences:
         edited = f"{detail}, with another config ({', '.join(map(str, edits.differences[:3]))})"
         return [warning(name, edited, "train.py --resume-recipe checkpoint keeps the old values"), *damaged]

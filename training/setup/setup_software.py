@@ -94,11 +94,12 @@ def check_python(context: SetupContext) -> list[Finding]:
 
 def minimum_versions() -> dict[str, str]:
     """Package to the least version that pyproject.toml asks for; installed, that file's list is in the metadata."""
-    if CHECKOUT is not None:
+    lines = (
+        importlib.metadata.requires(DISTRIBUTION) or []
+        if CHECKOUT is None
         # tomllib came with Python 3.11.
-        lines = re.findall(r'"([^"\n]+)"', (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
-    else:
-        lines = importlib.metadata.requires(DISTRIBUTION) or []
+        else re.findall(r'"([^"\n]+)"', (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+    )
     found = (re.match(r"([A-Za-z0-9._-]+)>=([0-9][0-9A-Za-z.]*)", line) for line in lines)
     return {match[1]: match[2] for match in found if match}
 

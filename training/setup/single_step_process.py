@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,13 +23,12 @@ KIBIBYTE = 1024
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step: its loss, its seconds, the peak memory in bytes, and what the sample was."""
+    """One step: its loss, its seconds, and the peak memory in bytes, of which kind."""
 
     loss: float
     seconds: float
     peak_bytes: int
     memory_kind: str
-    sample: str
 
 
 class StepFailedError(Exception):
@@ -87,7 +86,7 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
     from swinmr_profiling.training.run.own_training import OwnTraining
     from swinmr_profiling.training.step.attention_kernels import allow_attention_kernels
     from swinmr_profiling.training.step.losses import build_loss
-    from swinmr_profiling.training.step.training_step import build_state
+    from swinmr_profiling.training.step.training_step import build_settings, build_state, training_step
 
     config = config_from_dict(request["config"])
     config = config.model_copy(update={"training": config.training.model_copy(update={"accumulate": 1})})
@@ -103,34 +102,18 @@ def make_step(request: dict[str, Any]) -> dict[str, Any]:
     loss = build_loss(config).to(device)
     if config.training.step is not None:
         own = OwnTraining(config, World(0, 1, device), trust_config=request["trust_config"])
-        return _timed(own.state(loss, device), config, device, micro_batch)
-    module = built.module.to(device)
-    if config.system.channels_last:
-        module.to(memory_format=torch.channels_last)
-
-    def wrap(network: torch.nn.Module) -> torch.nn.Module:
-        return cast("torch.nn.Module", torch.compile(network)) if config.system.compile else network
-
-    return _timed(build_state(config, module, loss, total_steps=1, wrap=wrap), config, device, micro_batch)
-
-
-def _timed(state, config, device, micro_batch) -> dict[str, Any]:
-    from swinmr_profiling.training.step.training_step import MicroBatch, build_settings, training_step
-
-    settings = build_settings(config, device.type)
-    names = micro_batch.names if isinstance(micro_batch, MicroBatch) else list(micro_batch["name"])
+        state = own.state(loss, device)
+    else:
+        module = built.module.to(device)
+        if config.system.channels_last:
+            module.to(memory_format=torch.channels_last)
+        state = build_state(config, module, loss, total_steps=1)
+        if config.system.compile:
+            state.network = cast("torch.nn.Module", torch.compile(state.network))
     started = time.perf_counter()
-    outcome = training_step(state, settings, [micro_batch])
+    outcome = training_step(state, build_settings(config, device.type), [micro_batch])
     loss_value = float(outcome.loss)  # waits for the device
-    seconds = time.perf_counter() - started
-    peak_bytes, memory_kind = _peak(device)
-    return {
-        "loss": loss_value,
-        "seconds": seconds,
-        "peak_bytes": peak_bytes,
-        "memory_kind": memory_kind,
-        "sample": names[0],
-    }
+    return asdict(StepReport(loss_value, time.perf_counter() - started, *_peak(device)))
 
 
 def _one_sample(config, built, device, real: bool):
@@ -143,10 +126,11 @@ def _one_sample(config, built, device, real: bool):
 
     prepare = build_preparation(config)
     refuse_further_inputs(built, config)
-    if real:
-        batch = default_collate([build_dataset(config, "train")[0]])
-    else:
-        batch = example_batch(built, 1, "training", channels=input_channels(config))
+    batch = (
+        default_collate([build_dataset(config, "train")[0]])
+        if real
+        else example_batch(built, 1, "training", channels=input_channels(config))
+    )
     if config.training.step is not None:
         return on_device(batch if real else in_loader_s_layout(batch), device)
     return prepare(batch, device, 0, 0)

@@ -45,8 +45,7 @@ class StepEstimate:
 
     def needed_bytes(self) -> int:
         """Host memory of a process that trains on a CPU: with the margin, and what the process itself takes."""
-        counted = self.parameter_bytes + self.state_bytes + self.step_bytes
-        return int(MARGIN * counted) + PROCESS_BYTES
+        return int(MARGIN * (self.parameter_bytes + self.state_bytes + self.step_bytes)) + PROCESS_BYTES
 
 
 class LiveBytes(TorchDispatchMode):

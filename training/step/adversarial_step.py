@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.training.step.losses import first_tensor
-from swinmr_profiling.training.step.optimisation import build_optimizer
+from swinmr_profiling.training.step.optimizers import build_optimizer
 from swinmr_profiling.training.step.training_step import autocast_dtype
 
 

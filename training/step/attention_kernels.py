@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -17,14 +16,9 @@ BACKENDS = {
 }
 
 
-@contextmanager
-def attention_kernels(name: str) -> Iterator[None]:
+def attention_kernels(name: str) -> AbstractContextManager[None]:
     """While it lasts, that one kernel alone; "auto": what is allowed already. What it cannot compute, torch refuses."""
-    if name == "auto":
-        yield
-        return
-    with sdpa_kernel(BACKENDS[name]):
-        yield
+    return nullcontext() if name == "auto" else sdpa_kernel(BACKENDS[name])
 
 
 def every_attention_kernel() -> AbstractContextManager[None]:

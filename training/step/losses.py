@@ -206,16 +206,12 @@ def first_tensor(output: Any) -> Tensor:
 Loss = MultiComponentLoss | DenoisingLoss | CrossEntropyLoss | StandInLoss
 
 
-def build_loss(
-    config: ExperimentConfig, net_type: str | None = None, *, for_prediction: bool = False
-) -> Loss:
+def build_loss(config: ExperimentConfig, *, for_prediction: bool = False) -> Loss:
     """The loss a config asks for: a module (output, target) -> LossValue, with `label` and `skipped`.
 
     Args:
-        config: the experiment.
-        net_type: the network, None for the config's. "auto" is `multi_component` for "swinir", the squared error
-            of the prediction for denoisers, L1 for "spandrel" and "restoration", cross entropy for "timm", and the
-            stand-in for others.
+        config: the experiment. "auto" is `multi_component` for "swinir", the squared error of the prediction for
+            denoisers, L1 for "spandrel" and "restoration", cross entropy for "timm", and the stand-in for others.
         for_prediction: nothing will be computed, so that a perceptual part needs no weights where the config says so.
 
     Raises:
@@ -223,7 +219,7 @@ def build_loss(
     """
     options = config.training.loss
     kind: str = options.type
-    net_type = net_type or config.model.net_type
+    net_type = config.model.net_type
     if net_type in DENOISER_TYPES:
         diffusion = config.training.diffusion
         loss = DenoisingLoss("mse" if kind == "auto" else kind, diffusion.objective)
@@ -232,7 +228,7 @@ def build_loss(
         return loss
     if kind == "auto":
         kind = LOSS_BY_NETWORK.get(net_type, "stand_in")
-        if net_type == "timm" and config.model.net_type == "timm" and config.model.num_classes == 0:
+        if config.model.net_type == "timm" and config.model.num_classes == 0:
             kind = "stand_in"  # a network of features, without a classifier
     if kind == "stand_in":
         return StandInLoss()
@@ -257,16 +253,10 @@ def _multi_component(components: LossComponentsSection, for_prediction: bool) ->
     if components.perceptual.weight:
         options = components.perceptual
         file = Path(options.weights_file) if options.weights_file else default_weights_file()
-        if options.weights_file or file.is_file():
-            parts["perceptual"] = (
-                options.weight,
-                PerceptualLoss(file, options.layers, options.layer_weights),
-            )
-        elif for_prediction and options.missing_weights == "predict":
-            parts["perceptual"] = (
-                options.weight,
-                PerceptualLoss(None, options.layers, options.layer_weights),
-            )
+        named = file if options.weights_file or file.is_file() else None
+        if named is not None or (for_prediction and options.missing_weights == "predict"):
+            loss = PerceptualLoss(named, options.layers, options.layer_weights)
+            parts["perceptual"] = (options.weight, loss)
         else:
             skipped.append(
                 f"perceptual loss skipped: {WEIGHTS_NAME} is not in {file.parent}; put it there, or set "

@@ -21,10 +21,9 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.configs.sections.training import OptimizerSection
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.training.step.averages import build_average, exchanged, update_average
-from swinmr_profiling.training.step.host_memory import saved_on_host
-from swinmr_profiling.training.step.host_states import StatesOnHost
+from swinmr_profiling.training.step.host_memory import StatesOnHost, saved_on_host
 from swinmr_profiling.training.step.losses import WeightedTarget
-from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler
+from swinmr_profiling.training.step.optimizers import build_optimizer, build_scheduler
 from swinmr_profiling.training.step.own_step import OwnStepError, TrainingStep, steps_counted, take_step
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter], OptimizerSection], torch.optim.Optimizer]

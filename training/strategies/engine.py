@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,12 +11,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.configs.sections.strategy import DdpSection, FsdpSection, Strategy
-from swinmr_profiling.configs.sections.training import OptimizerSection
+from swinmr_profiling.configs.sections.training import OptimizerSection, TrainingSection
 from swinmr_profiling.training.errors import StrategyError
-from swinmr_profiling.training.step.optimisation import build_optimizer
+from swinmr_profiling.training.step.optimizers import build_optimizer
 from swinmr_profiling.training.step.training_step import autocast_dtype
-from swinmr_profiling.training.strategies.units import sharding_units
 
 # What torch was seen to build its buckets and shards with: other versions are told to be untested.
 TESTED_TORCH = ("2.9", "2.14")
@@ -27,32 +25,30 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, None: None}
 
 @dataclass(frozen=True)
 class Engine:
-    """One of the strategies between `size` processes; of one process: nothing is spread.
+    """The strategy of the `training` section between `size` processes; of one process: nothing is spread.
 
     device: of this process, where shards are made. on_unit: called with each unit before its parameters are sharded.
     """
 
-    strategy: Strategy
+    training: TrainingSection
     size: int
     device: torch.device
-    ddp: DdpSection
-    fsdp: FsdpSection
     on_unit: Callable[[nn.Module], None] = lambda unit: None
 
     @property
     def shards_parameters(self) -> bool:
         """Whether a process holds a part of each parameter alone. A single one does not need to."""
-        return self.strategy == "fsdp" and self.size > 1
+        return self.training.strategy == "fsdp" and self.size > 1
 
     @property
     def offloads(self) -> bool:
         """Whether that part is on the host, with its gradient and states."""
-        return self.shards_parameters and self.fsdp.offload_to_cpu
+        return self.shards_parameters and self.training.fsdp.offload_to_cpu
 
     @property
     def shards_states(self) -> bool:
         """Whether a process holds a part of the optimizer's states alone."""
-        return self.strategy in ("zero1", "fsdp") and self.size > 1
+        return self.training.strategy in ("zero1", "fsdp") and self.size > 1
 
     def shard(self, network: nn.Module) -> nn.Module:
         """The network, its parameters sharded in place under FSDP2; each unit's go to the device as it is sharded."""
@@ -69,9 +65,10 @@ class Engine:
         mesh_kind = "cpu" if self.device.type == "meta" else self.device.type
         options: dict[str, Any] = {
             "mesh": init_device_mesh(mesh_kind, (self.size,)),
-            "reshard_after_forward": self.fsdp.reshard_after_forward,
+            "reshard_after_forward": self.training.fsdp.reshard_after_forward,
             "mp_policy": MixedPrecisionPolicy(
-                param_dtype=DTYPES[self.fsdp.param_dtype], reduce_dtype=DTYPES[self.fsdp.reduce_dtype]
+                param_dtype=DTYPES[self.training.fsdp.param_dtype],
+                reduce_dtype=DTYPES[self.training.fsdp.reduce_dtype],
             ),
             # Memory is pinned for a GPU's sake.
             "offload_policy": CPUOffloadPolicy(pin_memory=self.device.type == "cuda")
@@ -90,7 +87,7 @@ class Engine:
         self, parameters: Iterable[nn.Parameter], section: OptimizerSection
     ) -> torch.optim.Optimizer:
         """The optimizer of the section; under ZeRO-1 each process keeps the states of its part of the parameters."""
-        if self.strategy != "zero1" or self.size == 1:
+        if self.training.strategy != "zero1" or self.size == 1:
             return build_optimizer(parameters, section)
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -107,10 +104,10 @@ class Engine:
         return DistributedDataParallel(
             network,
             device_ids=ids,
-            bucket_cap_mb=self.ddp.bucket_cap_mib,
-            gradient_as_bucket_view=self.ddp.gradient_as_bucket_view,
-            static_graph=self.ddp.static_graph,
-            find_unused_parameters=self.ddp.find_unused_parameters,
+            bucket_cap_mb=self.training.ddp.bucket_cap_mib,
+            gradient_as_bucket_view=self.training.ddp.gradient_as_bucket_view,
+            static_graph=self.training.ddp.static_graph,
+            find_unused_parameters=self.training.ddp.find_unused_parameters,
         )
 
 
@@ -131,9 +128,8 @@ def build_engine(
     on_unit: Callable[[nn.Module], None] = lambda unit: None,
 ) -> Engine:
     """The engine of a config between `size` processes. Raises StrategyError for what does not go together."""
-    training = config.training
     _refuse(config, size, device)
-    return Engine(training.strategy, size, device, training.ddp, training.fsdp, on_unit)
+    return Engine(config.training, size, device, on_unit)
 
 
 def _refuse(config: ExperimentConfig, size: int, device: torch.device) -> None:
@@ -142,31 +138,65 @@ def _refuse(config: ExperimentConfig, size: int, device: torch.device) -> None:
         raise StrategyError(f"training.step {config.training.step}: is trained on one device, not on {size}")
     if strategy == "ddp" or size == 1:
         return
-    kind = config.training.optimizer.type
-    if kind not in ELEMENTWISE:
-        raise StrategyError(
-            f'training.strategy "{strategy}" takes the optimizers {", ".join(ELEMENTWISE)}, not "{kind}"'
-        )
-    if strategy == "fsdp" and autocast_dtype(config, device.type) is torch.float16:
-        raise StrategyError(
-            'training.strategy "fsdp" takes no fp16, whose scale is found from whole gradients: set '
-            'system.mixed_precision to "bf16"'
-        )
-    if strategy == "fsdp" and config.system.channels_last:
-        raise StrategyError(
-            'training.strategy "fsdp" takes contiguous parameters: set system.channels_last to false'
-        )
-    if strategy == "fsdp" and config.system.compile:
-        raise StrategyError('training.strategy "fsdp" is not tried with system.compile: set it to false')
+    kind, shards = config.training.optimizer.type, strategy == "fsdp"
+    for is_refused, text in (
+        (kind not in ELEMENTWISE, f'takes the optimizers {", ".join(ELEMENTWISE)}, not "{kind}"'),
+        (
+            shards and autocast_dtype(config, device.type) is torch.float16,
+            'takes no fp16, whose scale is found from whole gradients: set system.mixed_precision to "bf16"',
+        ),
+        (
+            shards and config.system.channels_last,
+            "takes contiguous parameters: set system.channels_last to false",
+        ),
+        (shards and config.system.compile, "is not tried with system.compile: set it to false"),
+    ):
+        if is_refused:
+            raise StrategyError(f'training.strategy "{strategy}" {text}')
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor that may be sharded, put together; every process must ask."""
-    put_together = getattr(tensor, "full_tensor", None)
-    return tensor if put_together is None else put_together()
+    return getattr(tensor, "full_tensor", lambda: tensor)()
 
 
 def own(tensor: torch.Tensor) -> torch.Tensor:
     """Of a tensor that may be sharded the part that this process has."""
-    part = getattr(tensor, "to_local", None)
-    return tensor if part is None else part()
+    return getattr(tensor, "to_local", lambda: tensor)()
+
+
+def sharding_units(network: nn.Module) -> list[nn.Module]:
+    """The outermost repeated blocks, in the network's order; what is in none of them belongs to the network itself.
+
+    Repeated: the entries of an nn.ModuleList (lists in lists are looked through), and of an nn.Sequential whose entries
+    are several of one class. These have a forward pass of their own, which is where FSDP2 gathers. Modules without
+    parameters, and those that occur twice, are none.
+    """
+    found: dict[int, nn.Module] = {}
+    for unit in _entries(network) if _is_repetition(network) else _repeated(network):
+        if any(True for _ in unit.parameters()):
+            found.setdefault(id(unit), unit)
+    return list(found.values())
+
+
+def _repeated(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        if isinstance(child, nn.ModuleList) or _is_repetition(child):
+            yield from _entries(child)
+        else:
+            yield from _repeated(child)
+
+
+def _is_repetition(module: nn.Module) -> bool:
+    kinds = {type(child) for child in module.children()}
+    return type(module) is nn.Sequential and len(module) > 1 and len(kinds) == 1
+
+
+def _entries(container: nn.Module) -> Iterator[nn.Module]:
+    for child in container.children():
+        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+            yield from _entries(child)
+        elif type(child).forward is nn.Module.forward:  # whose parts are called one by one
+            yield from _repeated(child)
+        else:
+            yield child

@@ -192,14 +192,11 @@ def _culprit_of(module: nn.Module) -> Iterator[list[str]]:
 
         return look
 
-    named = list(module.named_modules())
-    handles = [part.register_forward_pre_hook(begin) for _, part in named]
-    handles += [part.register_forward_hook(hook(name)) for name, part in named]
-    try:
+    with ExitStack() as stack:
+        for name, part in module.named_modules():
+            stack.callback(part.register_forward_pre_hook(begin).remove)
+            stack.callback(part.register_forward_hook(hook(name)).remove)
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _known_share(value: Any) -> float | None:

@@ -50,10 +50,9 @@ def stride(tile: int, multiple: int, reach: Reach) -> int:
     """From one tile's beginning to the next one's. Raises TileError where the overlaps leave nothing of a tile."""
     step = (tile - reach.both) // multiple * multiple
     if step < 1:
-        least = rounded_up(reach.both, multiple) + multiple
         raise TileError(
             f"a tile of {tile} pixels is smaller than its overlaps of {reach.before} and {reach.after}: at least "
-            f"{least} pixels are needed"
+            f"{rounded_up(reach.both, multiple) + multiple} pixels are needed"
         )
     return step
 

@@ -151,9 +151,8 @@ def validate(
         failure = str(error)
     finally:
         network.train(was_training)
-    for text in world.gather(failure):
-        if text is not None:
-            raise DataError(text)
+    if (told := world.first(failure)) is not None:
+        raise DataError(told)
     # Volumes that an accumulator still holds open are closed before they travel.
     outputs.result()
     inputs.result()

@@ -31,7 +31,7 @@ from swinmr_profiling.training.own_gradients import wants_gradients
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.host_memory import MOVED
 from swinmr_profiling.training.step.losses import build_loss
-from swinmr_profiling.training.step.optimisation import build_optimizer
+from swinmr_profiling.training.step.optimizers import build_optimizer
 from swinmr_profiling.training.step.training_step import (
     MakeOptimizer,
     MicroBatch,

@@ -13,8 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from swinmr_profiling.configs import ConfigError, LoadedConfig, config_of_sections, load_config
-from swinmr_profiling.configs.option_files.given_class import GivenClass
-from swinmr_profiling.configs.option_files.imported import folder_name
+from swinmr_profiling.configs.option_files.imported import GivenClass, folder_name
 from swinmr_profiling.profiler.options.option_types import Options, first_of
 
 NO_NETWORK = (

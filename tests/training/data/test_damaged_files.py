@@ -64,7 +64,7 @@ def test_an_hdf5_that_declares_more_than_is_free(tmp_path, four_gib_free):
 
 
 def test_a_file_that_declares_endless_slices(tmp_path, four_gib_free):
-    volume = NpyVolume("a.npy", tmp_path / "a.npy", 10**12, (8, 8), True)
+    volume = NpyVolume("a.npy", 10**12, (8, 8), tmp_path / "a.npy")
     with pytest.raises(DataError, match=r"declares 1000000000000 slices"):
         ReconstructionDataset([volume], DegradationSection(), training=True)
 

@@ -61,7 +61,7 @@ def test_measured_data_keeps_its_zero_filled_image(fastmri_volume, coils):
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("coils", [1, 4])
 def test_a_perfect_complex_image_stays_perfect(coils, channels):
-    dataset = dataset_of(PhantomVolume("phantom", 1, (32, 32), coils, 1), channels)
+    dataset = dataset_of(PhantomVolume("phantom", 1, (32, 32), 1, coils=coils), channels)
     sample = dataset[0]
     if channels == 2:
         magnitude = torch.linalg.vector_norm(sample["target"], dim=0)
@@ -115,7 +115,7 @@ def test_a_perfect_image_of_coils_with_sensitivities_in_the_file_stays_perfect(t
 def test_coils_without_sensitivities_are_known(fastmri_volume):
     assert dataset_of(fastmri_volume(3)).without_sensitivities == "3.h5"
     assert dataset_of(fastmri_volume(1)).without_sensitivities is None
-    assert dataset_of(PhantomVolume("phantom", 1, (32, 32), 4, 1)).without_sensitivities is None
+    assert dataset_of(PhantomVolume("phantom", 1, (32, 32), 1, coils=4)).without_sensitivities is None
 
 
 def test_magnitude_data(tmp_path):

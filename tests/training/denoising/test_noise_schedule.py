@@ -4,7 +4,7 @@ import pytest
 import torch
 from diffusers import DDPMScheduler
 
-from swinmr_profiling.configs.sections.diffusion import DiffusionSection
+from swinmr_profiling.configs.sections.denoiser import DiffusionSection
 from swinmr_profiling.training.denoising.noise_schedule import (
     build_schedule,
     min_snr_weights,

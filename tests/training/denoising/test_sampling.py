@@ -4,14 +4,12 @@ import pytest
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler
 
-from swinmr_profiling.configs.sections.diffusion import DiffusionSection
+from swinmr_profiling.configs.sections.denoiser import DiffusionSection
 from swinmr_profiling.training.denoising.noise_schedule import (
     build_schedule,
+    guided,
     predicted_image,
     prediction_target,
-)
-from swinmr_profiling.training.denoising.sampling import (
-    guided,
     sample,
     sampling_timesteps,
     spacing,

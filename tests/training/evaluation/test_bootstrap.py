@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from swinmr_profiling.training.evaluation.bootstrap import FEW_VOLUMES, describe, volume_interval
+from swinmr_profiling.training.evaluation.evaluation_summary import (
+    FEW_VOLUMES,
+    bootstrap_block,
+    volume_interval,
+)
 
 
 def test_two_volumes_by_hand():
@@ -42,6 +46,6 @@ def test_repeatable_and_none_where_one_volume_is_all():
 
 @pytest.mark.parametrize(("volumes", "words"), [(1, "null"), (2, "too narrow"), (FEW_VOLUMES, "spread")])
 def test_says_what_it_is_worth(volumes, words):
-    notes = describe(volumes)["notes"]
+    notes = bootstrap_block(volumes)["notes"]
     assert words in notes[-1]
-    assert describe(volumes)["resamples"] == 10_000
+    assert bootstrap_block(volumes)["resamples"] == 10_000

@@ -14,10 +14,11 @@ from swinmr_profiling.training.evaluation import perceptual_metric
 from swinmr_profiling.training.evaluation.perceptual_metric import (
     BACKBONE_NAME,
     PerceptualMetricError,
+    ShiftTolerantLpips,
     choose_perceptual_metric,
     load_lpips,
+    weights_file,
 )
-from swinmr_profiling.training.evaluation.shift_tolerant_lpips import ShiftTolerantLpips, weights_file
 
 needs_stlpips = pytest.mark.skipif(weights_file() is None, reason="stlpips-pytorch is not installed")
 

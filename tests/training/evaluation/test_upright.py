@@ -5,8 +5,13 @@ import pytest
 
 from swinmr_profiling.training.data.packaged import open_packaged
 from swinmr_profiling.training.data.scanner_files import open_nifti
-from swinmr_profiling.training.evaluation.picture_grid import in_two_lines
-from swinmr_profiling.training.evaluation.upright import axes_by_volume, axes_of_slice, object_box, upright
+from swinmr_profiling.training.evaluation.picture_grid import (
+    axes_by_volume,
+    axes_of_slice,
+    in_two_lines,
+    object_box,
+    upright,
+)
 
 # A picture as it is to be seen: a radiologist's axial slice (or a coronal, a sagittal one).
 WANTED = np.array([["top left", "top right"], ["bottom left", "bottom right"]])

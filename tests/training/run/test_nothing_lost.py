@@ -15,8 +15,7 @@ from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.run import loop
 from swinmr_profiling.training.run.batch_stream import BatchStream
 from swinmr_profiling.training.run.checkpoints import LAST, read_checkpoint
-from swinmr_profiling.training.run.finite_state import NonFiniteWeightsError, all_finite
-from swinmr_profiling.training.run.step_guard import StepGuard
+from swinmr_profiling.training.run.step_guard import NonFiniteWeightsError, StepGuard, all_finite
 from swinmr_profiling.training.run.stopping import stop_on_signals
 from swinmr_profiling.training.step.training_step import (
     NonFiniteGradientError,

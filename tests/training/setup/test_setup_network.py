@@ -21,7 +21,6 @@ def test_of_a_gpu_the_step_is_predicted(tmp_path, monkeypatch, free_mib, status)
         seconds=1.0,
         peak_bytes=900 * 2**20,
         memory_kind="CUDA caching allocator",
-        sample="a phantom",
     )
     monkeypatch.setattr(
         "swinmr_profiling.training.setup.single_step_process.run_single_step", lambda *a, **k: report
@@ -41,7 +40,7 @@ def test_what_cannot_be_predicted_says_why_and_the_step_is_made_all_the_same(tmp
     def predict(context):
         raise RuntimeError("the predicting process died\nat some line")
 
-    report = StepReport(0.5, 1.0, 900 * 2**20, "CUDA caching allocator", "a phantom")
+    report = StepReport(0.5, 1.0, 900 * 2**20, "CUDA caching allocator")
     monkeypatch.setattr(
         "swinmr_profiling.training.setup.single_step_process.run_single_step", lambda *a, **k: report
     )

@@ -11,7 +11,7 @@ from torch import nn
 from swinmr_profiling.configs.sections.training import OptimizerSection, SchedulerSection
 from swinmr_profiling.training.errors import OptimizerError
 from swinmr_profiling.training.step import optimizers
-from swinmr_profiling.training.step.optimisation import build_optimizer, build_scheduler
+from swinmr_profiling.training.step.optimizers import build_optimizer, build_scheduler
 
 KINDS = ("adafactor", "muon")
 

@@ -9,7 +9,7 @@ from torch import nn
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.configs.sections.training import OptimizerSection, SchedulerSection
 from swinmr_profiling.training.step.losses import LossValue
-from swinmr_profiling.training.step.optimisation import build_optimizer, learning_rate_factor
+from swinmr_profiling.training.step.optimizers import build_optimizer, learning_rate_factor
 from swinmr_profiling.training.step.training_step import (
     MicroBatch,
     NonFiniteLossError,

@@ -4,11 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from swinmr_profiling.training.tiling.chosen_tiles import choose_tiles
-from swinmr_profiling.training.tiling.period import structural_period
-from swinmr_profiling.training.tiling.support import find_support
+from swinmr_profiling.training.tiling.support import find_support, structural_period
 from swinmr_profiling.training.tiling.tile_grid import Reach
-from swinmr_profiling.training.tiling.tiled_network import TiledNetwork
+from swinmr_profiling.training.tiling.tiled_network import TiledNetwork, choose_tiles
 from tests.training.tiling.made_networks import (
     GlobalAttention,
     PadsBothSides,

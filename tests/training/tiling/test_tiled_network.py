@@ -7,10 +7,14 @@ import torch
 from torch import nn
 
 from swinmr_profiling.training.step.losses import first_tensor
-from swinmr_profiling.training.tiling.chosen_tiles import checked_side, choose_tiles
 from swinmr_profiling.training.tiling.support import find_support
 from swinmr_profiling.training.tiling.tile_grid import Span, TileError
-from swinmr_profiling.training.tiling.tiled_network import TiledNetwork, edge_weights
+from swinmr_profiling.training.tiling.tiled_network import (
+    TiledNetwork,
+    checked_side,
+    choose_tiles,
+    edge_weights,
+)
 from tests.training.tiling.made_networks import SqueezeExcite, around, configured, edsr, swinmr
 
 # The summed differences of float32 results; of float64 ones they are below 1e-12.

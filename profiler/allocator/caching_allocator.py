@@ -8,7 +8,6 @@ stream is handed out again on that stream alone.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
 
 KIB, MIB = 2**10, 2**20
 # Every request is rounded up to this.
@@ -103,23 +102,16 @@ class _Pool:
         return bisect_left(self.keys, (size, -1, -1))
 
 
-@dataclass(frozen=True)
-class AllocatorUse:
-    """Bytes now and at most: `allocated` in blocks handed out, `reserved` in segments taken from the device."""
-
-    allocated_bytes: int
-    reserved_bytes: int
-    peak_allocated_bytes: int
-    peak_reserved_bytes: int
-    retries: int
-
-
 class CachingAllocator:
     """One device's allocator.
 
     limit_bytes: what segments may take together; None for no limit. expandable: the setting
     `expandable_segments:True`, where each pool is one segment that grows page by page (2 or 20 MiB).
     Each stream has pools of its own.
+
+    Attributes, bytes now and at most: `allocated_bytes` in blocks handed out, `reserved_bytes` in segments taken from
+    the device, `peak_allocated_bytes`, `peak_reserved_bytes`. retries: how often cached memory was given back at the
+    limit.
     """
 
     def __init__(self, limit_bytes: int | None = None, expandable: bool = False) -> None:
@@ -130,16 +122,6 @@ class CachingAllocator:
         self._pools: dict[PoolKey, _Pool] = {}
         self._segment_bytes: dict[int, int] = {}
         self._next_segment = 0
-
-    def use(self) -> AllocatorUse:
-        """The figures so far."""
-        return AllocatorUse(
-            self.allocated_bytes,
-            self.reserved_bytes,
-            self.peak_allocated_bytes,
-            self.peak_reserved_bytes,
-            self.retries,
-        )
 
     def reset_peaks(self) -> None:
         """As torch.cuda.reset_peak_memory_stats: peaks start again from what is in use."""

@@ -8,9 +8,13 @@ from pathlib import Path
 from types import NoneType
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.profiler.isolation.worker import Built, Opened
-from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError, WorkerProcess
-from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, MetricMeasurement
+from swinmr_profiling.profiler.isolation.worker_process import (
+    LeavesNothing,
+    Progress,
+    WorkerError,
+    WorkerProcess,
+)
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, Built, MetricMeasurement, Opened
 from swinmr_profiling.profiler.measure.timing.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
@@ -44,7 +48,7 @@ class MeasureOptions:
     trust_config: bool = False
 
 
-class MeasuringSession:
+class MeasuringSession(LeavesNothing):
     """Asks the measuring process, and starts a new one with the same network when that is needed."""
 
     def __init__(self, options: MeasureOptions, config: ExperimentConfig) -> None:
@@ -197,9 +201,3 @@ class MeasuringSession:
         if self.process is not None:
             self.process.close()
             self.process = None
-
-    def __enter__(self) -> MeasuringSession:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()

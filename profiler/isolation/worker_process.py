@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
+from typing_extensions import Self
 
 from swinmr_profiling.input_error import InputError
 from swinmr_profiling.process import python_command
@@ -27,6 +28,7 @@ from swinmr_profiling.profiler.record.failures import Failure, classify_death, k
 # The kernel reaps a killed process in milliseconds, but may take seconds to free 20 GB first.
 REAPING_S = 30.0
 READ_BYTES = 65536
+WORKER = "swinmr_profiling.profiler.isolation.worker"
 Answer = TypeVar("Answer")
 
 
@@ -51,15 +53,28 @@ class RequestRefusedError(InputError):
     """The request cannot be met as the user asked it (no such device, no such network): one line."""
 
 
-class WorkerProcess:
-    """One measuring process. Use as a context manager: leaving it leaves no process behind."""
+class LeavesNothing:
+    """Use as a context manager: leaving it leaves no process behind."""
+
+    def close(self) -> None:
+        """Ends what runs; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class WorkerProcess(LeavesNothing):
+    """One measuring process."""
 
     def __init__(
         self,
         environment: Mapping[str, str | None] | None = None,
-        module: str = "swinmr_profiling.profiler.isolation.worker",
+        worker: str = "swinmr_profiling.profiler.isolation.measuring_worker.Worker",
     ) -> None:
-        """module: whose `main` is the process.
+        """worker: the class that answers in the process.
 
         environment: variables beside this process's own, there before torch is imported; None takes one away.
         """
@@ -69,7 +84,7 @@ class WorkerProcess:
         self._answer_read, answer_write = os.pipe()
         try:
             self.process = subprocess.Popen(
-                python_command(module, str(request_read), str(answer_write)),
+                python_command(WORKER, str(request_read), str(answer_write), worker),
                 stdin=subprocess.DEVNULL,
                 # What a network prints must not mix with a JSON on standard output.
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
@@ -177,12 +192,6 @@ class WorkerProcess:
             if descriptor is not None:
                 os.close(descriptor)
                 setattr(self, name, None)
-
-    def __enter__(self) -> WorkerProcess:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
 
 def _has_descriptor(stream: Any) -> bool:

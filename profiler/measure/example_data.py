@@ -33,17 +33,13 @@ from swinmr_profiling.training.step.training_step import MicroBatch, StepSetting
 from swinmr_profiling.training.validation.validation import direct_result, to_device
 
 
+@_disable_current_modes()
 def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[int, ...]:
     """Shape of the network's first result, found without touching the device that is measured.
 
     Without data where the network allows it, else by one sample on the CPU, with the network's state as it was. A trace
     that looks on while a batch is made does not see it.
     """
-    with _disable_current_modes():
-        return _output_shape(built, batch_size, which)
-
-
-def _output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[int, ...]:
     try:
         module = copy_to(built.module, ())[0].eval()
         inputs = built.example_inputs(batch_size, "meta", which=which)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.measure.forward_pass import evaluating, inputs_on, tensors_in
+from swinmr_profiling.profiler.measure.forward_pass import evaluating, finish_work, inputs_on, tensors_in
 from swinmr_profiling.profiler.record.blocks.architecture import ModuleCost, ModuleCosts
 from swinmr_profiling.training.own_gradients import without_gradients
 
@@ -66,10 +66,6 @@ class _Clock:
 
     def between_ms(self, start: Any, end: Any) -> float:
         return float(start.elapsed_time(end)) if self.cuda else (end - start) * 1000
-
-    def wait(self) -> None:
-        if self.cuda:
-            torch.cuda.synchronize(self.device)
 
 
 class ModuleWatch:
@@ -124,19 +120,12 @@ class ModuleWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        handles = (
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave),
-        )
-        try:
+        with register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def runs(self) -> dict[str, ModuleRun]:
         """What was seen, by path. Waits for the device."""
-        self.clock.wait()
+        finish_work(self.clock.device)
         runs: dict[str, ModuleRun] = {}
         for opened, end, size, peak in self._closed:
             run = runs.setdefault(opened.path, ModuleRun())
@@ -178,14 +167,12 @@ def _measured(
     batch_size: int,
     macs_by_path: dict[str, int],
 ) -> ModuleCosts:
-    clock = _Clock(torch_device)
-
     def run_ms(around: AbstractContextManager[object]) -> float:
-        clock.wait()
+        finish_work(torch_device)
         start = time.perf_counter()
         with around:
             built.module(*inputs)
-        clock.wait()
+        finish_work(torch_device)
         return (time.perf_counter() - start) * 1000
 
     plain_ms: list[float] = []

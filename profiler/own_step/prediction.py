@@ -17,12 +17,11 @@ from swinmr_profiling.profiler.own_step.step import (
     ModuleStep,
     on_meta,
 )
-from swinmr_profiling.profiler.prediction.own_step.own_step_trace import trace_step
+from swinmr_profiling.profiler.prediction.own_step_trace import trace_step
 from swinmr_profiling.profiler.prediction.predict import memory_setting
-from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, TrainingSetting
+from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, UNTESTED_RULES, TrainingSetting
 from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
 from swinmr_profiling.profiler.prediction.trace_family import own_step_family
-from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.prediction_intervals import shares_of

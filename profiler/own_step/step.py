@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CellType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from swinmr_profiling.profiler.counting.meta_copy import copy_to
+from swinmr_profiling.profiler.prediction.own_step_trace import without_data
 from swinmr_profiling.training.step.own_step import OwnStepError, TrainingStep
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -75,12 +76,9 @@ def on_meta(step: TrainingStep | Callable[[Any], object]) -> TrainingStep:
         raise OwnStepError(f"{step.__name__} is a class: give an instance of it")
     if not isinstance(step, TrainingStep):
         _refuse_globals(step)
-        found = CallableStep(_opened(step))
-    try:
-        # One copy of everything: an optimizer's parameters are those of the copied network.
-        return cast(TrainingStep, copy_to(nn.Module(), found)[1])
-    except Exception as error:
-        raise OwnStepError(f"the step cannot be copied: {type(error).__name__}: {error}") from error
+        found = CallableStep(_Opened(step) if inspect.isfunction(step) and step.__closure__ else step)
+    # One copy of everything: an optimizer's parameters are those of the copied network.
+    return cast(TrainingStep, without_data(found))
 
 
 class _Opened:
@@ -91,20 +89,10 @@ class _Opened:
         self.closed_over = [cell.cell_contents for cell in function.__closure__]
 
     def __call__(self, batch: Any) -> object:
-        cells = tuple(map(_cell, self.closed_over))
+        cells = tuple(map(CellType, self.closed_over))
         code, names = self.function.__code__, self.function.__globals__
         made = type(self.function)(code, names, self.function.__name__, self.function.__defaults__, cells)
         return made(batch)
-
-
-def _cell(value: object) -> Any:
-    found = (lambda: value).__closure__
-    assert found is not None
-    return found[0]
-
-
-def _opened(step: Callable[[Any], object]) -> Callable[[Any], object]:
-    return _Opened(step) if inspect.isfunction(step) and step.__closure__ else step
 
 
 def _refuse_globals(step: object) -> None:

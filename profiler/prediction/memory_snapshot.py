@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from swinmr_profiling.profiler.allocator.caching_allocator import AllocatedBlock, CachingAllocator
-from swinmr_profiling.profiler.prediction.server import WrittenSnapshot
+from swinmr_profiling.profiler.prediction.settings import WrittenSnapshot
 from swinmr_profiling.profiler.prediction.trace.allocation_frames import Line
 from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, PHASES, Trace
 

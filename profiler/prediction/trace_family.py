@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
-from swinmr_profiling.profiler.prediction.own_step.configured_trace import trace_configured
+from swinmr_profiling.profiler.measure.training.own_step import OtherStep
+from swinmr_profiling.profiler.prediction.own_step_trace import trace_configured
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH
 from swinmr_profiling.profiler.prediction.trace.affine_trace import AffineTrace, NotAlignedError, align
 from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
@@ -104,9 +104,13 @@ def training_family(
     *,
     check: bool,
     step: OtherStep | None = None,
-) -> TraceFamily:
-    """Traces of the training step of a config."""
-    return TraceFamily(lambda batch: training_trace(built, config, loss_parts, batch, step), check=check)
+) -> tuple[TraceFamily, list[str]]:
+    """Traces of the training step of a config, and what is to be said of them. step, Raises: as above."""
+
+    def trace(batch_size: int) -> Trace:
+        return training_trace(built, config, loss_parts, batch_size, step)
+
+    return (TraceFamily(trace, check=check), []) if step is None else own_step_family(trace)
 
 
 def inference_family(built: BuiltModel, config: ExperimentConfig, parts: str) -> TraceFamily:

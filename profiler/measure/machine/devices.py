@@ -1,4 +1,5 @@
-"""What a device must offer to be measured: a clock that waits for the work, and its memory.
+"""What a device must offer to be measured: a clock that waits for the work, and its memory, by the allocator's own
+counters on a GPU, by the kernel's on a CPU.
 
 CpuDevice and CudaDevice have the same methods; tests put a device of their own in their place.
 """
@@ -6,11 +7,11 @@ CpuDevice and CudaDevice have the same methods; tests put a device of their own 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,9 @@ import psutil
 import torch
 
 from swinmr_profiling.input_error import InputError
+from swinmr_profiling.models.host_memory import available_bytes
+from swinmr_profiling.profiler.measure.machine.machine_state import nvml_process_bytes
+from swinmr_profiling.profiler.measure.measurement import AllocatorTroubles, DeviceMemory, StepPeaks
 
 RESIDENT_SAMPLING_S = 0.01
 # Of autocast; of bf16 weights there is none.
@@ -33,16 +37,8 @@ class DeviceError(InputError):
     """The requested device or precision is not there; one line for the user."""
 
 
-@dataclass(frozen=True)
-class MemoryPeak:
-    """High-water marks since the last reset, bytes. `reserved_bytes` is None where nothing is reserved."""
-
-    peak_bytes: int
-    reserved_bytes: int | None
-
-
 class MeasuredDevice(Protocol):
-    """A device as the measurements see it."""
+    """A device as the measurements see it; of one that says nothing else, nothing is reserved or retried."""
 
     kind: str  # "cpu" or "cuda"
     memory_kind: str  # what the memory figures are, in words
@@ -58,10 +54,30 @@ class MeasuredDevice(Protocol):
         """Gives back memory that is kept for reuse, before the use of what follows is read."""
 
     def reset_peak(self) -> None:
-        """Starts a new high-water mark."""
+        """Starts new high-water marks from what is in use."""
 
-    def peak(self) -> MemoryPeak:
+    def peak(self) -> StepPeaks:
         """High-water marks since `reset_peak`."""
+
+    def troubles(self) -> AllocatorTroubles:
+        """Retries and failures so far."""
+        return AllocatorTroubles(0, 0)
+
+    def device_memory(self) -> DeviceMemory:
+        """Free, cached and total memory now."""
+        return DeviceMemory(available_bytes(), 0, psutil.virtual_memory().total)
+
+    def reserved_bytes(self) -> int | None:
+        """Segments that this process holds now; None where nothing is reserved."""
+        return None
+
+    def process_bytes(self) -> int | None:
+        """All that this process holds on the device, context included; None where nobody can tell."""
+        return self.current_bytes()
+
+    def expandable_segments(self) -> bool | None:
+        """Whether the allocator really uses expandable segments; None where there is nothing to tell by."""
+        return None
 
 
 class ResidentPeak:
@@ -126,7 +142,7 @@ def _heap_trimmer() -> Callable[[int], int] | None:
     return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
-class CpuDevice:
+class CpuDevice(MeasuredDevice):
     """The host: wall-clock time, and the resident memory of this process (torch and Python included)."""
 
     kind = "cpu"
@@ -155,11 +171,11 @@ class CpuDevice:
     def reset_peak(self) -> None:
         self._peak.reset()
 
-    def peak(self) -> MemoryPeak:
-        return MemoryPeak(self._peak.read(), None)
+    def peak(self) -> StepPeaks:
+        return StepPeaks(self._peak.read(), None, None)
 
 
-class CudaDevice:
+class CudaDevice(MeasuredDevice):
     """One GPU: CUDA events around the call, and the caching allocator's own counters."""
 
     kind = "cuda"
@@ -167,6 +183,8 @@ class CudaDevice:
     memory_kind = "torch's CUDA allocator (without the CUDA context)"
 
     def __init__(self, device: torch.device) -> None:
+        # Before the first allocation the allocator's counters do not exist: asking for them would fail.
+        torch.cuda.init()
         self.device = device
         torch.cuda.set_device(device)
 
@@ -194,11 +212,40 @@ class CudaDevice:
         torch.cuda.synchronize(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
 
-    def peak(self) -> MemoryPeak:
-        torch.cuda.synchronize(self.device)
-        return MemoryPeak(
-            torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
+    def peak(self) -> StepPeaks:
+        stats = self._stats()
+        return StepPeaks(
+            allocated_bytes=stats["allocated_bytes.all.peak"],
+            # cudaMallocAsync does not count it.
+            requested_bytes=stats.get("requested_bytes.all.peak"),
+            reserved_bytes=stats["reserved_bytes.all.peak"],
         )
+
+    def troubles(self) -> AllocatorTroubles:
+        stats = self._stats()
+        return AllocatorTroubles(stats.get("num_alloc_retries", 0), stats.get("num_ooms", 0))
+
+    def device_memory(self) -> DeviceMemory:
+        torch.cuda.synchronize(self.device)
+        free, total = torch.cuda.mem_get_info(self.device)
+        # Reserved contains allocated: their sum would count what is in use twice.
+        cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return DeviceMemory(free, cached, total)
+
+    def reserved_bytes(self) -> int | None:
+        return torch.cuda.memory_reserved(self.device)
+
+    def process_bytes(self) -> int | None:
+        torch.cuda.synchronize(self.device)
+        return nvml_process_bytes(str(torch.cuda.get_device_properties(self.device).uuid), os.getpid())
+
+    def expandable_segments(self) -> bool | None:
+        segments = torch.cuda.memory_snapshot()
+        return any(segment.get("is_expandable", False) for segment in segments) if segments else None
+
+    def _stats(self) -> dict[str, int]:
+        torch.cuda.synchronize(self.device)
+        return torch.cuda.memory_stats(self.device)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,21 +96,17 @@ def ask_nvml(uuid: str | None, question: Callable[[Any, Any], Answer | None]) ->
     """What `question` finds with pynvml and the handle of the GPU with this UUID; None where NVML does not tell."""
     if uuid is None:
         return None
-    try:
+    with suppress(ImportError):
         import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-        return question(pynvml, pynvml.nvmlDeviceGetHandleByUUID(name))
-    except pynvml.NVMLError:
-        return None  # this card or driver does not tell
-    finally:
-        pynvml.nvmlShutdown()
+
+        with suppress(pynvml.NVMLError):  # this card or driver does not tell
+            pynvml.nvmlInit()
+            try:
+                name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+                return question(pynvml, pynvml.nvmlDeviceGetHandleByUUID(name))
+            finally:
+                pynvml.nvmlShutdown()
+    return None
 
 
 def gpu_warnings(uuid: str | None, own_pids: set[int]) -> list[ProfileWarning]:

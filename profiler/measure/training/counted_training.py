@@ -13,9 +13,7 @@ from swinmr_profiling.profiler.counting import TrainingCountReport, count_traini
 from swinmr_profiling.profiler.counting.count import PHASES
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
 from swinmr_profiling.profiler.measure.example_data import ExampleData, loader_batch
-from swinmr_profiling.profiler.measure.own_step.meta_ways import meta_stands_for
-from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
-from swinmr_profiling.profiler.measure.own_step.own_step_probe import input_shape
+from swinmr_profiling.profiler.measure.training.own_step import OtherStep, input_shape, meta_stands_for
 from swinmr_profiling.profiler.record.blocks.architecture import (
     TrainingMacs,
     TrainingMacsPerSample,

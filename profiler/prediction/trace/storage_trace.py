@@ -87,21 +87,24 @@ class Trace:
 
     def live_bytes(self, granularity: int = 1) -> np.ndarray:
         """int64 (events,): bytes alive after each event, each storage rounded up to `granularity`."""
-        return live_bytes(self.events, self.sizes, granularity)
+        rounded = -(-self.sizes // granularity) * granularity
+        numbers = np.abs(self.events) - 1
+        return np.cumsum(np.where(self.events > 0, rounded[numbers], -rounded[numbers]))
+
+    def alive(self, end: int) -> np.ndarray:
+        """bool (allocations,): which are alive after the first `end` events."""
+        alive = np.zeros(len(self.sizes), dtype=bool)
+        events = self.events[:end]
+        alive[events[events > 0] - 1] = True
+        alive[-events[events < 0] - 1] = False
+        return alive
 
     def streams(self) -> np.ndarray:
         """int8 (allocations,): on which stream each is made, 0 for the one that computes."""
         names = [name.partition(ON_STREAM)[2] for name in self.operator_names]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}
         of_operator = np.array([numbers[name] for name in names], dtype=np.int8)
-        return of_operator[self.operators] if len(self.operators) else np.zeros(0, dtype=np.int8)
-
-
-def live_bytes(events: np.ndarray, sizes: np.ndarray, granularity: int = 1) -> np.ndarray:
-    """int64 (events,): bytes alive after each event, each allocation rounded up to `granularity` bytes."""
-    rounded = -(-sizes // granularity) * granularity
-    changes = np.where(events > 0, rounded[np.abs(events) - 1], -rounded[np.abs(events) - 1])
-    return np.cumsum(changes)
+        return of_operator[self.operators]
 
 
 class StorageTrace(TorchDispatchMode):
@@ -199,6 +202,11 @@ class StorageTrace(TorchDispatchMode):
         storage = tensor.untyped_storage()
         if id(storage) not in self._live:
             self._allocate(storage, operator)
+
+    def move_in(self, module: nn.Module) -> None:
+        """Records what `module.to(device)` moves, in its order."""
+        for tensor in tensors_in_moving_order(module):
+            self.enter(tensor, "module.to(device)")
 
     def start_step(self) -> None:
         """Marks the beginning of a step (or of the validation)."""

@@ -6,7 +6,7 @@ from typing import cast, get_args
 
 from swinmr_profiling.profiler.batch_size.fit import estimated_bytes
 from swinmr_profiling.profiler.batch_size.training_recommendation import recommend_training
-from swinmr_profiling.profiler.measure.training.training_blocks import training_block
+from swinmr_profiling.profiler.measure.measurement_blocks import training_block
 from swinmr_profiling.profiler.record.blocks.batch import Batch
 from swinmr_profiling.profiler.record.blocks.figures import ErrorKind
 from swinmr_profiling.profiler.record.blocks.recommended import Trial

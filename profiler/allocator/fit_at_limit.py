@@ -31,12 +31,11 @@ class FitAtLimit:
         """ "fits", "fits, slower (2 flushes)", "does not fit"."""
         if not self.fits:
             return "does not fit"
-        parts = []
-        if self.flushes:
-            parts.append(f"{self.flushes} flush{'' if self.flushes == 1 else 'es'}")
-        if self.slower_convolutions:
-            several = "" if self.slower_convolutions == 1 else "s"
-            parts.append(f"{self.slower_convolutions} convolution{several} without workspace")
+        counted = (
+            (self.flushes, ("flush", "flushes")),
+            (self.slower_convolutions, ("convolution without workspace", "convolutions without workspace")),
+        )
+        parts = [f"{count} {names[count > 1]}" for count, names in counted if count]
         return f"fits, slower ({', '.join(parts)})" if parts else "fits"
 
 

@@ -22,7 +22,7 @@ from swinmr_profiling.profiler.measure.energy import (
     open_energy,
     training_energy,
 )
-from swinmr_profiling.profiler.measure.forward_pass import measure_forward
+from swinmr_profiling.profiler.measure.forward_pass import measure_forward, measure_lpips
 from swinmr_profiling.profiler.measure.machine.devices import (
     DeviceError,
     check_precision,
@@ -39,7 +39,6 @@ from swinmr_profiling.profiler.measure.measurement import (
     TrainingMeasurement,
 )
 from swinmr_profiling.profiler.measure.module_costs import measure_modules
-from swinmr_profiling.profiler.measure.perceptual_metric import measure_lpips
 from swinmr_profiling.profiler.measure.profiler_trace import write_forward_trace
 from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy
 from swinmr_profiling.profiler.measure.training.counted_training import count_own_step, count_training
@@ -99,9 +98,8 @@ class Worker:
 
     def do_count_training(self) -> TrainingMacs:
         """Counts the training step, without data."""
-        if self.own_step is not None:
-            return count_own_step(self.own_step, self.built, self.config)
-        return count_training(self.built, self.config)
+        counted = count_training if self.own_step is None else partial(count_own_step, self.own_step)
+        return counted(self.built, self.config)
 
     def do_cross_check(self, size: str, counters: list[str], keep: bool) -> list[CrossCheck]:
         """Asks fvcore and thop, each in a process of its own (of this process's group: it dies with it).
@@ -183,7 +181,7 @@ class Worker:
             source="measured",
             reader=reader.name,
             covers=reader.covers,
-            untried=reader.untried,
+            untried=True,
             figures=figures,
         )
 

@@ -70,10 +70,9 @@ class TrainingProbes(LeavesNothing):
             if failed.failure.possibly_memory or failed.failure.error == "OOM":
                 return MemoryNow(0)
             raise MemoryReadError(failed.failure) from None
-        context = self._context_bytes
-        if context is None:
-            # Nothing has run yet, so that no kernel is loaded.
-            context = max(self.options.assumed_context_bytes - KERNELS_BYTES, 0)
+        # Nothing has run yet, so that no kernel is loaded.
+        assumed = max(self.options.assumed_context_bytes - KERNELS_BYTES, 0)
+        context = assumed if self._context_bytes is None else self._context_bytes
         return MemoryNow(now.free_bytes, now.cached_bytes, now.total_bytes, context)
 
     def measure(self, batch_size: int) -> TrainingMeasurement:

@@ -22,6 +22,7 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.measure.forward_pass import evaluating, finish_work, inputs_on
 from swinmr_profiling.profiler.measure.machine.devices import DeviceError
+from swinmr_profiling.profiler.measure.machine.machine_state import said
 from swinmr_profiling.profiler.measure.training.training_probe import prepared_training
 from swinmr_profiling.profiler.record.blocks.energy import DataLoading, EnergyFigure
 from swinmr_profiling.training.data.loader import build_loader
@@ -42,11 +43,10 @@ class EnergyError(DeviceError):
 
 
 class EnergyReader(Protocol):
-    """A counter. untried: whether this code has never met the hardware."""
+    """A counter. This code has never met the hardware of any."""
 
     name: ReaderName
     covers: str
-    untried: bool
 
     def joules(self) -> float:
         """Joules since some moment; only differences say something."""
@@ -57,16 +57,14 @@ class NvmlEnergy:
 
     name: ReaderName = "nvml"
     covers = "the whole GPU board, whoever uses it"
-    untried = True
 
     def __init__(self, uuid: str, nvml: Any = None) -> None:
         """uuid: as torch has it. nvml: stands for pynvml."""
         try:
-            if nvml is None:
-                nvml = import_module("pynvml")
-            nvml.nvmlInit()
-            self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
-            self._nvml = nvml
+            self._nvml = nvml or import_module("pynvml")
+            self._nvml.nvmlInit()
+            name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+            self._handle = self._nvml.nvmlDeviceGetHandleByUUID(name)
             self.joules()
         except Exception as error:  # NVMLError has a class per reason, and the package may be missing
             raise EnergyError(f"NVML counts no energy here ({error})") from error
@@ -80,14 +78,13 @@ class RaplEnergy:
 
     name: ReaderName = "rapl"
     covers = "all CPU packages, without memory and the rest of the machine, whoever uses them"
-    untried = True
 
     def __init__(self, folder: Path = POWERCAP) -> None:
         # "intel-rapl:0", on AMD too; "intel-rapl:0:0" is a part of it, "intel-rapl-mmio:0" the same by another way.
         self._packages = [
             zone
             for zone in sorted(folder.glob("intel-rapl:*"))
-            if self._text(zone / "name").startswith("package")
+            if (said(zone / "name") or "").startswith("package")
         ]
         if not self._packages:
             raise EnergyError(f"{folder} has no counter of a CPU package (virtual machines mostly have none)")
@@ -100,13 +97,6 @@ class RaplEnergy:
                 f"the CPU's energy counters cannot be read ({reason}): only root may"
             ) from error
         self._total = 0
-
-    @staticmethod
-    def _text(file: Path) -> str:
-        try:
-            return file.read_text(encoding="ascii", errors="replace").strip()
-        except OSError:
-            return ""
 
     @staticmethod
     def _number(file: Path) -> int:
@@ -122,9 +112,11 @@ class RaplEnergy:
 
 def open_energy(device: torch.device) -> EnergyReader:
     """The counter of a device. Raises EnergyError."""
-    if device.type == "cuda":
-        return NvmlEnergy(str(torch.cuda.get_device_properties(device).uuid))
-    return RaplEnergy()
+    return (
+        NvmlEnergy(str(torch.cuda.get_device_properties(device).uuid))
+        if device.type == "cuda"
+        else RaplEnergy()
+    )
 
 
 @dataclass(frozen=True)
@@ -157,8 +149,7 @@ def count_energy(
         runs += 1
         if clock() - begin > MOST_SECONDS:
             break
-    seconds = clock() - begin
-    return CountedRuns(runs, seconds, max(reader.joules() - first, 0.0))
+    return CountedRuns(runs, clock() - begin, max(reader.joules() - first, 0.0))
 
 
 def inference_energy(
@@ -178,8 +169,8 @@ def inference_energy(
         with evaluating(built.module, device, dtype):
             return count_energy(lambda: forward(*inputs), partial(finish_work, device), reader)
 
-    found = without_gradients(built.module, counted)
-    return _figure("inference", batch_size, [int(n) for n in inputs[0].shape], found, None)
+    shape = [int(n) for n in inputs[0].shape]
+    return _figure("inference", batch_size, shape, without_gradients(built.module, counted), None)
 
 
 def training_energy(
@@ -190,8 +181,8 @@ def training_energy(
         found = count_energy(
             lambda: training_step(state, settings, stream, is_finite), partial(finish_work, device), reader
         )
-    images = batch_size * config.training.accumulate
-    return _figure("training_step", batch_size, built.input_shape(batch_size, "training"), found, images)
+    shape = built.input_shape(batch_size, "training")
+    return _figure("training_step", batch_size, shape, found, batch_size * config.training.accumulate)
 
 
 def _figure(
@@ -233,7 +224,6 @@ def measure_loading(config: ExperimentConfig, batch_size: int, step_ms: float | 
     del batches  # ends its workers
     # The first waits for workers to start.
     later = took_ms[1:] or took_ms
-    median_ms = statistics.median(later)
     # Workers hand batches over in bursts: the rate is that of all, not the median's.
     rate = batch_size * len(later) * 1e3 / max(sum(later), 1e-6)
     return DataLoading(
@@ -243,7 +233,7 @@ def measure_loading(config: ExperimentConfig, batch_size: int, step_ms: float | 
         num_workers=config.data.num_workers,
         num_batches=len(later),
         first_batch_ms=took_ms[0],
-        median_ms=median_ms,
+        median_ms=statistics.median(later),
         images_per_second=rate,
         step_ms=step_ms,
         waits=None if step_ms is None else batch_size * 1e3 / rate > step_ms,

@@ -1,9 +1,16 @@
-"""One batch size, measured: the forward pass as inference runs it, its latency and its memory."""
+"""One batch size, measured: the forward pass as inference runs it, its latency and its memory.
+
+Also what LPIPS (Zhang et al. 2018) costs as a metric: one comparison of two images, AlexNet backbone. The cost does not
+depend on the weights, so the backbone is random and nothing is downloaded: the value it computes means nothing and is
+not reported.
+"""
 
 from __future__ import annotations
 
+import io
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -13,11 +20,13 @@ from torch import Tensor, nn
 
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.models.stand_in import all_entered
+from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.measure.machine.devices import MeasuredDevice
-from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, MetricMeasurement
 from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy, measure_latency
 from swinmr_profiling.training.own_gradients import without_gradients
 
+LPIPS_CHANNELS = 3
 _BACKENDS: Any = torch.backends  # not all of them are typed
 # What a network may set for the process: how each is read and written. The settings of TF32 and its like have an
 # `fp32_precision` each; torch's older names for them (`float32_matmul_precision`, `allow_tf32`) cannot be read once a
@@ -204,8 +213,8 @@ def _measured(
     with evaluating(built.module, torch_device, dtype):
         # SwinIR says which way its attention goes here (models/swin/attention.py): figures depend on it.
         policy_of = getattr(built.module, "attention_policy", None)
-        compiled = forward is not built.module
-        attention = policy_of(torch_device.type, trains=False, traced=compiled) if policy_of else None
+        is_compiled = forward is not built.module
+        attention = policy_of(torch_device.type, trains=False, traced=is_compiled) if policy_of else None
         device.release_cached()
         device.reset_peak()
         before = device.current_bytes()
@@ -234,3 +243,32 @@ def _measured(
         first_nonfinite_module=culprit,
         attention=attention,
     )
+
+
+def build_lpips() -> nn.Module:
+    """LPIPS with a random AlexNet backbone. Raises ImportError without the package."""
+    import lpips
+
+    # It prints what it loads, and calls torchvision in a form that torchvision warns of.
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return lpips.LPIPS(net="alex", pretrained=False, pnet_rand=True, verbose=False).eval()
+
+
+def measure_lpips(
+    image_hw: tuple[int, int], device: MeasuredDevice, torch_device: torch.device, policy: LatencyPolicy
+) -> MetricMeasurement:
+    """Parameters, MACs and raw latency of one LPIPS comparison of two images of height x width pixels.
+
+    Raises whatever LPIPS raises (images under about 32 pixels are too small for its backbone).
+    """
+    metric = build_lpips()
+    shape = (1, LPIPS_CHANNELS, *image_hw)
+    generator = torch.Generator().manual_seed(0)
+    pair: tuple[Tensor, ...] = tuple(torch.rand(shape, generator=generator) * 2 - 1 for _ in range(2))
+    counted = count_forward(metric, pair)
+    metric.to(torch_device)
+    pair = tuple(image.to(torch_device) for image in pair)
+    with torch.inference_mode():
+        latency = measure_latency(lambda: device.time_ms(lambda: metric(*pair)), policy)
+    return MetricMeasurement(list(shape), counted.parameters, counted.macs, latency)

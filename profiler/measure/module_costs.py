@@ -204,7 +204,9 @@ def module_costs_block(
     plain, hooked = statistics.median(plain_ms), statistics.median(hooked_ms)
     whole = statistics.median(run[""].total_ms for run in seen)
     modules = []
-    for path in seen[0]:
+    for path in filter(
+        seen[0].__contains__, classes
+    ):  # in the order of the tree, whatever order they ended in
         runs = [run[path] for run in seen if path in run]
         latency_ms = statistics.median(run.total_ms for run in runs)
         macs = macs_by_path.get(path)
@@ -222,9 +224,6 @@ def module_costs_block(
                 macs_per_second=per_second,
             )
         )
-    # In the order of the tree, whatever order they ended in.
-    order = {path: place for place, path in enumerate(classes)}
-    modules.sort(key=lambda module: order[module.path])
     return ModuleCosts(
         source="measured",
         input_shape=built.input_shape(batch_size),

@@ -59,9 +59,7 @@ def _profiled(
     dtype: torch.dtype,
     batch_size: int,
 ) -> profile:
-    activities = [ProfilerActivity.CPU]
-    if torch_device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
+    on_gpu = [ProfilerActivity.CUDA] if torch_device.type == "cuda" else []
     # A compiled network has no modules left to name.
     named = modules_named(built.module) if forward is built.module else nullcontext()
     with evaluating(built.module, torch_device, dtype):
@@ -69,7 +67,7 @@ def _profiled(
         finish_work(torch_device)
         # Shapes, and not memory: recording each allocation makes the pass several times as long.
         with (
-            profile(activities=activities, record_shapes=True) as found,
+            profile(activities=[ProfilerActivity.CPU, *on_gpu], record_shapes=True) as found,
             named,
             record_function(f"forward pass, batch {batch_size}"),
         ):

@@ -164,8 +164,7 @@ def told_with_its_line() -> Iterator[None]:
             if not entry.filename.startswith(LIBRARIES) and not entry.filename.startswith("<")
         ]
         place = f"{Path(places[-1].filename).name}:{places[-1].lineno}: " if places else ""
-        text = " ".join(str(error).split())
-        raise OwnStepError(f"{place}{type(error).__name__}: {text}") from error
+        raise OwnStepError(f"{place}{type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
 def without_data(parts: Any) -> Any:

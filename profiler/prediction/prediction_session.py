@@ -17,6 +17,7 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.allocator.workspaces import workspaces_for
 from swinmr_profiling.profiler.isolation.worker_process import (
     Answer,
+    LeavesNothing,
     RequestRefusedError,
     WorkerError,
     WorkerProcess,
@@ -94,8 +95,8 @@ def _settings_of(answers: Sequence[Any]) -> list[MemorySetting]:
     return [answer for answer in answers if not isinstance(answer, Exception)]
 
 
-class PredictionSession:
-    """Predicts settings. Use as a context manager: leaving it leaves no process behind."""
+class PredictionSession(LeavesNothing):
+    """Predicts settings."""
 
     def __init__(
         self,
@@ -185,9 +186,12 @@ class PredictionSession:
     ) -> tuple[list[MemorySetting], PredictedInference]:
         """The same, and `memory_model.inference` at a precision."""
         self._trace(settings, processes)
-        sizes = list(batch_sizes)
         inference: _Request = partial(
-            self._ask, "predict_inference", PredictedInference, precision=precision, batch_sizes=sizes
+            self._ask,
+            "predict_inference",
+            PredictedInference,
+            precision=precision,
+            batch_sizes=list(batch_sizes),
         )
         found, *answers = self._share(
             [inference, *self._predictions(settings, batch_sizes)], processes
@@ -211,9 +215,8 @@ class PredictionSession:
         (ahead or self._share(self._traces_of(settings), processes)).answers()
 
     def _predictions(self, settings: Sequence[TrainingSetting], batch_sizes: Sequence[int]) -> list[_Request]:
-        sizes = list(batch_sizes)
         return [
-            partial(self._ask, "predict", MemorySetting, batch_sizes=sizes, **asdict(setting))
+            partial(self._ask, "predict", MemorySetting, batch_sizes=list(batch_sizes), **asdict(setting))
             for setting in settings
         ]
 
@@ -265,10 +268,7 @@ class PredictionSession:
             self._traces.cleanup()
             self._traces = None
 
-    def __enter__(self) -> PredictionSession:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
+    def close(self) -> None:
         for process in self._processes:
             process.kill()
         if self._last is not None:

@@ -152,20 +152,18 @@ def _take_workspaces(
 
 
 def _validation_start(trace: Trace) -> int | None:
-    validation = PHASES.index("validation")
-    if not trace.step_starts or not (trace.event_phases == validation).any():
-        return None
-    return trace.step_starts[-1]
+    validates = trace.step_starts and (trace.event_phases == PHASES.index("validation")).any()
+    return trace.step_starts[-1] if validates else None
 
 
 def _peak(trace: Trace, allocated_bytes: int, event: int, reserved_bytes: int) -> Peak:
-    number = abs(int(trace.events[event])) - 1
+    operator = trace.operators[abs(int(trace.events[event])) - 1]
     by_category = live_by_category(trace, event)
     return Peak(
         allocated_bytes=allocated_bytes,
         reserved_bytes=reserved_bytes,
         live_bytes=sum(by_category.values()),
         phase=PHASES[trace.event_phases[event]],
-        operator=trace.operator_names[trace.operators[number]].removeprefix("aten."),
+        operator=trace.operator_names[operator].removeprefix("aten."),
         by_category=by_category,
     )

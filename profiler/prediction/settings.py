@@ -75,8 +75,13 @@ class WrittenSnapshot:
 def setting_of(config: ExperimentConfig, precision: Precision) -> TrainingSetting:
     """The config's own setting; precision: what the run takes (the command line may have changed it)."""
     training = config.training
-    modules = tuple(training.checkpointed_modules)
-    return TrainingSetting(precision, training.checkpointing_kind, config.training_patch_hw, True, modules)
+    return TrainingSetting(
+        precision,
+        training.checkpointing_kind,
+        config.training_patch_hw,
+        is_config=True,
+        modules=tuple(training.checkpointed_modules),
+    )
 
 
 def config_with(config: ExperimentConfig, setting: TrainingSetting) -> ExperimentConfig:

@@ -87,11 +87,12 @@ def _work(rank: int, cells: list[Cell], size: int, port: int, answers: Any) -> N
 def peak_of_steps(cell: Cell, size: int) -> int:
     """Peak live bytes of steps in this process, which is one of `size`; the network and all else included."""
     device, config = torch.device("cpu"), cell.config
-    activities = [torch.profiler.ProfilerActivity.CPU]
     gc.collect()
     with (
         attention_kernels(config.system.attention),
-        torch.profiler.profile(activities=activities, profile_memory=True) as profiler,
+        torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as profiler,
     ):
         torch.manual_seed(config.system.seed)
         built = cell.build(config)

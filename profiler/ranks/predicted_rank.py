@@ -25,8 +25,7 @@ from swinmr_profiling.profiler.prediction.settings import TrainingSetting
 from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace_family import TraceFamily
 from swinmr_profiling.profiler.ranks.fake_ranks import META, fake_rank
-from swinmr_profiling.profiler.ranks.traced_rank import RankStep, trace_rank
-from swinmr_profiling.profiler.ranks.traffic import Kind, ring_bytes
+from swinmr_profiling.profiler.ranks.traced_rank import Kind, RankStep, trace_rank
 from swinmr_profiling.profiler.record.blocks.figures import Block, Bytes, PositiveCount
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
@@ -102,9 +101,8 @@ def predict_rank(
         on_progress()
         return steps[-1].trace
 
-    family = TraceFamily(trace, check=setting.is_config)
     entry = memory_setting(
-        family,
+        TraceFamily(trace, check=setting.is_config),
         setting,
         asked,
         fingerprint=memory_fingerprint(config),
@@ -118,7 +116,6 @@ def predict_rank(
         sent[one.kind] += one.whole_bytes
     buffers = first.trace.sizes[first.trace.categories == CATEGORIES.index("communication")]
     kept = kept_bytes(first.trace)
-    offloads = build_engine(config, devices, META).offloads
     return RankPrediction(
         strategy=config.training.strategy,
         devices=devices,
@@ -126,11 +123,15 @@ def predict_rank(
         # The buckets are in the trace: nothing is to be added.
         setting=entry.model_copy(update={"ddp_bucket_bytes": 0}),
         sent=dict(sent),
-        ring_bytes=ring_bytes(first.sent),
+        ring_bytes=sum(one.ring_bytes for one in first.sent),
         held_bytes=int(buffers.max(initial=0)),
         kept_bytes=kept,
         export_bytes=kept + gathered_bytes(built, config, devices),
-        untested=[*UNTESTED_RULES, *([UNTESTED_OFFLOAD] if offloads else []), *untested_torch()],
+        untested=[
+            *UNTESTED_RULES,
+            *([UNTESTED_OFFLOAD] if build_engine(config, devices, META).offloads else []),
+            *untested_torch(),
+        ],
     )
 
 

@@ -1,14 +1,17 @@
-"""The training step of one rank, traced without data: its storages as ever, and what it sends."""
+"""The training step of one rank, traced without data: its storages as ever, and what it sends: the collectives of a
+step, their bytes, and the link that they say they go over.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch._guards import active_fake_mode
 from torch.distributed.tensor import DTensor
@@ -33,13 +36,59 @@ from swinmr_profiling.profiler.ranks.fake_ranks import (
     offload_told,
     streams_told,
 )
-from swinmr_profiling.profiler.ranks.traffic import Sent, collective_of
 from swinmr_profiling.training.errors import StrategyError
 from swinmr_profiling.training.strategies.engine import build_engine
 
 # DDP puts its buckets in another order after the first step; from the third on every step is like the one before.
 RANK_STEPS = TRACED_STEPS + 1
+# The last two go over the bus between a card and its host, not between ranks.
+Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "host_to_device", "device_to_host"]
+SENT_IN_RING: dict[Kind, int] = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
+# The operators of a process group, and where among their arguments the whole tensor is.
+OPERATORS: dict[str, tuple[Kind, int]] = {
+    "c10d::allreduce_": ("all_reduce", 0),
+    "c10d::broadcast_": ("broadcast", 0),
+    "c10d::_allgather_base_": ("all_gather", 0),
+    "c10d::_reduce_scatter_base_": ("reduce_scatter", 1),
+    # Of sharded tensors: the norm of all gradients.
+    "_c10d_functional::all_reduce": ("all_reduce", 0),
+}
+# What engines do beside, of a few bytes: to agree, to wait, to hand on what may still be under way.
+BESIDE = ("c10d::barrier", "_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd")
 aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One collective, or copy over the bus: the bytes of the whole tensor, and between how many."""
+
+    kind: Kind
+    whole_bytes: int
+    size: int
+
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes that each rank sends in a ring, which is the least there is (Patarasuk and Yuan 2009): an all-reduce
+        2 (n - 1) / n of the tensor, a gather or a scatter half of that, a broadcast all of it at most once. Of a copy
+        over the bus none.
+        """
+        return SENT_IN_RING.get(self.kind, 0) * self.whole_bytes * (self.size - 1) // self.size
+
+
+def collective_of(function: Any, args: Any) -> Sent | None:
+    """The collective that an operator is; None for all others. Raises StrategyError for one that no engine uses."""
+    name = function._schema.name
+    found = OPERATORS.get(name)
+    if found is None:
+        if name.startswith(("c10d::", "_c10d_functional")) and name not in BESIDE:
+            raise StrategyError(
+                f"{name}: collectives of a network's own, tensor and pipeline parallel are not predicted"
+            )
+        return None
+    kind, position = found
+    whole = args[position]
+    tensors = [whole] if isinstance(whole, Tensor) else list(whole)
+    return Sent(kind, sum(t.nbytes for t in tensors), dist.get_world_size())
 
 
 class RankTrace(StorageTrace):
@@ -104,8 +153,7 @@ class RankTrace(StorageTrace):
         return result
 
     def _allocate(self, storage: torch.UntypedStorage, operator: str) -> None:
-        on_stream = "" if self.stream is None else f"{ON_STREAM}{self.stream}"
-        super()._allocate(storage, operator + on_stream)
+        super()._allocate(storage, operator if self.stream is None else f"{operator}{ON_STREAM}{self.stream}")
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """After a storage has another size: its old memory is gone, and the new one is here."""
@@ -113,7 +161,7 @@ class RankTrace(StorageTrace):
             return
         known = self._live.get(id(storage))
         if known is not None:
-            if storage.nbytes() == self._sizes[known[0]]:
+            if storage.nbytes() == self._made[known[0]][0]:
                 return
             self._release(id(storage), known[0])
         self._allocate(storage, "storage.resize_")

@@ -80,21 +80,32 @@ class MeasuredDevice(Protocol):
         return None
 
 
-class ResidentPeak:
-    """Resident memory of this process and its high-water mark, both by one means.
+def _heap_trimmer() -> Callable[[int], int] | None:
+    """glibc's `malloc_trim`; None where the C library has none."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
-    On Linux both are the kernel's (VmRSS and VmHWM of /proc/self/status; the mark is reset through clear_refs);
-    elsewhere, and where that file may not be written, a thread samples every 10 ms and misses shorter peaks, which
-    the label says. The mark is never below what `current` has returned since the reset.
+
+class CpuDevice(MeasuredDevice):
+    """The host: wall-clock time, and the resident memory of this process (torch and Python included).
+
+    Resident memory and its high-water mark are both by one means: on Linux the kernel's (VmRSS and VmHWM of
+    /proc/self/status; the mark is reset through clear_refs); elsewhere, and where that file may not be written, a
+    thread samples every 10 ms and misses shorter peaks, which the label says. The mark is never below what
+    `current_bytes` has returned since the reset.
     """
 
     CLEAR_REFS = Path("/proc/self/clear_refs")
     STATUS = Path("/proc/self/status")
+    kind = "cpu"
+    memory_is_exact = False
 
     def __init__(self) -> None:
         self._highest_seen = 0
-        self.exact = self._clear()
-        if not self.exact:
+        self._trim_heap = _heap_trimmer()
+        self._has_kernels_mark = self._clear()
+        how = "kernel high-water mark" if self._has_kernels_mark else "sampled every 10 ms"
+        self.memory_kind = f"resident memory of the whole process ({how})"
+        if not self._has_kernels_mark:
             threading.Thread(target=self._sample, daemon=True).start()
 
     def _clear(self) -> bool:
@@ -115,44 +126,8 @@ class ResidentPeak:
 
     def _sample(self) -> None:
         while True:
-            self.current()
+            self.current_bytes()
             time.sleep(RESIDENT_SAMPLING_S)
-
-    def current(self) -> int:
-        """Resident memory now."""
-        resident = self._kernels()[0] if self.exact else psutil.Process().memory_info().rss
-        self._highest_seen = max(self._highest_seen, resident)
-        return resident
-
-    def reset(self) -> None:
-        self._highest_seen = 0
-        if self.exact:
-            self._clear()
-
-    def read(self) -> int:
-        """The highest since the reset."""
-        # The kernel updates VmHWM lazily: it may lag behind the resident size, of the same reading or an earlier one.
-        mark = max(self._kernels()) if self.exact else self.current()
-        self._highest_seen = max(self._highest_seen, mark)
-        return self._highest_seen
-
-
-def _heap_trimmer() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`; None where the C library has none."""
-    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-
-
-class CpuDevice(MeasuredDevice):
-    """The host: wall-clock time, and the resident memory of this process (torch and Python included)."""
-
-    kind = "cpu"
-    memory_is_exact = False
-
-    def __init__(self) -> None:
-        self._peak = ResidentPeak()
-        self._trim_heap = _heap_trimmer()
-        how = "kernel high-water mark" if self._peak.exact else "sampled every 10 ms"
-        self.memory_kind = f"resident memory of the whole process ({how})"
 
     def time_ms(self, run: Callable[[], object]) -> float:
         start = time.perf_counter_ns()
@@ -160,7 +135,9 @@ class CpuDevice(MeasuredDevice):
         return (time.perf_counter_ns() - start) / 1e6
 
     def current_bytes(self) -> int:
-        return self._peak.current()
+        resident = self._kernels()[0] if self._has_kernels_mark else psutil.Process().memory_info().rss
+        self._highest_seen = max(self._highest_seen, resident)
+        return resident
 
     def release_cached(self) -> None:
         # What the C library keeps of an earlier batch would be in use before this one, which would then seem to need
@@ -169,10 +146,15 @@ class CpuDevice(MeasuredDevice):
             self._trim_heap(0)
 
     def reset_peak(self) -> None:
-        self._peak.reset()
+        self._highest_seen = 0
+        if self._has_kernels_mark:
+            self._clear()
 
     def peak(self) -> StepPeaks:
-        return StepPeaks(self._peak.read(), None, None)
+        # The kernel updates VmHWM lazily: it may lag behind the resident size, of the same reading or an earlier one.
+        mark = max(self._kernels()) if self._has_kernels_mark else self.current_bytes()
+        self._highest_seen = max(self._highest_seen, mark)
+        return StepPeaks(self._highest_seen, None, None)
 
 
 class CudaDevice(MeasuredDevice):

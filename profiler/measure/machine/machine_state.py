@@ -55,8 +55,8 @@ def load_warning(cores: int, load: float | None) -> ProfileWarning | None:
 def governor_warning() -> ProfileWarning | None:
     """A warning when the CPU is told to save power."""
     # intel_pstate and amd-pstate in active mode call their ordinary, scaling policy "powersave".
-    scales = _said(GOVERNOR.with_name("scaling_driver")) in ("intel_pstate", "amd-pstate-epp")
-    if _said(GOVERNOR) != "powersave" or scales:
+    scales = said(GOVERNOR.with_name("scaling_driver")) in ("intel_pstate", "amd-pstate-epp")
+    if said(GOVERNOR) != "powersave" or scales:
         return None
     return ProfileWarning(
         "power_saving",
@@ -64,11 +64,11 @@ def governor_warning() -> ProfileWarning | None:
     )
 
 
-def _said(file: Path) -> str | None:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return None
+def said(file: Path) -> str | None:
+    """The text of a small file of the system's; None where there is none."""
+    with suppress(OSError):
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    return None
 
 
 class StealTime:
@@ -119,8 +119,9 @@ def gpu_warnings(uuid: str | None, own_pids: set[int]) -> list[ProfileWarning]:
         if names:
             text = f"the GPU is throttled ({', '.join(names)}): latencies are those of a slowed card"
             found.append(ProfileWarning("gpu_throttled", text))
-        running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        others = sorted({process.pid for process in running} - own_pids)
+        others = sorted(
+            {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)} - own_pids
+        )
         if others:
             shown = ", ".join(map(str, others[:5]))
             text = f"other processes compute on the GPU (pid {shown}): time and memory are shared"

@@ -97,9 +97,14 @@ def _resize(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], note: 
 
 
 def _call(kind: str, x: Tensor, w: Tensor, y: Tensor, groups: int, layout: Layout) -> ConvolutionCall:
-    channels_last = layout is not torch.contiguous_format
     return ConvolutionCall(
-        kind, tuple(x.shape), tuple(w.shape), tuple(y.shape), groups, x.element_size(), channels_last
+        kind,
+        tuple(x.shape),
+        tuple(w.shape),
+        tuple(y.shape),
+        groups,
+        x.element_size(),
+        channels_last=layout is not torch.contiguous_format,
     )
 
 

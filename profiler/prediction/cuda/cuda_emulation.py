@@ -130,16 +130,17 @@ def attention_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
 
 def _possible_kernels(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> list[str]:
     """What can compute it, the preferred one first."""
+    if query.dim() != 4 or query.dtype == torch.float64:
+        return ["math"]
     head_dims = {query.shape[-1], key.shape[-1], value.shape[-1]}
-    found = []
-    if query.dim() == 4 and query.dtype != torch.float64:
-        half = query.dtype in (torch.float16, torch.bfloat16)
-        if half and mask is None and len(head_dims) == 1 and max(head_dims) <= FLASH_MAX_HEAD_DIM:
-            found.append("flash")
-        rows_fit = all(dim * query.element_size() % EFFICIENT_ROW_BYTES == 0 for dim in head_dims)
-        if rows_fit and query.shape[-1] == key.shape[-1]:
-            found.append("efficient")
-    return [*found, "math"]
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    rows_fit = all(dim * query.element_size() % EFFICIENT_ROW_BYTES == 0 for dim in head_dims)
+    takes = {
+        "flash": half and mask is None and len(head_dims) == 1 and max(head_dims) <= FLASH_MAX_HEAD_DIM,
+        "efficient": rows_fit and query.shape[-1] == key.shape[-1],
+        "math": True,
+    }
+    return [kernel for kernel, does in takes.items() if does]
 
 
 _ENABLED: dict[str, Callable[[], bool]] = {
@@ -269,7 +270,7 @@ def cuda_on_meta() -> Iterator[None]:
         (FP32_RESULT, _fp32_result),
         (PROMOTE, partial(_casting, cache, _widest)),
     )
-    always = {
+    always: dict[str, Callable[..., Any]] = {
         "scaled_dot_product_attention": partial(_attention_with_autocast, cache),
         "dropout": _dropout,
         "softmax.int": partial(_softmax, aten._softmax),

@@ -83,11 +83,11 @@ class FramesTrace(StorageTrace):
 
         self._calls_seen = mock.patch.object(nn.Module, "__call__", call)
         self._calls_seen.start()
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        super().__exit__(*exc_info)
+        super().__exit__(*exc_info)  # type: ignore[no-untyped-call]
         self._calls_seen.stop()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -99,10 +99,10 @@ class FramesTrace(StorageTrace):
         super().enter(tensor, operator if name is None else f"{operator} of {name}")
 
     def _allocate(self, storage: torch.UntypedStorage, operator: str) -> None:
-        before = len(self._sizes)
+        before = len(self._made)
         # The names of operators stay those of a trace without frames.
         super()._allocate(storage, operator.partition(" of ")[0])
-        if len(self._sizes) > before:
+        if len(self._made) > before:
             self.stacks.append((("", 0, operator), *self._origin(), ("", 0, f"in the {self.phase} phase")))
 
     def _note_nodes(self) -> None:

@@ -103,8 +103,7 @@ class Trace:
         """int8 (allocations,): on which stream each is made, 0 for the one that computes."""
         names = [name.partition(ON_STREAM)[2] for name in self.operator_names]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}
-        of_operator = np.array([numbers[name] for name in names], dtype=np.int8)
-        return of_operator[self.operators]
+        return np.array([numbers[name] for name in names], dtype=np.int8)[self.operators]
 
 
 class StorageTrace(TorchDispatchMode):
@@ -129,10 +128,8 @@ class StorageTrace(TorchDispatchMode):
         self.category: str | None = None
         # False while what is made stands for what is not on the device.
         self.is_looking = True
-        self._sizes: list[int] = []
-        self._phases: list[int] = []
-        self._categories: list[int] = []
-        self._operators: list[int] = []
+        # Of each allocation its bytes, and the numbers of its phase, category and operator.
+        self._made: list[tuple[int, int, int, int]] = []
         self._names: dict[str, int] = {}
         self._events: list[int] = []
         self._event_phases: list[int] = []
@@ -215,17 +212,16 @@ class StorageTrace(TorchDispatchMode):
     def finish(self, batch_size: int, assumptions: list[str]) -> Trace:
         """Ends the recording: what is still alive stays so."""
         self._recording = False
-        sizes = np.array(self._sizes, dtype=np.int64)
         events = np.array(self._events, dtype=np.int32)
         event_phases = np.array(self._event_phases, dtype=np.int8)
-        phases = np.array(self._phases, dtype=np.int8)
-        given = np.array(self._categories, dtype=np.int8)
+        made = np.ascontiguousarray(np.array(self._made, dtype=np.int64).reshape(-1, 4).T)
+        phases, given = made[1:3].astype(np.int8)
         return Trace(
             batch_size=batch_size,
-            sizes=sizes,
+            sizes=made[0],
             phases=phases,
             categories=categorise(phases, given, events, event_phases),
-            operators=np.array(self._operators, dtype=np.int32),
+            operators=made[3].astype(np.int32),
             operator_names=list(self._names),
             events=events,
             event_phases=event_phases,
@@ -240,7 +236,7 @@ class StorageTrace(TorchDispatchMode):
         known = self._live.get(id(storage))
         if known is None:
             self._allocate(storage, str(function))
-        elif storage.nbytes() != self._sizes[known[0]]:  # resize_
+        elif storage.nbytes() != self._made[known[0]][0]:  # resize_
             self._release(id(storage), known[0])
             self._allocate(storage, str(function))
 
@@ -248,15 +244,12 @@ class StorageTrace(TorchDispatchMode):
         size = storage.nbytes()
         if not size or not self.is_looking:
             return
-        number, key = len(self._sizes), id(storage)
-        self._sizes.append(size)
-        self._phases.append(_PHASE[self.phase])
-        self._categories.append(_BY_LIFETIME if self.category is None else _CATEGORY[self.category])
-        self._operators.append(self._names.setdefault(operator, len(self._names)))
+        number, key, phase = len(self._made), id(storage), _PHASE[self.phase]
+        category = _BY_LIFETIME if self.category is None else _CATEGORY[self.category]
+        self._made.append((size, phase, category, self._names.setdefault(operator, len(self._names))))
         self._events.append(number + 1)
-        self._event_phases.append(_PHASE[self.phase])
-        reference = weakref.ref(storage, lambda _: self._release(key, number))
-        self._live[key] = (number, reference)
+        self._event_phases.append(phase)
+        self._live[key] = (number, weakref.ref(storage, lambda _: self._release(key, number)))
 
     def _release(self, key: int, number: int) -> None:
         known = self._live.get(key)

@@ -80,8 +80,9 @@ class PhaseScaler:
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         self.unscale_(optimizer)
-        groups = optimizer.param_groups
-        self.without_gradient = {id(p) for group in groups for p in group["params"] if p.grad is None}
+        self.without_gradient = {
+            id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is None
+        }
         self.trace.phase = "optimizer"
         optimizer.step()
 
@@ -89,17 +90,6 @@ class PhaseScaler:
         self.trace.phase = "averaging"
         self._inverse = self._found_inf = None
         self._unscaled = False
-
-
-class PhasedLoss:
-    """The loss, announced to the trace."""
-
-    def __init__(self, trace: StorageTrace, loss: nn.Module) -> None:
-        self.trace, self.loss = trace, loss
-
-    def __call__(self, output: Any, target: Tensor) -> Any:
-        self.trace.phase = "loss"
-        return self.loss(output, target)
 
 
 def _finite(loss: Tensor) -> bool:
@@ -253,7 +243,6 @@ def trace_inference(
     with attention_kernels(config.system.attention), cuda_on_meta():
         module = copy_of(built.module).eval()
         settings = build_settings(config, "cuda")
-        enabled = settings.autocast_dtype is not None
         trace = StorageTrace(assumed=config.training.assume)
         with trace, no_gradients():
             trace.category = "parameters"
@@ -266,10 +255,13 @@ def trace_inference(
                 trace.phase, trace.category = "inputs", "inputs"
                 inputs = built.example_inputs(batch_size, "meta", which="inference")
                 if config.system.channels_last:
-                    layout = torch.channels_last
-                    inputs = tuple(x.to(memory_format=layout) if x.ndim == 4 else x for x in inputs)
+                    inputs = tuple(
+                        x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs
+                    )
                 trace.phase, trace.category = "forward", None
-                with torch.autocast("cuda", settings.autocast_dtype, enabled=enabled):
+                with torch.autocast(
+                    "cuda", settings.autocast_dtype, enabled=settings.autocast_dtype is not None
+                ):
                     output = module(*inputs)
                 del inputs
             traced = trace.finish(batch_size, [])
@@ -307,13 +299,17 @@ def _set_up(
         trace.category = "communication"
         return engine.wrap(network)
 
+    def announced_loss(output: Any, target: Tensor) -> Any:
+        trace.phase = "loss"
+        return loss(output, target)
+
     state = build_state(
         config, module, loss, TRACED_STEPS, wrap=wrap, shard=shard, make_optimizer=engine.optimizer
     )
     trace.category = None
     # They stand where the loop has torch's own scaler and the loss.
     state.scaler = cast(torch.amp.GradScaler, PhaseScaler(trace, settings.autocast_dtype is torch.float16))
-    state.loss = cast(nn.Module, PhasedLoss(trace, loss))
+    state.loss = cast(nn.Module, announced_loss)
     return state
 
 

@@ -13,7 +13,6 @@ from swinmr_profiling.profiler.measure.machine.devices import (
     CpuDevice,
     CudaDevice,
     DeviceError,
-    ResidentPeak,
     check_precision,
     open_device,
     resolve_device,
@@ -211,15 +210,15 @@ def test_resident_memory_and_its_peak_are_read_by_one_means(tmp_path, monkeypatc
     )
 
     def read_text(path, **_options):
-        assert path == ResidentPeak.STATUS
+        assert path == CpuDevice.STATUS
         resident, mark = next(readings)
         return f"VmHWM:\t{mark} kB\nVmRSS:\t{resident} kB\n"
 
     def no_psutil():
         raise AssertionError("resident memory by other means")
 
-    monkeypatch.setattr(ResidentPeak, "CLEAR_REFS", tmp_path / "clear_refs")
-    monkeypatch.setattr(ResidentPeak, "STATUS", tmp_path / "status")
+    monkeypatch.setattr(CpuDevice, "CLEAR_REFS", tmp_path / "clear_refs")
+    monkeypatch.setattr(CpuDevice, "STATUS", tmp_path / "status")
     monkeypatch.setattr(devices.Path, "read_text", read_text)
     monkeypatch.setattr(devices.psutil, "Process", no_psutil)
     device = CpuDevice()
@@ -268,7 +267,7 @@ def test_a_reset_forgets_an_earlier_peak():
 def test_where_the_kernel_keeps_no_mark_it_is_sampled_and_said(tmp_path, monkeypatch):
     # A path below a file can be neither made nor written.
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(ResidentPeak, "CLEAR_REFS", tmp_path / "file" / "clear_refs")
+    monkeypatch.setattr(CpuDevice, "CLEAR_REFS", tmp_path / "file" / "clear_refs")
     resident = iter([100 * MIB, 900 * MIB])
     waits = []
 
@@ -307,8 +306,8 @@ def test_the_kernels_mark_is_labelled_where_it_can_be_reset(tmp_path, monkeypatc
     (tmp_path / "status").write_text(
         "Name:\tpython\nVmPeak:\t 999999999 kB\nVmHWM:\t  5000000 kB\nVmRSS:\t 1 kB\n"
     )
-    monkeypatch.setattr(ResidentPeak, "CLEAR_REFS", tmp_path / "clear_refs")
-    monkeypatch.setattr(ResidentPeak, "STATUS", tmp_path / "status")
+    monkeypatch.setattr(CpuDevice, "CLEAR_REFS", tmp_path / "clear_refs")
+    monkeypatch.setattr(CpuDevice, "STATUS", tmp_path / "status")
     device = CpuDevice()
     assert device.memory_kind == "resident memory of the whole process (kernel high-water mark)"
     assert device.peak().allocated_bytes == 5_000_000 * 1024

@@ -9,7 +9,7 @@ from torch import nn
 
 from swinmr_profiling import OwnStepError, predict_training
 from swinmr_profiling.configs import config_from_dict
-from swinmr_profiling.profiler.own_step.step import ModuleStep, on_meta
+from swinmr_profiling.profiler.own_step.prediction import ModuleStep, on_meta
 from swinmr_profiling.profiler.prediction.own_step_trace import trace_step, without_data
 from swinmr_profiling.training.step.configured_step import configured_step
 from swinmr_profiling.training.step.own_step import modules_of, optimizers_of, resized

@@ -103,7 +103,8 @@ class Trace:
         """int8 (allocations,): on which stream each is made, 0 for the one that computes."""
         names = [name.partition(ON_STREAM)[2] for name in self.operator_names]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}
-        return np.array([numbers[name] for name in names], dtype=np.int8)[self.operators]
+        found: np.ndarray = np.array([numbers[name] for name in names], dtype=np.int8)[self.operators]
+        return found
 
 
 class StorageTrace(TorchDispatchMode):

@@ -67,7 +67,7 @@ def predict_step_bytes(context: SetupContext) -> int:
     """Device memory of one training step of one sample on the context's CUDA device."""
     import torch
 
-    from swinmr_profiling.profiler.prediction.single_step import predict_single_step_bytes
+    from swinmr_profiling.profiler.prediction.prediction_session import predict_single_step_bytes
 
     major, minor = torch.cuda.get_device_capability(context.device)
     return predict_single_step_bytes(

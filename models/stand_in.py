@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 from unittest import mock
@@ -21,6 +21,15 @@ def stands_for(device_type: str) -> str:
 
 
 @contextmanager
+def all_entered(contexts: Iterable[AbstractContextManager[Any]]) -> Iterator[None]:
+    """Several contexts as one, each entered before the next is made; what is patched is as before in the end."""
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
+
+
+@contextmanager
 def meta_stands_for(device_type: str) -> Iterator[None]:
     """While it lasts, tensors on the meta device are treated as tensors on that device (in this process)."""
     global _meta_stands_for
@@ -31,8 +40,7 @@ def meta_stands_for(device_type: str) -> Iterator[None]:
         _meta_stands_for = before
 
 
-@contextmanager
-def autocast_on_meta(device_type: str) -> Iterator[None]:
+def autocast_on_meta(device_type: str) -> AbstractContextManager[None]:
     """While it lasts, `torch.autocast("meta", ...)`, and what is asked of it, is that of another device.
 
     PyTorch knows no autocast of the meta device, and many a network takes that of its input's device
@@ -54,7 +62,6 @@ def autocast_on_meta(device_type: str) -> Iterator[None]:
         (torch.amp, "is_autocast_available"),
         *((torch, f"{verb}_autocast_{what}") for verb, what in _AUTOCAST_STATE),
     ]
-    with ExitStack() as stack:
-        for owner, name in asked_of:
-            stack.enter_context(mock.patch.object(owner, name, of_stand_in(getattr(owner, name))))
-        yield
+    return all_entered(
+        mock.patch.object(owner, name, of_stand_in(getattr(owner, name))) for owner, name in asked_of
+    )

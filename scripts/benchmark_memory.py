@@ -24,9 +24,9 @@ from swinmr_profiling.models.registry import build_model  # noqa: E402
 from swinmr_profiling.profiler.allocator.workspaces import workspaces_for  # noqa: E402
 from swinmr_profiling.profiler.options.option_types import OneLineParser, parse_options, positive_int  # noqa: E402
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay  # noqa: E402
+from swinmr_profiling.profiler.prediction.settings import UNTESTED_RULES  # noqa: E402
 from swinmr_profiling.profiler.prediction.trace.affine_trace import align  # noqa: E402
 from swinmr_profiling.profiler.prediction.trace.traced_step import trace_training  # noqa: E402
-from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES  # noqa: E402
 
 MIB = 2**20
 SYNTHESISED = (4, 8, 16, 64)
@@ -88,8 +88,7 @@ def counts_of_ranks(text: str) -> list[int]:
 
 def ranks(sizes: list[int], networks: list[str], output: Path | None, resume: bool) -> None:
     """Predicted against measured live bytes of a rank, each in its own line; share: activations and buffers."""
-    from swinmr_profiling.profiler.ranks.compared_networks import STRATEGIES
-    from swinmr_profiling.profiler.ranks.compared_rows import compared_rows, earlier_rows, key_of
+    from swinmr_profiling.profiler.ranks.compared_rows import STRATEGIES, compared_rows, earlier_rows, key_of
 
     keys = [
         key_of(network, strategy, size) for size in sizes for network in networks for strategy in STRATEGIES
@@ -112,7 +111,7 @@ def ranks(sizes: list[int], networks: list[str], output: Path | None, resume: bo
 def main(arguments: list[str]) -> int:
     import torch
 
-    from swinmr_profiling.profiler.ranks.compared_networks import NETWORKS
+    from swinmr_profiling.profiler.ranks.compared_rows import NETWORKS
 
     parser = OneLineParser(description=__doc__.split("\n")[0])
     options = parse_options(

@@ -29,7 +29,7 @@ from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.options.option_types import OneLineParser, parse_options
 from swinmr_profiling.profiler.plan.chain_selection import Selection, peak_grain
 from swinmr_profiling.profiler.plan.step_planner import StepPlanner, levels_of
-from swinmr_profiling.profiler.prediction.trace.traced_step import copy_with_data
+from swinmr_profiling.profiler.prediction.trace.traced_step import copy_of
 from swinmr_profiling.scripts.benchmarks.small_networks import built_plain, plain_config
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
@@ -123,11 +123,11 @@ def real_bytes(own: StepPlanner, modules: tuple[str, ...], batch: int) -> int:
     config = own.in_way(modules)
     built, settings = own.build(config), build_settings(config, "cpu")
     with attention_kernels(config.system.attention), plain_convolutions():
-        loss = copy_with_data(build_loss(config, for_prediction=True))
+        loss = copy_of(build_loss(config, for_prediction=True), None)
         batches = ExampleData(built, config, loss, torch.device("cpu")).micro_batches(batch)
         gc.collect()
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            state = build_state(config, copy_with_data(built.module).train(), loss, total_steps=2)
+            state = build_state(config, copy_of(built.module, None).train(), loss, total_steps=2)
             for _ in range(2):
                 training_step(state, settings, batches)
                 gc.collect()

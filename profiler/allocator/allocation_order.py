@@ -61,9 +61,8 @@ def packed(order: AllocationOrder) -> dict[str, str]:
         codes += 2 * order.streams.astype(np.int64)
     pairs = np.stack([order.fixed_bytes, order.bytes_per_sample, codes], axis=1)
     kinds, kind_of = np.unique(pairs, axis=0, return_inverse=True)
-    made = np.cumsum(order.events > 0)
     numbers = np.abs(order.events) - 1
-    steps = np.where(order.events > 0, kind_of.reshape(-1)[numbers], numbers - made)
+    steps = np.where(order.events > 0, kind_of.reshape(-1)[numbers], numbers - np.cumsum(order.events > 0))
     return {
         "sizes": _text(kinds[:, :2].astype(KIND_TYPE)),
         "order": _text(steps.astype(STEP_TYPE)),

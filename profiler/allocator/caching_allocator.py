@@ -8,7 +8,6 @@ stream is handed out again on that stream alone.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
 
 KIB, MIB = 2**10, 2**20
 # Every request is rounded up to this.
@@ -98,21 +97,6 @@ class _Pool:
         _, segment, offset = self.keys[position]
         return self.blocks[segment, offset]
 
-    def best_fit(self, size: int) -> int:
-        """Position of the smallest free block of at least `size`; len(keys) where there is none."""
-        return bisect_left(self.keys, (size, -1, -1))
-
-
-@dataclass(frozen=True)
-class AllocatorUse:
-    """Bytes now and at most: `allocated` in blocks handed out, `reserved` in segments taken from the device."""
-
-    allocated_bytes: int
-    reserved_bytes: int
-    peak_allocated_bytes: int
-    peak_reserved_bytes: int
-    retries: int
-
 
 class CachingAllocator:
     """One device's allocator.
@@ -120,6 +104,10 @@ class CachingAllocator:
     limit_bytes: what segments may take together; None for no limit. expandable: the setting
     `expandable_segments:True`, where each pool is one segment that grows page by page (2 or 20 MiB).
     Each stream has pools of its own.
+
+    Attributes, bytes now and at most: `allocated_bytes` in blocks handed out, `reserved_bytes` in segments taken from
+    the device, `peak_allocated_bytes`, `peak_reserved_bytes`. retries: how often cached memory was given back at the
+    limit.
     """
 
     def __init__(self, limit_bytes: int | None = None, expandable: bool = False) -> None:
@@ -128,27 +116,14 @@ class CachingAllocator:
         self.peak_allocated_bytes = self.peak_reserved_bytes = 0
         self.retries = 0
         self._pools: dict[PoolKey, _Pool] = {}
-        self._segment_bytes: dict[int, int] = {}
+        # What each segment, by the number that its blocks carry, took from the device (not of expandable ones).
+        self.segment_bytes: dict[int, int] = {}
         self._next_segment = 0
-
-    def use(self) -> AllocatorUse:
-        """The figures so far."""
-        return AllocatorUse(
-            self.allocated_bytes,
-            self.reserved_bytes,
-            self.peak_allocated_bytes,
-            self.peak_reserved_bytes,
-            self.retries,
-        )
 
     def reset_peaks(self) -> None:
         """As torch.cuda.reset_peak_memory_stats: peaks start again from what is in use."""
         self.peak_allocated_bytes = self.allocated_bytes
         self.peak_reserved_bytes = self.reserved_bytes
-
-    def segment_bytes(self, segment: int) -> int:
-        """What a segment, by the number that its blocks carry, took from the device (not of expandable ones)."""
-        return self._segment_bytes[segment]
 
     def free_blocks(self) -> list[AllocatedBlock]:
         """The blocks that are cached: in segments, handed out to nobody."""
@@ -191,12 +166,12 @@ class CachingAllocator:
             for block in list(pool.blocks.values()):
                 if self.expandable:
                     self._unmap(pool, block)
-                elif block.size == self._segment_bytes[block.segment]:
+                elif block.size == self.segment_bytes[block.segment]:
                     pool.remove(block)
-                    self.reserved_bytes -= self._segment_bytes.pop(block.segment)
+                    self.reserved_bytes -= self.segment_bytes.pop(block.segment)
 
     def _take_free(self, pool: _Pool, size: int) -> AllocatedBlock | None:
-        position = pool.best_fit(size)
+        position = bisect_left(pool.keys, (size, -1, -1))  # the smallest free block of at least `size`
         if position == len(pool.keys):
             return None
         block = pool.at(position)
@@ -251,7 +226,7 @@ class CachingAllocator:
         if not self._reserve(segment_bytes):
             return None
         segment, self._next_segment = self._next_segment, self._next_segment + 1
-        self._segment_bytes[segment] = segment_bytes
+        self.segment_bytes[segment] = segment_bytes
         return AllocatedBlock(segment, 0, segment_bytes, key)
 
     def _reserve(self, more_bytes: int) -> bool:

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder
 from swinmr_profiling.profiler.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemoryError
 
@@ -33,12 +31,11 @@ class FitAtLimit:
         """ "fits", "fits, slower (2 flushes)", "does not fit"."""
         if not self.fits:
             return "does not fit"
-        parts = []
-        if self.flushes:
-            parts.append(f"{self.flushes} flush{'' if self.flushes == 1 else 'es'}")
-        if self.slower_convolutions:
-            several = "" if self.slower_convolutions == 1 else "s"
-            parts.append(f"{self.slower_convolutions} convolution{several} without workspace")
+        counted = (
+            (self.flushes, ("flush", "flushes")),
+            (self.slower_convolutions, ("convolution without workspace", "convolutions without workspace")),
+        )
+        parts = [f"{count} {names[count > 1]}" for count, names in counted if count]
         return f"fits, slower ({', '.join(parts)})" if parts else "fits"
 
 
@@ -50,36 +47,16 @@ def fit_at_limit(
     limit_bytes: the card's memory less the context. kept_bytes: blocks that are there from the beginning to the end
     (cuBLAS's workspaces of each thread).
     """
-    optional = [] if order.optional is None else np.flatnonzero(order.optional).tolist()
-    return replay_at_limit(
-        order.events.tolist(),
-        order.sizes(batch_size).tolist(),
-        set(optional),
-        limit_bytes,
-        kept_bytes,
-        [] if order.streams is None else order.streams.tolist(),
-    )
-
-
-def replay_at_limit(
-    events: Sequence[int],
-    sizes: Sequence[int],
-    optional: set[int],
-    limit_bytes: int,
-    kept_bytes: Sequence[int] = (),
-    streams: Sequence[int] = (),
-) -> FitAtLimit:
-    """As fit_at_limit; events and sizes are those of an AllocationOrder, optional the numbers of workspaces.
-
-    streams: of each allocation; none: all are on the one that computes.
-    """
+    sizes = order.sizes(batch_size).tolist()
+    optional = () if order.optional is None else order.optional.tolist()
+    streams = () if order.streams is None else order.streams.tolist()
     allocator = CachingAllocator(limit_bytes)
     blocks: dict[int, Any] = {}
     slower = 0
     try:
         for size in kept_bytes:
             allocator.allocate(size)
-        for event in events:
+        for event in order.events.tolist():
             if event < 0:
                 block = blocks.pop(-event - 1)
                 if block is not None:
@@ -88,7 +65,7 @@ def replay_at_limit(
             try:
                 blocks[event - 1] = allocator.allocate(sizes[event - 1], streams[event - 1] if streams else 0)
             except SimulatedOutOfMemoryError:
-                if event - 1 not in optional:
+                if not optional or not optional[event - 1]:
                     raise
                 blocks[event - 1] = None
                 slower += 1

@@ -72,19 +72,18 @@ class ReservedMemory:
         if self._order.streams is None:
             return [(False, ~small), (True, small)]
         of_event = self._order.streams[self._numbers]
-        streams = [of_event == stream for stream in np.unique(of_event)]
+        streams = (of_event == stream for stream in np.unique(of_event))
         return [pool for mine in streams for pool in ((False, mine & ~small), (True, mine & small))]
 
     def _replay(self, batch_size: int, limit_bytes: int | None) -> None:
         if batch_size in self._reserved:
             return
         blocks = self._blocks(batch_size)
-        small = (blocks <= SMALL_REQUEST)[self._numbers]
         sizes = blocks.tolist()
         limit = None if limit_bytes is None else limit_bytes // MIN_BLOCK_BYTES
         total = 0
         # Pools never exchange a block, so that each can be replayed by itself.
-        for is_small, mine in self._pools(small):
+        for is_small, mine in self._pools((blocks <= SMALL_REQUEST)[self._numbers]):
             left = None if limit is None else limit - total
             total += _reserve(self._order.events[mine].tolist(), sizes, is_small, left)
             if limit is not None and total > limit:

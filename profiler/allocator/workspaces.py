@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from swinmr_profiling.input_error import InputError
 
@@ -98,8 +98,7 @@ def workspaces_for(torch_version: str, compute_capability: str | None) -> Worksp
 
 @cache
 def _table() -> _Table:
-    table: _Table = json.loads(TABLE.read_text(encoding="utf-8"))
-    return table
+    return cast(_Table, json.loads(TABLE.read_text(encoding="utf-8")))
 
 
 def _numbers(text: str, what: str) -> tuple[int, ...]:
@@ -119,8 +118,7 @@ def _library_row(
     first = known[-1] if known else first_versions[0]
     if not known:
         notes.append(f"torch {version[0]}.{version[1]} is not in the table, {first[0]}.{first[1]} is taken")
-    newest = _numbers(_table()["newest_torch"], "newest_torch")
-    if version > newest:
+    if version > _numbers(_table()["newest_torch"], "newest_torch"):
         notes.append(f"torch {version[0]}.{version[1]} is newer than the table, its last row is taken")
     candidates = [row for row in rows if _numbers(row["torch_from"], "torch_from") == first]
     for row in candidates:

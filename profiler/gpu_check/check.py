@@ -42,9 +42,8 @@ from swinmr_profiling.profiler.gpu_check.record import (
 from swinmr_profiling.profiler.gpu_check.reference import Network, ReferenceRequest
 from swinmr_profiling.profiler.gpu_check.subprocesses import Answer, PartFailedError, ask_module
 from swinmr_profiling.profiler.isolation.training_probes import ProbeOptions, TrainingProbes
-from swinmr_profiling.profiler.isolation.worker import Built, Opened
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError, WorkerProcess
-from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, DeviceMemory
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, Built, DeviceMemory, Opened
 from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy
 from swinmr_profiling.profiler.record.blocks.run_description import Gpu
 

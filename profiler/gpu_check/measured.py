@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from swinmr_profiling.profiler.gpu_check.record import Measured, Predicted, Ratios, Row, Spread
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, TrainingMeasurement
-from swinmr_profiling.profiler.measure.training.training_blocks import larger
+from swinmr_profiling.profiler.measure.measurement_blocks import larger
 
 COMPARED = {
     "allocated": "allocated_bytes",

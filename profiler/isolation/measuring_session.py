@@ -1,17 +1,31 @@
-"""The measuring process over a whole run: started once, replaced when it died or can no longer be trusted."""
+"""The measuring process over a whole run: started once, replaced when it died or can no longer be trusted.
+
+And one batch size in several of them, one after the other, with what they gave as one measurement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import NoneType
 
 from swinmr_profiling.configs import ExperimentConfig
-from swinmr_profiling.profiler.isolation.worker import Built, Opened
-from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError, WorkerProcess
-from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, MetricMeasurement
-from swinmr_profiling.profiler.measure.timing.latency import DEFAULT_TIME_BUDGET_S, LatencyPolicy
+from swinmr_profiling.profiler.isolation.worker_process import (
+    LeavesNothing,
+    Progress,
+    RequestRefusedError,
+    WorkerError,
+    WorkerProcess,
+)
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, Built, MetricMeasurement, Opened
+from swinmr_profiling.profiler.measure.timing.latency import (
+    DEFAULT_RUNS,
+    DEFAULT_TIME_BUDGET_S,
+    LatencyPolicy,
+    LatencySamples,
+    budget_note,
+)
 from swinmr_profiling.profiler.record.blocks.architecture import (
     Architecture,
     CrossCheck,
@@ -25,6 +39,9 @@ from swinmr_profiling.profiler.record.blocks.figures import Precision
 # of which nothing is known, and for slow machines.
 TIMEOUT_FLOOR_S = 1800.0
 TIMEOUT_FACTOR = 10.0
+# The weakest reason of any process is that of all: `precise` is what every process was.
+STOP_REASONS = ("time_budget", "max_runs", "precise")
+INTERRUPTED = "the run ended before the others"
 
 
 @dataclass(frozen=True)
@@ -44,7 +61,7 @@ class MeasureOptions:
     trust_config: bool = False
 
 
-class MeasuringSession:
+class MeasuringSession(LeavesNothing):
     """Asks the measuring process, and starts a new one with the same network when that is needed."""
 
     def __init__(self, options: MeasureOptions, config: ExperimentConfig) -> None:
@@ -198,8 +215,78 @@ class MeasuringSession:
             self.process.close()
             self.process = None
 
-    def __enter__(self) -> MeasuringSession:
-        return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+def measure_in_processes(
+    session: MeasuringSession,
+    batch_size: int,
+    policy: LatencyPolicy,
+    expected_ms: float | None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_part: Callable[[BatchMeasurement], None] = lambda part: None,
+) -> BatchMeasurement:
+    """The raw measurement of one size: of one process, or of as many as the first one asks for.
+
+    on_part is called before each further process with what there is so far. Raises WorkerError when the first
+    process fails; a failure of a later one is a note.
+    """
+    parts = [session.measure(batch_size, policy, expected_ms, on_progress)]
+    wanted = 1 + parts[0].latency.further_processes
+    if wanted == 1:
+        return parts[0]
+    missing = None
+    while len(parts) < wanted and missing is None:
+        on_part(combine(parts, wanted, policy, INTERRUPTED))
+        try:
+            # The next measurement starts a new one.
+            session.close()
+            # A process of its own knows nothing of the size and is warmed up anew: there is no expectation.
+            parts.append(session.measure(batch_size, policy.share(), None, on_progress))
+        except WorkerError as failed:
+            missing = f"the next one failed ({failed.failure.error}: {failed.failure.detail})"
+        except RequestRefusedError as refused:
+            missing = f"the next one was refused: {refused}"
+    if missing is not None:
+        # It may have died half built.
+        session.close()
+    return combine(parts, wanted, policy, missing)
+
+
+def combine(
+    parts: Sequence[BatchMeasurement], wanted: int, policy: LatencyPolicy, missing: str | None
+) -> BatchMeasurement:
+    """One raw measurement from those of several processes, in the order they ran.
+
+    missing: why there are fewer than `wanted`. All memory figures are those of the process with the highest
+    peak: a peak and what was in use before it are of one process, or their difference means nothing.
+    """
+    latencies = [part.latency for part in parts]
+    fullest = max(parts, key=lambda part: part.peak_bytes)
+    samples = [sample for latency in latencies for sample in latency.samples_ms]
+    reasons = {latency.stop_reason for latency in latencies}
+    stop_reason = next(reason for reason in STOP_REASONS if reason in reasons)
+    notes = shared_notes([latency.notes for latency in latencies])
+    if stop_reason == "time_budget" and len(samples) < DEFAULT_RUNS:
+        notes.insert(0, budget_note(len(samples), policy.time_budget_s))
+    if missing is not None:
+        notes.insert(0, f"{len(parts)} of {wanted} processes: {missing}")
+    warmup_ms = [sample for latency in latencies for sample in latency.warmup_ms]
+    return replace(
+        fullest,
+        first_nonfinite_module=next(filter(None, (part.first_nonfinite_module for part in parts)), None),
+        latency=LatencySamples(
+            samples,
+            warmup_ms,
+            stop_reason,
+            notes,
+            runs_by_process=[len(latency.samples_ms) for latency in latencies],
+        ),
+    )
+
+
+def shared_notes(notes_by_process: Sequence[Sequence[str]]) -> list[str]:
+    """Each note once; of what not every process has, which ones have it."""
+    found = []
+    for note in dict.fromkeys(note for notes in notes_by_process for note in notes):
+        having = [str(index) for index, notes in enumerate(notes_by_process, 1) if note in notes]
+        found.append(note if len(having) == len(notes_by_process) else f"process {', '.join(having)}: {note}")
+    return found

@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.profiler.allocator.workspaces import KERNELS_BYTES
-from swinmr_profiling.profiler.isolation.worker import Built, Opened
-from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError, WorkerProcess
+from swinmr_profiling.profiler.isolation.worker_process import (
+    LeavesNothing,
+    Progress,
+    WorkerError,
+    WorkerProcess,
+)
 from swinmr_profiling.profiler.measure.machine.machine_state import nvml_used_bytes
-from swinmr_profiling.profiler.measure.measurement import DeviceMemory, TrainingMeasurement
+from swinmr_profiling.profiler.measure.measurement import Built, DeviceMemory, Opened, TrainingMeasurement
 from swinmr_profiling.profiler.record.device_memory import process_needs
-from swinmr_profiling.profiler.record.failures import Failure
 from swinmr_profiling.profiler.record.limits import MIN_TRAINING_STEPS
 from swinmr_profiling.profiler.record.search_record import MemoryNow, MemoryReadError, ProbeResult
 
@@ -41,8 +44,8 @@ class ProbeOptions:
     assumed_context_bytes: int = 0
 
 
-class TrainingProbes:
-    """Use as a context manager: leaving it leaves no process behind."""
+class TrainingProbes(LeavesNothing):
+    """The probes of a setting, one after the other."""
 
     def __init__(
         self,
@@ -67,10 +70,9 @@ class TrainingProbes:
             if failed.failure.possibly_memory or failed.failure.error == "OOM":
                 return MemoryNow(0)
             raise MemoryReadError(failed.failure) from None
-        context = self._context_bytes
-        if context is None:
-            # Nothing has run yet, so that no kernel is loaded.
-            context = max(self.options.assumed_context_bytes - KERNELS_BYTES, 0)
+        # Nothing has run yet, so that no kernel is loaded.
+        assumed = max(self.options.assumed_context_bytes - KERNELS_BYTES, 0)
+        context = assumed if self._context_bytes is None else self._context_bytes
         return MemoryNow(now.free_bytes, now.cached_bytes, now.total_bytes, context)
 
     def measure(self, batch_size: int) -> TrainingMeasurement:
@@ -105,7 +107,10 @@ class TrainingProbes:
             )
             return replace(measured, opening_bytes=self._context_bytes)
         except WorkerError as failed:
-            raise WorkerError(_located(failed.failure, stage), failed.traceback) from None
+            failure = failed.failure
+            if stage is not None:
+                failure = replace(failure, detail=f"{failure.detail} (in training: {stage})")
+            raise WorkerError(failure, failed.traceback) from None
         finally:
             self.close()
 
@@ -151,12 +156,6 @@ class TrainingProbes:
             with suppress(OSError):
                 fresh.close()
 
-    def __enter__(self) -> TrainingProbes:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
 
 def needed_bytes(measured: TrainingMeasurement, assumed_context_bytes: int = 0) -> int:
     """What the process takes from the device, of training and validation the larger; resident on a CPU.
@@ -168,7 +167,3 @@ def needed_bytes(measured: TrainingMeasurement, assumed_context_bytes: int = 0) 
         for peaks in measured.peaks
     )
     return process_needs(reserved, measured.process_bytes, measured.context_bytes, assumed_context_bytes)
-
-
-def _located(failure: Failure, stage: str | None) -> Failure:
-    return failure if stage is None else replace(failure, detail=f"{failure.detail} (in training: {stage})")

@@ -33,17 +33,13 @@ from swinmr_profiling.training.step.training_step import MicroBatch, StepSetting
 from swinmr_profiling.training.validation.validation import direct_result, to_device
 
 
+@_disable_current_modes()
 def output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[int, ...]:
     """Shape of the network's first result, found without touching the device that is measured.
 
     Without data where the network allows it, else by one sample on the CPU, with the network's state as it was. A trace
     that looks on while a batch is made does not see it.
     """
-    with _disable_current_modes():
-        return _output_shape(built, batch_size, which)
-
-
-def _output_shape(built: BuiltModel, batch_size: int, which: Purpose) -> tuple[int, ...]:
     try:
         module = copy_to(built.module, ())[0].eval()
         inputs = built.example_inputs(batch_size, "meta", which=which)
@@ -171,10 +167,11 @@ class ExampleData:
         """What makes the same batch again and again; the output's shape is looked up here and now."""
         shape = None if self.preparation is not None else self._output_shape(batch_size, which)
         channels = None if self.preparation is None else self.config.denoiser.in_chans
-        with_values = self.device.type != "meta"
 
         def make() -> ExampleBatch:
-            batch = example_batch(self.built, batch_size, which, channels=channels, with_values=with_values)
+            batch = example_batch(
+                self.built, batch_size, which, channels=channels, with_values=self.device.type != "meta"
+            )
             if shape is not None:
                 batch["target"] = target_for(self.loss, batch["input"], shape)
             return batch
@@ -187,14 +184,14 @@ class ExampleData:
         if self.preparation is not None:
             return self.preparation(batch, device, epoch, number)
         micro_batch = to_device(batch, device)
-        further = tuple(x.to(device) for x in batch["further_inputs"])
-        return replace(micro_batch, inputs=(*micro_batch.inputs, *further))
+        return replace(
+            micro_batch, inputs=(*micro_batch.inputs, *(x.to(device) for x in batch["further_inputs"]))
+        )
 
 
 def _in_few_steps(config: ExperimentConfig) -> ExperimentConfig:
     """The config with no more sampling steps in validation than differ in memory."""
     sampling = config.evaluation.sampling
-    steps = min(sampling.validation_steps, SAMPLING_STEPS_THAT_DIFFER)
-    few = sampling.model_copy(update={"validation_steps": steps})
-    evaluation = config.evaluation.model_copy(update={"sampling": few})
+    few = {"validation_steps": min(sampling.validation_steps, SAMPLING_STEPS_THAT_DIFFER)}
+    evaluation = config.evaluation.model_copy(update={"sampling": sampling.model_copy(update=few)})
     return config.model_copy(update={"evaluation": evaluation})

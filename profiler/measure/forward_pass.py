@@ -1,41 +1,62 @@
-"""One batch size, measured: the forward pass as inference runs it, its latency and its memory."""
+"""One batch size, measured: the forward pass as inference runs it, its latency and its memory.
+
+Also what LPIPS (Zhang et al. 2018) costs as a metric: one comparison of two images, AlexNet backbone. The cost does not
+depend on the weights, so the backbone is random and nothing is downloaded: the value it computes means nothing and is
+not reported.
+"""
 
 from __future__ import annotations
 
+import io
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.stand_in import all_entered
+from swinmr_profiling.profiler.counting import count_forward
 from swinmr_profiling.profiler.measure.machine.devices import MeasuredDevice
-from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, MetricMeasurement
 from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy, measure_latency
 from swinmr_profiling.training.own_gradients import without_gradients
 
-# The settings of TF32 and its like, each with an `fp32_precision`; torch's older names for them
-# (`float32_matmul_precision`, `allow_tf32`) cannot be read once a network has set these.
+LPIPS_CHANNELS = 3
 _BACKENDS: Any = torch.backends  # not all of them are typed
-PRECISION_SETTINGS = (
-    _BACKENDS.cuda.matmul,
-    _BACKENDS.cudnn.conv,
-    _BACKENDS.cudnn.rnn,
-    _BACKENDS.mkldnn.matmul,
-    _BACKENDS.mkldnn.conv,
+# What a network may set for the process: how each is read and written. The settings of TF32 and its like have an
+# `fp32_precision` each; torch's older names for them (`float32_matmul_precision`, `allow_tf32`) cannot be read once a
+# network has set these, and are given back first.
+_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    *(
+        (partial(getattr, owner, name), partial(setattr, owner, name))
+        for owner, name in (
+            (_BACKENDS.cudnn, "allow_tf32"),
+            (_BACKENDS.cuda.matmul, "fp32_precision"),
+            (_BACKENDS.cudnn.conv, "fp32_precision"),
+            (_BACKENDS.cudnn.rnn, "fp32_precision"),
+            (_BACKENDS.mkldnn.matmul, "fp32_precision"),
+            (_BACKENDS.mkldnn.conv, "fp32_precision"),
+            (_BACKENDS.cudnn, "enabled"),
+            (_BACKENDS.cudnn, "benchmark"),
+            (_BACKENDS.cudnn, "deterministic"),
+        )
+    ),
 )
 
 
-def _older_names() -> list[Any]:
-    found: list[Any] = []
-    for read in (torch.get_float32_matmul_precision, lambda: torch.backends.cudnn.allow_tf32):
-        try:
-            found.append(read())
-        except RuntimeError:
-            found.append(None)  # set under the newer names alone
-    return found
+def _read(setting: Callable[[], Any]) -> Any:
+    """None where it is set under newer names alone."""
+    with suppress(RuntimeError):
+        return setting()
+    return None
 
 
 @contextmanager
@@ -44,11 +65,7 @@ def state_preserved(module: nn.Module) -> Iterator[None]:
     modes = [(part, part.training) for part in module.modules()]
     rng = torch.get_rng_state()
     cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    default_dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
-    matmul_precision, allow_tf32 = _older_names()
-    precisions = [setting.fp32_precision for setting in PRECISION_SETTINGS]
-    cudnn = torch.backends.cudnn
-    flags = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic)
+    before = [_read(read) for read, _ in _SETTINGS]
     try:
         yield
     finally:
@@ -57,19 +74,9 @@ def state_preserved(module: nn.Module) -> Iterator[None]:
         torch.set_rng_state(rng)
         if cuda_rng is not None:
             torch.cuda.set_rng_state_all(cuda_rng)
-        if torch.get_default_dtype() != default_dtype:
-            torch.set_default_dtype(default_dtype)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        matmul_precision_now, allow_tf32_now = _older_names()
-        if matmul_precision not in (None, matmul_precision_now):
-            torch.set_float32_matmul_precision(matmul_precision)
-        if allow_tf32 not in (None, allow_tf32_now):
-            cudnn.allow_tf32 = allow_tf32
-        for setting, precision in zip(PRECISION_SETTINGS, precisions, strict=True):
-            if setting.fp32_precision != precision:
-                setting.fp32_precision = precision
-        cudnn.enabled, cudnn.benchmark, cudnn.deterministic = flags
+        for (read, write), value in zip(_SETTINGS, before, strict=True):
+            if value not in (None, _read(read)):
+                write(value)
 
 
 def tensors_in(output: Any) -> Iterator[Tensor]:
@@ -103,21 +110,15 @@ def first_nonfinite_module(module: nn.Module, run: Callable[[], Any]) -> str | N
     """
     found: list[str] = []
 
-    def hook(name: str) -> Callable:
-        def check(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            if not found and not is_finite(output):
-                found.append(name)
+    def check(name: str, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        if not found and not is_finite(output):
+            found.append(name)
 
-        return check
-
-    handles = [
-        part.register_forward_hook(hook(name or "(the network)")) for name, part in module.named_modules()
-    ]
-    try:
+    parts = module.named_modules()
+    with all_entered(
+        part.register_forward_hook(partial(check, name or "(the network)")) for name, part in parts
+    ):
         run()
-    finally:
-        for handle in handles:
-            handle.remove()
     return found[0] if found else None
 
 
@@ -129,6 +130,12 @@ def inputs_on(
     if not channels_last:
         return inputs
     return tuple(x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs)
+
+
+def finish_work(device: torch.device) -> None:
+    """Waits until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 @contextmanager
@@ -199,15 +206,15 @@ def _measured(
     def on_warm() -> None:
         nonlocal cold_peak
         if last_output[0] is not None:
-            cold_peak = device.peak().peak_bytes
+            cold_peak = device.peak().allocated_bytes
         last_output[0] = None
         device.reset_peak()
 
     with evaluating(built.module, torch_device, dtype):
         # SwinIR says which way its attention goes here (models/swin/attention.py): figures depend on it.
         policy_of = getattr(built.module, "attention_policy", None)
-        compiled = forward is not built.module
-        attention = policy_of(torch_device.type, trains=False, traced=compiled) if policy_of else None
+        is_compiled = forward is not built.module
+        attention = policy_of(torch_device.type, trains=False, traced=is_compiled) if policy_of else None
         device.release_cached()
         device.reset_peak()
         before = device.current_bytes()
@@ -227,12 +234,41 @@ def _measured(
         before_bytes=before,
         after_bytes=after,
         # Whatever was read is at most the peak, also what was read after it.
-        peak_bytes=max(cold_peak, peak.peak_bytes, before, after),
-        cold_peak_bytes=max(cold_peak or peak.peak_bytes, before),
-        warm_peak_bytes=max(peak.peak_bytes, after),
+        peak_bytes=max(cold_peak, peak.allocated_bytes, before, after),
+        cold_peak_bytes=max(cold_peak or peak.allocated_bytes, before),
+        warm_peak_bytes=max(peak.allocated_bytes, after),
         reserved_peak_bytes=peak.reserved_bytes,
         memory_kind=device.memory_kind,
         memory_is_exact=device.memory_is_exact,
         first_nonfinite_module=culprit,
         attention=attention,
     )
+
+
+def build_lpips() -> nn.Module:
+    """LPIPS with a random AlexNet backbone. Raises ImportError without the package."""
+    import lpips
+
+    # It prints what it loads, and calls torchvision in a form that torchvision warns of.
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return lpips.LPIPS(net="alex", pretrained=False, pnet_rand=True, verbose=False).eval()
+
+
+def measure_lpips(
+    image_hw: tuple[int, int], device: MeasuredDevice, torch_device: torch.device, policy: LatencyPolicy
+) -> MetricMeasurement:
+    """Parameters, MACs and raw latency of one LPIPS comparison of two images of height x width pixels.
+
+    Raises whatever LPIPS raises (images under about 32 pixels are too small for its backbone).
+    """
+    metric = build_lpips()
+    shape = (1, LPIPS_CHANNELS, *image_hw)
+    generator = torch.Generator().manual_seed(0)
+    pair: tuple[Tensor, ...] = tuple(torch.rand(shape, generator=generator) * 2 - 1 for _ in range(2))
+    counted = count_forward(metric, pair)
+    metric.to(torch_device)
+    pair = tuple(image.to(torch_device) for image in pair)
+    with torch.inference_mode():
+        latency = measure_latency(lambda: device.time_ms(lambda: metric(*pair)), policy)
+    return MetricMeasurement(list(shape), counted.parameters, counted.macs, latency)

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from swinmr_profiling.profiler.measure.timing.latency import LatencySamples
+from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.figures import Checkpointing, Precision
+from swinmr_profiling.profiler.record.blocks.run_description import Environment
+
+
+@dataclass(frozen=True)
+class Opened:
+    """device: as torch names it. environment: without the command line, which the command knows."""
+
+    device: str
+    environment: Environment
+
+
+@dataclass(frozen=True)
+class Built:
+    """architecture: parameters, not counted yet. training_input_shape: of one sample. notes: on inputs, in words."""
+
+    architecture: Architecture
+    training_input_shape: list[int]
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -71,6 +90,14 @@ class DeviceMemory:
     @property
     def usable_bytes(self) -> int:
         return self.free_bytes + self.cached_bytes
+
+
+@dataclass(frozen=True)
+class AllocatorTroubles:
+    """Since the process began: how often cached memory was given back to meet a request, and how often in vain."""
+
+    retries: int
+    out_of_memory: int
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.measure.forward_pass import evaluating, inputs_on, tensors_in
+from swinmr_profiling.profiler.measure.forward_pass import evaluating, finish_work, inputs_on, tensors_in
 from swinmr_profiling.profiler.record.blocks.architecture import ModuleCost, ModuleCosts
 from swinmr_profiling.training.own_gradients import without_gradients
 
@@ -66,10 +66,6 @@ class _Clock:
 
     def between_ms(self, start: Any, end: Any) -> float:
         return float(start.elapsed_time(end)) if self.cuda else (end - start) * 1000
-
-    def wait(self) -> None:
-        if self.cuda:
-            torch.cuda.synchronize(self.device)
 
 
 class ModuleWatch:
@@ -124,19 +120,12 @@ class ModuleWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        handles = (
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave),
-        )
-        try:
+        with register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def runs(self) -> dict[str, ModuleRun]:
         """What was seen, by path. Waits for the device."""
-        self.clock.wait()
+        finish_work(self.clock.device)
         runs: dict[str, ModuleRun] = {}
         for opened, end, size, peak in self._closed:
             run = runs.setdefault(opened.path, ModuleRun())
@@ -178,14 +167,12 @@ def _measured(
     batch_size: int,
     macs_by_path: dict[str, int],
 ) -> ModuleCosts:
-    clock = _Clock(torch_device)
-
     def run_ms(around: AbstractContextManager[object]) -> float:
-        clock.wait()
+        finish_work(torch_device)
         start = time.perf_counter()
         with around:
             built.module(*inputs)
-        clock.wait()
+        finish_work(torch_device)
         return (time.perf_counter() - start) * 1000
 
     plain_ms: list[float] = []
@@ -217,7 +204,9 @@ def module_costs_block(
     plain, hooked = statistics.median(plain_ms), statistics.median(hooked_ms)
     whole = statistics.median(run[""].total_ms for run in seen)
     modules = []
-    for path in seen[0]:
+    for path in filter(
+        seen[0].__contains__, classes
+    ):  # in the order of the tree, whatever order they ended in
         runs = [run[path] for run in seen if path in run]
         latency_ms = statistics.median(run.total_ms for run in runs)
         macs = macs_by_path.get(path)
@@ -235,9 +224,6 @@ def module_costs_block(
                 macs_per_second=per_second,
             )
         )
-    # In the order of the tree, whatever order they ended in.
-    order = {path: place for place, path in enumerate(classes)}
-    modules.sort(key=lambda module: order[module.path])
     return ModuleCosts(
         source="measured",
         input_shape=built.input_shape(batch_size),

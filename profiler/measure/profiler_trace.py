@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.measure.forward_pass import evaluating, inputs_on
+from swinmr_profiling.profiler.measure.forward_pass import evaluating, finish_work, inputs_on
 from swinmr_profiling.training.own_gradients import without_gradients
 
 
@@ -59,24 +59,20 @@ def _profiled(
     dtype: torch.dtype,
     batch_size: int,
 ) -> profile:
-    activities = [ProfilerActivity.CPU]
-    if torch_device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
+    on_gpu = [ProfilerActivity.CUDA] if torch_device.type == "cuda" else []
     # A compiled network has no modules left to name.
     named = modules_named(built.module) if forward is built.module else nullcontext()
     with evaluating(built.module, torch_device, dtype):
         forward(*inputs)
-        if torch_device.type == "cuda":
-            torch.cuda.synchronize(torch_device)
+        finish_work(torch_device)
         # Shapes, and not memory: recording each allocation makes the pass several times as long.
         with (
-            profile(activities=activities, record_shapes=True) as found,
+            profile(activities=[ProfilerActivity.CPU, *on_gpu], record_shapes=True) as found,
             named,
             record_function(f"forward pass, batch {batch_size}"),
         ):
             forward(*inputs)
-            if torch_device.type == "cuda":
-                torch.cuda.synchronize(torch_device)
+            finish_work(torch_device)
     return found
 
 

@@ -1,33 +1,34 @@
-"""predict_training: the CUDA memory of a training step that exists in Python, without running it."""
+"""predict_training: the CUDA memory of a training step that exists in Python, without running it.
+
+Also what a training step of the user's own is, and the copy of it that is traced.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CellType
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.own_step.apart import apart
-from swinmr_profiling.profiler.own_step.step import (
-    MEAN_OF_OUTPUT,
-    MakeOptimizer,
-    ModuleStep,
-    on_meta,
-)
-from swinmr_profiling.profiler.prediction.own_step.own_step_trace import trace_step
+from swinmr_profiling.profiler.prediction.own_step_trace import trace_step, without_data
 from swinmr_profiling.profiler.prediction.predict import memory_setting
-from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, TrainingSetting
+from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, UNTESTED_RULES, TrainingSetting
 from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
 from swinmr_profiling.profiler.prediction.trace_family import own_step_family
-from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.prediction_intervals import shares_of
 from swinmr_profiling.training.step.own_step import OwnStepError, TrainingStep, resized, trained_bytes
 
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+MEAN_OF_OUTPUT = "mean of the output (no loss was given)"
 AUTOCAST: dict[Precision, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 ASSUMPTIONS = (
     "one process on one GPU, PyTorch's default allocator, no other program on the card",
@@ -35,6 +36,96 @@ ASSUMPTIONS = (
     "attention takes flash or memory-efficient kernels, as PyTorch does from compute capability 8.0 on",
     "validation is not in it",
 )
+
+
+class ModuleStep:
+    """The plain step of one network: forward, loss, backward, optimizer step, gradients set to None."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: MakeOptimizer,
+        loss: Callable[..., Tensor] | None,
+        autocast_dtype: torch.dtype | None,
+    ) -> None:
+        """loss: called with the output and the batch's targets."""
+        self.module, self.make_optimizer, self.loss = module, optimizer, loss
+        self.autocast_dtype = autocast_dtype
+
+    def setup(self, device: torch.device) -> None:
+        self.module.train()
+        self.optimizer = self.make_optimizer(p for p in self.module.parameters() if p.requires_grad)
+
+    def step(self, batch: tuple[Sequence[Any], Mapping[str, Any], Sequence[Any]]) -> None:
+        inputs, keywords, targets = batch
+        with torch.autocast("cuda", self.autocast_dtype, enabled=self.autocast_dtype is not None):
+            output = self.module(*inputs, **keywords)
+            loss = _mean(output) if self.loss is None else self.loss(output, *targets)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class CallableStep:
+    """A function ``step(batch)`` whose networks and optimizers exist already, such as a method of a trainer."""
+
+    def __init__(self, step: Callable[[Any], object]) -> None:
+        self.call = step
+
+    def setup(self, device: torch.device) -> None:
+        """Nothing: what it needs is there, and was copied with it."""
+
+    def step(self, batch: Any) -> object:
+        return self.call(batch)
+
+
+def _mean(output: Any) -> Tensor:
+    tensors = [t for t in tree_leaves(output) if isinstance(t, Tensor) and t.requires_grad]
+    if not tensors:
+        raise OwnStepError("no output needs a gradient: give a loss, or parameters that train")
+    return torch.stack([t.abs().mean() if t.is_complex() else t.float().mean() for t in tensors]).sum()
+
+
+def on_meta(step: TrainingStep | Callable[[Any], object]) -> TrainingStep:
+    """A copy whose tensors have no data, with all that it holds: networks, optimizers, what its function closes over.
+
+    Raises OwnStepError for what cannot be copied.
+    """
+    found: object = step
+    if isinstance(step, type):
+        raise OwnStepError(f"{step.__name__} is a class: give an instance of it")
+    if not isinstance(step, TrainingStep):
+        _refuse_globals(step)
+        found = CallableStep(_Opened(step) if inspect.isfunction(step) and step.__closure__ else step)
+    # One copy of everything: an optimizer's parameters are those of the copied network.
+    return cast(TrainingStep, without_data(found))
+
+
+class _Opened:
+    """A function and the cells that it closes over, where a copy finds them."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.closed_over = [cell.cell_contents for cell in function.__closure__]
+
+    def __call__(self, batch: Any) -> object:
+        cells = tuple(map(CellType, self.closed_over))
+        code, names = self.function.__code__, self.function.__globals__
+        made = type(self.function)(code, names, self.function.__name__, self.function.__defaults__, cells)
+        return made(batch)
+
+
+def _refuse_globals(step: object) -> None:
+    """A function's global networks would be trained themselves: they are in no copy."""
+    if not inspect.isfunction(step):
+        return
+    for name in step.__code__.co_names:
+        value = step.__globals__.get(name)
+        if isinstance(value, (nn.Module, torch.optim.Optimizer)):
+            raise OwnStepError(
+                f"{step.__name__} uses the global {name}, a {type(value).__name__}, which cannot be copied with it: "
+                "make the step a class with setup(device) and step(batch), or a function inside a function"
+            )
 
 
 @apart()
@@ -93,7 +184,10 @@ def predict_training(
         label = MEAN_OF_OUTPUT if loss is None else getattr(loss, "__name__", type(loss).__name__)
         made_by = _name(optimizer)
     else:
-        _refuse_options(targets, keywords, loss)
+        if targets or keywords or loss is not None:
+            raise OwnStepError(
+                "targets, keywords and loss belong to a network: a step of your own has its own"
+            )
         step, example = on_meta(module_or_step), inputs
         label = made_by = "the step's own"
 
@@ -107,12 +201,11 @@ def predict_training(
         return trace_step(fresh, example, batch_size, assume or {})
 
     family, one_sample = own_step_family(trace)
-    traces = [family.direct(batch) for batch in ALIGNED_BATCHES]
     setting = memory_setting(
         family,
         TrainingSetting(precision, "none", None, is_config=True),
         batch_sizes,
-        fingerprint=_fingerprint(traces),
+        fingerprint=_fingerprint([family.direct(batch) for batch in ALIGNED_BATCHES]),
         trained_bytes=trained_bytes(step),
         validated_shape=None,
         remarks=one_sample,
@@ -142,11 +235,6 @@ def _as_arguments(inputs: Any) -> tuple[Any, ...]:
     arguments = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     resized(arguments, 1)  # refuses what has no batch axis
     return arguments
-
-
-def _refuse_options(targets: Sequence[Any], keywords: object, loss: object) -> None:
-    if targets or keywords or loss is not None:
-        raise OwnStepError("targets, keywords and loss belong to a network: a step of your own has its own")
 
 
 def _name(make: object) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from torch import nn
 
@@ -24,7 +25,7 @@ from swinmr_profiling.profiler.prediction.settings import (
 )
 from swinmr_profiling.profiler.prediction.trace.affine_trace import NotAlignedError, align
 from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
-from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace, Trace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
 from swinmr_profiling.profiler.prediction.trace.traced_step import TRACED_STEPS, trace_training
 
 # Modules inside one another that are tried, from the outermost in. Each takes a trace.
@@ -83,9 +84,8 @@ class StepPlanner:
         if key not in self._steps:
             kept: list[SpanTrace] = []
 
-            def make(module: nn.Module, device: str, as_on_cuda: bool) -> StorageTrace:
-                assumed = self.config.training.assume
-                kept.append(SpanTrace(module, device, as_on_cuda=as_on_cuda, assumed=assumed))
+            def make(module: nn.Module, loss: nn.Module, *given: Any, **options: Any) -> SpanTrace:
+                kept.append(SpanTrace(module, *given, **options))
                 return kept[-1]
 
             config = self.in_way(way)

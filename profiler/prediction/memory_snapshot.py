@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from swinmr_profiling.profiler.allocator.caching_allocator import AllocatedBlock, CachingAllocator
-from swinmr_profiling.profiler.prediction.server import WrittenSnapshot
+from swinmr_profiling.profiler.prediction.settings import WrittenSnapshot
 from swinmr_profiling.profiler.prediction.trace.allocation_frames import Line
 from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, PHASES, Trace
 
@@ -94,10 +94,8 @@ def snapshot_of(
     if workspace_bytes:
         made.keep_workspaces(workspace_bytes)
     setup_end = trace.step_starts[0] if trace.step_starts else 0
-    validation = PHASES.index("validation")
-    steps_end = next(
-        (n for n, phase in enumerate(trace.event_phases.tolist()) if phase == validation), len(trace.events)
-    )
+    in_validation = trace.event_phases == PHASES.index("validation")
+    steps_end = int(in_validation.argmax()) if in_validation.any() else len(trace.events)
     events, sizes = trace.events[:steps_end].tolist(), trace.sizes.tolist()
     passed = {-event for event in events[:setup_end] if event < 0}
     categories, operators = trace.categories.tolist(), trace.operators.tolist()
@@ -137,16 +135,17 @@ class _Snapshot:
     def frames(self, lines: tuple[Line, ...]) -> list[Frame]:
         """The same list for the same lines: it is pickled once."""
         if lines not in self._frames:
-            told = (*lines, ("predicted, not measured", 0, self.title))
-            self._frames[lines] = [Frame(filename=file, line=line, name=name) for file, line, name in told]
+            self._frames[lines] = [
+                Frame(filename=file, line=line, name=name)
+                for file, line, name in (*lines, ("predicted, not measured", 0, self.title))
+            ]
         return self._frames[lines]
 
     def keep_workspaces(self, size: int) -> None:
         frames = self.frames((("", 0, LIBRARIES),))
         address = self._segment(size, frames)
-        self._event("alloc", address, size, frames, _category("workspaces"))
-        block = _block_state(address, size, size, frames)
-        self._first.append(_segment_state(address, size, [block]))
+        self._event("alloc", address, size, frames, "predicted: workspaces")
+        self._first.append(_segment_state(address, size, [_block_state(address, size, size, frames)]))
         self._kept = size
         self._grow(size)
 
@@ -154,11 +153,11 @@ class _Snapshot:
         block = self._allocator.allocate(size)
         if block.segment not in self._addresses:
             self._addresses[block.segment] = self._segment(
-                self._allocator.segment_bytes(block.segment), frames
+                self._allocator.segment_bytes[block.segment], frames
             )
         self._alive[block.segment, block.offset] = (block, frames, size)
         if shown:
-            self._event("alloc", self._address(block), block.size, frames, _category(category))
+            self._event("alloc", self._address(block), block.size, frames, f"predicted: {category}")
             self._grow(block.size)
         return block
 
@@ -179,7 +178,7 @@ class _Snapshot:
         described = [
             _segment_state(
                 self._addresses[number],
-                self._allocator.segment_bytes(number),
+                self._allocator.segment_bytes[number],
                 sorted(blocks, key=itemgetter("address")),
             )
             for number, blocks in segments.items()
@@ -219,11 +218,6 @@ class _Snapshot:
         self._events.append(event)
 
 
-def _category(name: str) -> str:
-    """As the viewer's legend has it."""
-    return f"predicted: {name}"
-
-
 def _block_state(address: int, size: int, requested_size: int | None, frames: list[Frame]) -> BlockState:
     """requested_size: None where nobody has it."""
     state = "inactive" if requested_size is None else "active_allocated"
@@ -234,14 +228,13 @@ def _block_state(address: int, size: int, requested_size: int | None, frames: li
 
 def _segment_state(address: int, size: int, blocks: list[BlockState]) -> SegmentState:
     active = sum(one["size"] for one in blocks if one["state"] == "active_allocated")
-    requested = sum(one["requested_size"] for one in blocks)
     return {
         "device": 0,
         "address": address,
         "total_size": size,
         "allocated_size": active,
         "active_size": active,
-        "requested_size": requested,
+        "requested_size": sum(one["requested_size"] for one in blocks),
         "stream": 0,
         "segment_type": "small" if size <= 2 * 2**20 else "large",
         "segment_pool_id": (0, 0),

@@ -33,30 +33,33 @@ def basis_of(trace: Trace, precision: Precision, *, cudnn_benchmark: bool) -> Pe
         for kind in (FUSED_ATTENTION, EAGER_ATTENTION, CONVOLUTIONS, FOURIER)
     )
     at_workspace = operator.startswith(WORKSPACE)
-    layers: Layers
-    if at_workspace:
-        layers = "workspace"
-    elif fused or eager:
-        layers = "attention"
-    else:
-        layers = "convolution" if convolutional else "other"
-    untested = []
-    if at_workspace:
-        untested.append(
-            "workspaces of 16-bit convolutions (measured on capability 8.9, cudnn.benchmark on, forward)"
-        )
-    if operator.startswith(FUSED_ATTENTION):
-        untested.append("which attention kernel is taken, and what its backward pass uses")
-    if fourier:
-        untested.append("cuFFT's plans (not in the prediction)")
-    if precision == "fp32" and layers == "convolution":
-        untested.append("fp32 workspaces of convolutions (some 10 MiB, not in the prediction)")
-    share = 0.0 if peak == 0 else (peak - without) / peak
+    kinds: tuple[tuple[bool, Layers], ...] = (
+        (at_workspace, "workspace"),
+        (fused or eager, "attention"),
+        (convolutional, "convolution"),
+        (True, "other"),
+    )
+    layers = next(name for applies, name in kinds if applies)
+    untested = (
+        (
+            at_workspace,
+            "workspaces of 16-bit convolutions (measured on capability 8.9, cudnn.benchmark on, forward)",
+        ),
+        (
+            operator.startswith(FUSED_ATTENTION),
+            "which attention kernel is taken, and what its backward pass uses",
+        ),
+        (fourier, "cuFFT's plans (not in the prediction)"),
+        (
+            precision == "fp32" and layers == "convolution",
+            "fp32 workspaces of convolutions (some 10 MiB, not in the prediction)",
+        ),
+    )
     return PeakBasis(
         precision=precision,
         layers=layers,
         operator=operator.removeprefix("aten."),
-        workspace_share=share,
-        untested=untested,
+        workspace_share=(peak - without) / max(peak, 1),
+        untested=[text for applies, text in untested if applies],
         cudnn_benchmark=cudnn_benchmark,
     )

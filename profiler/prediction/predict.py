@@ -12,30 +12,21 @@ from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.allocator.allocation_order import packed
 from swinmr_profiling.profiler.measure.example_data import validation_shape
-from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
+from swinmr_profiling.profiler.measure.training.own_step import OtherStep
 from swinmr_profiling.profiler.prediction.memory_snapshot import snapshot_of, write_snapshot
-from swinmr_profiling.profiler.prediction.own_step.configured_trace import (
-    VALIDATION,
-    observed_precision,
-    trained_bytes_of,
-    validated_shape,
-)
+from swinmr_profiling.profiler.prediction.own_step_trace import VALIDATION, observed
 from swinmr_profiling.profiler.prediction.peak_basis import basis_of
 from swinmr_profiling.profiler.prediction.replay import ReplayResult, live_peak, replay
-from swinmr_profiling.profiler.prediction.server import WrittenSnapshot
-from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH, TrainingSetting
+from swinmr_profiling.profiler.prediction.settings import (
+    ALIGNED_BATCHES,
+    CHECK_BATCH,
+    TrainingSetting,
+    WrittenSnapshot,
+)
 from swinmr_profiling.profiler.prediction.trace.allocation_frames import without_folder
 from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
-from swinmr_profiling.profiler.prediction.trace.traced_step import (
-    FINITE_ASSUMPTION,
-    trace_lines,
-)
-from swinmr_profiling.profiler.prediction.trace_family import (
-    TraceFamily,
-    own_step_family,
-    training_family,
-    training_trace,
-)
+from swinmr_profiling.profiler.prediction.trace.traced_step import FINITE_ASSUMPTION, trace_lines
+from swinmr_profiling.profiler.prediction.trace_family import TraceFamily, training_family
 from swinmr_profiling.profiler.record.blocks.figures import MemoryCategory
 from swinmr_profiling.profiler.record.blocks.memory_model import (
     AffineTerms,
@@ -76,27 +67,19 @@ def write_step_snapshot(
 
     Raises OSError, and whatever the network raises where it cannot be traced.
     """
-    if step is not None:
-        # Its own lines are not recorded.
-        made, _ = own_step_family(lambda batch: training_trace(built, config, loss_parts, batch, step))
-        snapshot, written = snapshot_of(
-            made.at(batch_size), None, workspace_bytes=workspace_bytes, title=title
-        )
-        write_snapshot(snapshot, file)
-        return written
-    trace = training_family(built, config, loss_parts, check=True).at(batch_size)
-    recorder = trace_lines(built, config, batch_size)
-    again = recorder.finish(batch_size, [])
-    steps = len(again.events)
-    # What was predicted from is what is shown: lines of another run of events would be lies.
-    same = (
-        np.array_equal(again.events, trace.events[:steps])
-        and np.array_equal(again.operators, trace.operators[: len(again.operators)])
-        and again.step_starts == trace.step_starts[: len(again.step_starts)]
-    )
-    stacks = recorder.stacks if same else None
-    if stacks is not None and private:
-        stacks = [tuple(without_folder(line) for line in stack) for stack in stacks]
+    family, _ = training_family(built, config, loss_parts, check=True, step=step)
+    trace, stacks = family.at(batch_size), None
+    if step is None:  # the lines of another are not recorded
+        recorder = trace_lines(built, config, batch_size)
+        again = recorder.finish(batch_size, [])
+        # What was predicted from is what is shown: lines of another run of events would be lies.
+        if (
+            np.array_equal(again.events, trace.events[: len(again.events)])
+            and np.array_equal(again.operators, trace.operators[: len(again.operators)])
+            and again.step_starts == trace.step_starts[: len(again.step_starts)]
+        ):
+            of_line = without_folder if private else lambda line: line
+            stacks = [tuple(map(of_line, stack)) for stack in recorder.stacks]
     snapshot, written = snapshot_of(trace, stacks, workspace_bytes=workspace_bytes, title=title)
     write_snapshot(snapshot, file)
     return written
@@ -112,11 +95,6 @@ def size_entry(trace: Trace, result: ReplayResult, expandable: ReplayResult | No
     )
 
 
-def table_batches(asked: Sequence[int]) -> list[int]:
-    """The sizes of the table: the usual ones and the ones asked for."""
-    return sorted({*TABLE_BATCHES, *(size for size in asked if size <= MAX_BATCH_SIZE)})
-
-
 def predict_sizes(
     family: TraceFamily,
     asked: Sequence[int],
@@ -130,11 +108,11 @@ def predict_sizes(
     """
     found: dict[str, PredictedSize] = {}
     full = False
-    for batch_size in table_batches(asked):
-        if full and batch_size not in asked:
+    for batch_size in sorted({*TABLE_BATCHES, *(size for size in asked if size <= MAX_BATCH_SIZE)}):
+        # Beyond the check of traces that are not affine, each would have to be traced.
+        is_dear = full or (family.affine is None and batch_size > CHECK_BATCH)
+        if is_dear and batch_size not in asked:
             continue
-        if family.affine is None and batch_size not in asked and batch_size > CHECK_BATCH:
-            continue  # each would have to be traced
         trace = family.at(batch_size)
         result = replay(trace)
         other = replay(trace, expandable=True) if expandable and batch_size in asked else None
@@ -159,17 +137,14 @@ def predict_setting(
     built, config: in this very setting. asked: batch sizes that must be in the table. step: see `training_trace`.
     Raises whatever the network raises where it cannot be traced.
     """
-    remarks = list(built.notes)
+    family, said = training_family(built, config, loss_parts, check=setting.is_config, step=step)
     if step is None:
-        family = training_family(built, config, loss_parts, check=setting.is_config)
-        trained = sum(p.nbytes for p in built.module.parameters() if p.requires_grad)
         shape: list[int] | None = validation_shape(built, config)
+        trained = sum(p.nbytes for p in built.module.parameters() if p.requires_grad)
     else:
-        family, said = own_step_family(lambda batch: training_trace(built, config, loss_parts, batch, step))
-        shape = validated_shape(step, built, config)
-        remarks += [*([] if shape is not None else [VALIDATION]), *said]
-        trained = trained_bytes_of(step)
-        setting = replace(setting, precision=observed_precision(family.direct(ALIGNED_BATCHES[0]), step))
+        shape, trained, precision = observed(step, built, config, family.direct(ALIGNED_BATCHES[0]))
+        setting = replace(setting, precision=precision)
+        said = [*([] if shape is not None else [VALIDATION]), *said]
     return memory_setting(
         family,
         setting,
@@ -181,20 +156,9 @@ def predict_setting(
             *([UNTESTED_8_BIT] if config.training.optimizer.type.endswith("_8bit") else []),
             *([UNTESTED_ON_HOST] if config.training.on_host else []),
         ],
-        remarks=remarks,
+        remarks=[*built.notes, *said],
         on_progress=on_progress,
     )
-
-
-def _moved(trace: Trace) -> list[str]:
-    """What `training.on_host` moves, in words; [] where that is nothing."""
-    there, back = (size / MIB for size in trace.moved_bytes)
-    if not there and not back:
-        return []
-    return [
-        f"training.on_host: in a step of batch {trace.batch_size} {there:,.1f} MiB go to the host and {back:,.1f} MiB "
-        "come from there"
-    ]
 
 
 def memory_setting(
@@ -223,6 +187,11 @@ def memory_setting(
     basis = basis_of(trace, setting.precision, cudnn_benchmark=False)
     basis.untested += untested
     terms, terms_hold = _terms(family, list(map(int, sizes)))
+    there, back = (size / MIB for size in trace.moved_bytes)
+    moved = (
+        f"training.on_host: in a step of batch {trace.batch_size} {there:,.1f} MiB go to the host and {back:,.1f} MiB "
+        "come from there"
+    )
     return MemorySetting(
         precision=setting.precision,
         checkpointing=setting.checkpointing,
@@ -258,7 +227,7 @@ def memory_setting(
         rests_on=rests_on(basis),
         assumptions=[
             *remarks,
-            *_moved(trace),
+            *([moved] if there or back else []),
             *(text for text in family.assumptions() if text != FINITE_ASSUMPTION),
         ],
     )
@@ -267,10 +236,7 @@ def memory_setting(
 def _validation_alone(trace: Trace) -> int:
     """Bytes reserved where training itself needed nothing: the state that it keeps, and a validation batch."""
     start = trace.step_starts[-1]
-    alive = np.zeros(len(trace.sizes), dtype=bool)
-    for event in trace.events[:start].tolist():
-        alive[abs(event) - 1] = event > 0
-    kept = (np.flatnonzero(alive) + 1).astype(np.int32)
+    kept = (np.flatnonzero(trace.alive(start)) + 1).astype(np.int32)
     phases = np.concatenate([np.zeros(len(kept), dtype=np.int8), trace.event_phases[start:]])
     events = np.concatenate([kept, trace.events[start:]])
     alone = replace(trace, events=events, event_phases=phases, step_starts=[0])
@@ -292,9 +258,7 @@ def _terms(
     last = events[batches[-1]]
     held = [batch for batch in batches if events[batch] == last]
     base, affine = family.affine.base, family.affine
-    alive = np.zeros(len(base.sizes), dtype=bool)
-    for event in base.events[: last + 1].tolist():
-        alive[abs(event) - 1] = event > 0
+    alive = base.alive(last + 1)
     terms = {
         name: AffineTerms(
             fixed_bytes=int(affine.intercepts[alive & (base.categories == number)].sum()),

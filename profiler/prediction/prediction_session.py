@@ -14,16 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.profiler.allocator.workspaces import workspaces_for
 from swinmr_profiling.profiler.isolation.worker_process import (
     Answer,
+    LeavesNothing,
     RequestRefusedError,
     WorkerError,
     WorkerProcess,
 )
-from swinmr_profiling.profiler.prediction.server import Traced, WrittenSnapshot
-from swinmr_profiling.profiler.prediction.settings import TrainingSetting, traced_batches
+from swinmr_profiling.profiler.prediction.settings import (
+    Traced,
+    TrainingSetting,
+    WrittenSnapshot,
+    setting_of,
+    traced_batches,
+)
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, PredictedInference
 from swinmr_profiling.profiler.record.failures import Failure
+from swinmr_profiling.profiler.record.memory_fingerprint import PRECISIONS
 
 _Request = Callable[[WorkerProcess], Any]
 # A process that traces the largest network of the configs takes 0.9 GB: two of them stay under two.
@@ -87,8 +95,8 @@ def _settings_of(answers: Sequence[Any]) -> list[MemorySetting]:
     return [answer for answer in answers if not isinstance(answer, Exception)]
 
 
-class PredictionSession:
-    """Predicts settings. Use as a context manager: leaving it leaves no process behind."""
+class PredictionSession(LeavesNothing):
+    """Predicts settings."""
 
     def __init__(
         self,
@@ -97,12 +105,12 @@ class PredictionSession:
         trust_config: bool,
         timeout_s: float | None = None,
         cache: bool = True,
-        module: str = "swinmr_profiling.profiler.prediction.server",
+        worker: str = "swinmr_profiling.profiler.prediction.server.PredictionWorker",
     ) -> None:
-        """cache: keep traces in the user's cache folder. False: in a folder that ends with the session. module: whose
-        `main` a process is; it answers what profiler/prediction/server.py answers.
+        """cache: keep traces in the user's cache folder. False: in a folder that ends with the session. worker: the
+        class that answers in a process; it answers what PredictionWorker answers.
         """
-        self.module = module
+        self.worker = worker
         self.cache = cache
         self._traces: tempfile.TemporaryDirectory[str] | None = None
         self.config, self.trust_config, self.timeout_s = config, trust_config, timeout_s
@@ -128,11 +136,9 @@ class PredictionSession:
 
         private: without the folders of the user's own files.
         """
-        [process] = self._running(1)
-        return self._ask(
+        return self.ask_one(
             "snapshot",
             WrittenSnapshot,
-            process,
             batch_size=batch_size,
             file=str(file.resolve()),
             workspace_bytes=workspace_bytes,
@@ -142,7 +148,7 @@ class PredictionSession:
         )
 
     def ask_one(self, do: str, answer: type[Answer], **arguments: Any) -> Answer:
-        """The answer of one process to a request of its module. Raises WorkerError, RequestRefusedError."""
+        """The answer of one process to a request of its worker. Raises WorkerError, RequestRefusedError."""
         [process] = self._running(1)
         self._open(process)
         return self._ask(do, answer, process, **arguments)
@@ -180,9 +186,12 @@ class PredictionSession:
     ) -> tuple[list[MemorySetting], PredictedInference]:
         """The same, and `memory_model.inference` at a precision."""
         self._trace(settings, processes)
-        sizes = list(batch_sizes)
         inference: _Request = partial(
-            self._ask, "predict_inference", PredictedInference, precision=precision, batch_sizes=sizes
+            self._ask,
+            "predict_inference",
+            PredictedInference,
+            precision=precision,
+            batch_sizes=list(batch_sizes),
         )
         found, *answers = self._share(
             [inference, *self._predictions(settings, batch_sizes)], processes
@@ -206,9 +215,8 @@ class PredictionSession:
         (ahead or self._share(self._traces_of(settings), processes)).answers()
 
     def _predictions(self, settings: Sequence[TrainingSetting], batch_sizes: Sequence[int]) -> list[_Request]:
-        sizes = list(batch_sizes)
         return [
-            partial(self._ask, "predict", MemorySetting, batch_sizes=sizes, **asdict(setting))
+            partial(self._ask, "predict", MemorySetting, batch_sizes=list(batch_sizes), **asdict(setting))
             for setting in settings
         ]
 
@@ -222,7 +230,7 @@ class PredictionSession:
         return self._last
 
     def _start_one(self) -> None:
-        process = WorkerProcess(module=self.module)
+        process = WorkerProcess(worker=self.worker)
         self._processes.append(process)
         self._not_opened.append(process)
 
@@ -260,10 +268,7 @@ class PredictionSession:
             self._traces.cleanup()
             self._traces = None
 
-    def __enter__(self) -> PredictionSession:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
+    def close(self) -> None:
         for process in self._processes:
             process.kill()
         if self._last is not None:
@@ -271,3 +276,21 @@ class PredictionSession:
         for process in self._processes:
             process.close()
         self._remove_traces()
+
+
+def predict_single_step_bytes(
+    config: ExperimentConfig, compute_capability: str | None, *, trust_config: bool, timeout_s: float
+) -> int:
+    """Bytes of device memory of a process that trains this config at batch 1 and validates one of its batches.
+
+    What the allocator reserves, the libraries' workspaces and the CUDA context, as in a profile's
+    `batch_profiling["1"].training.process_bytes`. timeout_s: for each trace.
+
+    Raises WorkerError or RequestRefusedError for a network that cannot be traced.
+    """
+    setting = setting_of(config, PRECISIONS[config.system.mixed_precision])
+    with PredictionSession(config, trust_config=trust_config, timeout_s=timeout_s) as session:
+        [entry] = session.predict([setting], [1], processes=MAX_PROCESSES)
+        assert session.opened is not None
+        libraries = workspaces_for(session.opened.torch_version, compute_capability)
+    return entry.sizes["1"].reserved_bytes + libraries.process_bytes + libraries.context_bytes

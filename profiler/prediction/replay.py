@@ -27,7 +27,6 @@ PRODUCTS = (
 )
 # Of these, the ones that cublasLt computes together with the bias.
 FUSED_BIAS = "aten.addmm."
-CONVOLUTIONS = ("aten.convolution.", "aten.convolution_backward.", "aten.convolution_overrideable.")
 NOTHING = Workspaces(0, 0, 0, "no workspaces")
 
 
@@ -48,15 +47,12 @@ class ReplayResult:
     """What the allocator would show.
 
     training, validation: peaks of the traced steps, and of the validation (None where none was traced).
-    workspace_bytes: of the peaks, what cuBLAS and cublasLt keep. retries: how often cached memory was given back
-    at the limit.
-    end_allocated_bytes: after the last event.
+    workspace_bytes: of the peaks, what cuBLAS and cublasLt keep. end_allocated_bytes: after the last event.
     """
 
     training: Peak
     validation: Peak | None
     workspace_bytes: int
-    retries: int
     end_allocated_bytes: int
     peak_reserved_bytes: int
 
@@ -72,10 +68,7 @@ def live_peak(trace: Trace, first: int = 0, end: int | None = None) -> tuple[int
 
 def live_by_category(trace: Trace, event: int) -> dict[MemoryCategory, int]:
     """Bytes alive after an event, each storage rounded up to 512, by category."""
-    alive = np.zeros(len(trace.sizes), dtype=bool)
-    until = trace.events[: event + 1]
-    alive[until[until > 0] - 1] = True
-    alive[-until[until < 0] - 1] = False
+    alive = trace.alive(event + 1)
     rounded = -(-trace.sizes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
     return {
         name: int(rounded[alive & (trace.categories == number)].sum())
@@ -83,27 +76,16 @@ def live_by_category(trace: Trace, event: int) -> dict[MemoryCategory, int]:
     }
 
 
-def replay(
-    trace: Trace,
-    *,
-    workspaces: Workspaces = NOTHING,
-    limit_bytes: int | None = None,
-    expandable: bool = False,
-    cudnn_bytes: int = 0,
-) -> ReplayResult:
-    """Replays all events in order. Raises SimulatedOutOfMemoryError where the limit is too small.
-
-    cudnn_bytes: what each convolution uses beside its results while it runs. It depends on the GPU, the version and the
-    algorithm: a question to ask ("and if it were 6 MiB?"), never a constant.
-    """
-    allocator = CachingAllocator(limit_bytes, expandable)
+def replay(trace: Trace, *, workspaces: Workspaces = NOTHING, expandable: bool = False) -> ReplayResult:
+    """Replays all events in order."""
+    allocator = CachingAllocator(expandable=expandable)
     blocks: dict[int, AllocatedBlock] = {}
-    is_product = np.array([name.startswith(PRODUCTS) for name in trace.operator_names], dtype=bool)
-    is_fused = np.array([name.startswith(FUSED_BIAS) for name in trace.operator_names], dtype=bool)
-    product = is_product[trace.operators].tolist() if len(trace.operators) else []
-    fused = is_fused[trace.operators].tolist() if len(trace.operators) else []
-    is_convolution = np.array([name.startswith(CONVOLUTIONS) for name in trace.operator_names], dtype=bool)
-    convolution = is_convolution[trace.operators].tolist() if len(trace.operators) else []
+    product, fused = (
+        np.array([name.startswith(kinds) for name in trace.operator_names], dtype=bool)[
+            trace.operators
+        ].tolist()
+        for kinds in (PRODUCTS, FUSED_BIAS)
+    )
     streams = trace.streams().tolist()
     backward = PHASES.index("backward")
     setup_end = trace.step_starts[0] if trace.step_starts else 0
@@ -129,22 +111,18 @@ def replay(
             taken += _take_workspaces(
                 allocator, workspaces, kept, phases[position] == backward, fused=fused[number]
             )
-        if cudnn_bytes and convolution[number]:
-            allocator.free(allocator.allocate(cudnn_bytes))
         if position >= setup_end:
             peak = peaks[validation_start is not None and position >= validation_start]
             if allocator.peak_allocated_bytes > peak[0]:
                 peak[0], peak[1] = allocator.peak_allocated_bytes, position
             peak[2] = max(peak[2], allocator.reserved_bytes)
             allocator.peak_allocated_bytes = allocator.allocated_bytes
-    use = allocator.use()
     return ReplayResult(
         training=_peak(trace, *peaks[0]),
         validation=None if validation_start is None else _peak(trace, *peaks[1]),
         workspace_bytes=taken,
-        retries=use.retries,
-        end_allocated_bytes=use.allocated_bytes,
-        peak_reserved_bytes=use.peak_reserved_bytes,
+        end_allocated_bytes=allocator.allocated_bytes,
+        peak_reserved_bytes=allocator.peak_reserved_bytes,
     )
 
 
@@ -174,20 +152,18 @@ def _take_workspaces(
 
 
 def _validation_start(trace: Trace) -> int | None:
-    validation = PHASES.index("validation")
-    if not trace.step_starts or not (trace.event_phases == validation).any():
-        return None
-    return trace.step_starts[-1]
+    validates = trace.step_starts and (trace.event_phases == PHASES.index("validation")).any()
+    return trace.step_starts[-1] if validates else None
 
 
 def _peak(trace: Trace, allocated_bytes: int, event: int, reserved_bytes: int) -> Peak:
-    number = abs(int(trace.events[event])) - 1
+    operator = trace.operators[abs(int(trace.events[event])) - 1]
     by_category = live_by_category(trace, event)
     return Peak(
         allocated_bytes=allocated_bytes,
         reserved_bytes=reserved_bytes,
         live_bytes=sum(by_category.values()),
         phase=PHASES[trace.event_phases[event]],
-        operator=trace.operator_names[trace.operators[number]].removeprefix("aten."),
+        operator=trace.operator_names[operator].removeprefix("aten."),
         by_category=by_category,
     )

@@ -7,44 +7,30 @@ that cannot be traced may do anything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from pydantic import JsonValue, TypeAdapter
 
-from swinmr_profiling.configs import ExperimentConfig
+from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.configs.writing.kept_files import HASHED_NETWORKS
-from swinmr_profiling.profiler.isolation import worker
-from swinmr_profiling.profiler.prediction.settings import TrainingSetting, config_with
+from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.libraries.diffusers_network import Data
+from swinmr_profiling.models.registry import build_model
+from swinmr_profiling.profiler.measure.training.own_step import OtherStep, other_step
+from swinmr_profiling.profiler.prediction.predict import predict_setting, predict_sizes, write_step_snapshot
+from swinmr_profiling.profiler.prediction.settings import (
+    Traced,
+    TrainingSetting,
+    WrittenSnapshot,
+    config_with,
+)
+from swinmr_profiling.profiler.prediction.trace import trace_cache
+from swinmr_profiling.profiler.prediction.trace_family import inference_family, training_trace
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting, PredictedInference
-
-if TYPE_CHECKING:  # needs torch
-    from swinmr_profiling.models.inputs import BuiltModel
-    from swinmr_profiling.models.libraries.diffusers_network import Data
-    from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
-
-
-@dataclass(frozen=True)
-class Traced:
-    """loss: the label of the loss that the config makes here. torch_version: of the process."""
-
-    loss: str
-    torch_version: str
-
-
-@dataclass(frozen=True)
-class WrittenSnapshot:
-    """What a file for PyTorch's memory viewer shows: bytes at its highest point, and reserved at its end.
-
-    with_lines: whether it says which lines of code allocated.
-    """
-
-    peak_bytes: int
-    reserved_bytes: int
-    with_lines: bool
+from swinmr_profiling.training.step.configured_step import loss_label
 
 
 class PredictionWorker:
@@ -53,22 +39,12 @@ class PredictionWorker:
     def __init__(self, send: Callable[..., None]) -> None:
         self.send = send
         self._imported: OtherStep | None = None
-        # Before it is asked anything: the command does other things meanwhile. What fails is told by what needs it.
-        with suppress(Exception):
-            import swinmr_profiling.models.registry
-            import swinmr_profiling.profiler.prediction.predict  # noqa: F401
         self._last: tuple[TrainingSetting, ExperimentConfig, BuiltModel] | None = None
 
     def do_open(
         self, config: dict[str, JsonValue], trust_config: bool, run: str, traces: str | None
     ) -> Traced:
         """Takes the config, and the folder for traces; answers the loss it makes here and the version of torch."""
-        import torch
-
-        from swinmr_profiling.configs import config_from_dict
-        from swinmr_profiling.profiler.prediction.trace import trace_cache
-        from swinmr_profiling.training.step.configured_step import loss_label
-
         torch.set_num_threads(1)  # nothing is computed
         trace_cache.keep_in(None if traces is None else Path(traces))
         self.config = config_from_dict(config)
@@ -81,16 +57,12 @@ class PredictionWorker:
 
     def do_trace(self, batch_size: int, **setting: Any) -> int:
         """Traces one batch size of a setting and keeps it on disk; answers the size."""
-        from swinmr_profiling.profiler.prediction.trace_family import training_trace
-
         _, config, built = self._in_setting(**setting)
         training_trace(built, config, self.loss_parts, batch_size, self._step(built))
         return batch_size
 
     def do_predict(self, batch_sizes: list[int], **setting: Any) -> MemorySetting:
         """One entry of `memory_model.settings`."""
-        from swinmr_profiling.profiler.prediction.predict import predict_setting
-
         typed, config, built = self._in_setting(**setting)
         return predict_setting(
             built,
@@ -106,8 +78,6 @@ class PredictionWorker:
         self, batch_size: int, file: str, workspace_bytes: int, title: str, private: bool, **setting: Any
     ) -> WrittenSnapshot:
         """Writes the step of a batch size for PyTorch's memory viewer."""
-        from swinmr_profiling.profiler.prediction.predict import write_step_snapshot
-
         _, config, built = self._in_setting(**setting)
         return write_step_snapshot(
             built,
@@ -123,17 +93,12 @@ class PredictionWorker:
 
     def do_predict_inference(self, precision: Precision, batch_sizes: list[int]) -> PredictedInference:
         """`memory_model.inference`."""
-        from swinmr_profiling.profiler.prediction.predict import predict_sizes
-        from swinmr_profiling.profiler.prediction.trace_family import inference_family
-
         config = config_with(self.config, TrainingSetting(precision, "none", None))
         family = inference_family(self._build(config), config, self.loss_parts)
         return PredictedInference(sizes=predict_sizes(family, batch_sizes, expandable=False))
 
     def _step(self, built: BuiltModel) -> OtherStep | None:
         """The step that stands in the place of ours, imported once."""
-        from swinmr_profiling.profiler.measure.own_step.other_step import other_step
-
         if self._imported is None:
             self._imported = other_step(
                 self.config, built, trust_config=self.trust_config, for_prediction=True
@@ -149,16 +114,7 @@ class PredictionWorker:
         return self._last
 
     def _build(self, config: ExperimentConfig) -> BuiltModel:
-        import torch
-
-        from swinmr_profiling.models.registry import build_model
-
         torch.manual_seed(config.system.seed)
         # A step of the user's own is run on the network itself.
         data: Data = "never" if config.training.other_step is None else "always"
         return build_model(config, trust_config=self.trust_config, data=data)
-
-
-def main() -> None:
-    """Entry of the process."""
-    worker.main(PredictionWorker)

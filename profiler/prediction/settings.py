@@ -1,7 +1,10 @@
-"""The levers of training memory: precision, gradient checkpointing, patch; and the config that each makes."""
+"""The levers of training memory: precision, gradient checkpointing, patch; the config that each makes; and what the
+predicting process tells beside the memory in each. Imports no torch.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
@@ -49,11 +52,36 @@ class TrainingSetting:
         return None if self.patch_size is None else list(self.patch_size)
 
 
+@dataclass(frozen=True)
+class Traced:
+    """loss: the label of the loss that the config makes here. torch_version: of the process."""
+
+    loss: str
+    torch_version: str
+
+
+@dataclass(frozen=True)
+class WrittenSnapshot:
+    """What a file for PyTorch's memory viewer shows: bytes at its highest point, and reserved at its end.
+
+    with_lines: whether it says which lines of code allocated.
+    """
+
+    peak_bytes: int
+    reserved_bytes: int
+    with_lines: bool
+
+
 def setting_of(config: ExperimentConfig, precision: Precision) -> TrainingSetting:
     """The config's own setting; precision: what the run takes (the command line may have changed it)."""
     training = config.training
-    modules = tuple(training.checkpointed_modules)
-    return TrainingSetting(precision, training.checkpointing_kind, config.training_patch_hw, True, modules)
+    return TrainingSetting(
+        precision,
+        training.checkpointing_kind,
+        config.training_patch_hw,
+        is_config=True,
+        modules=tuple(training.checkpointed_modules),
+    )
 
 
 def config_with(config: ExperimentConfig, setting: TrainingSetting) -> ExperimentConfig:
@@ -83,8 +111,10 @@ def levers(config: ExperimentConfig, own: TrainingSetting) -> list[TrainingSetti
         for precision in dict.fromkeys((own.precision, *LEVER_PRECISIONS)):
             for checkpointing, modules in ways:
                 setting = TrainingSetting(precision, checkpointing, patch, False, modules)
-                if setting != replace(own, is_config=False) and _suits(config, setting):
-                    found.append(setting)
+                if setting != replace(own, is_config=False):
+                    with suppress(ConfigError):  # it does not suit the network
+                        config_with(config, setting)
+                        found.append(setting)
     return found
 
 
@@ -103,9 +133,18 @@ def checkpointing_ways(
 KNOWS_CHECKPOINTING = ("swinir", "swinmr", "unet_denoiser", "dit_denoiser", "diffusers")
 
 
-def _suits(config: ExperimentConfig, setting: TrainingSetting) -> bool:
-    try:
-        config_with(config, setting)
-    except ConfigError:
-        return False
-    return True
+# What a prediction takes from sources and no GPU has confirmed yet; in the profile, and printed with --verbose. Those
+# that a network's own peak rests on are in its `rests_on.untested` (peak_basis.py) and always printed.
+UNTESTED_RULES = (
+    "size of the CUDA context, and of the kernels a run loads into it",
+    "cuBLAS workspaces of torch 2.5 and newer, and which release first shares them with cublasLt",
+    "cuDNN workspaces of 16-bit convolutions: from one card with cudnn.benchmark on, forward passes only",
+    "cuDNN workspaces of fp32 convolutions, and the spike of cudnn.benchmark: not in the prediction",
+    "cuFFT workspaces of losses on k-space and of data consistency: not in the prediction",
+    "the attention kernel that is really picked, and what its backward pass uses beside its results",
+    "temporaries of CUDA's backward kernels of LayerNorm, GroupNorm and sums",
+    "sort buffers of the relative position bias's backward pass (index_put with accumulation)",
+    "expandable segments' reserved bytes, and what is unmapped near the limit",
+    "bf16 and fp16: casts kept by autocast, and GradScaler's scalars",
+    "DistributedDataParallel's buckets",
+)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
-from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
-from swinmr_profiling.profiler.prediction.own_step.configured_trace import trace_configured
+from swinmr_profiling.profiler.measure.training.own_step import OtherStep
+from swinmr_profiling.profiler.prediction.own_step_trace import trace_configured
 from swinmr_profiling.profiler.prediction.settings import ALIGNED_BATCHES, CHECK_BATCH
 from swinmr_profiling.profiler.prediction.trace.affine_trace import AffineTrace, NotAlignedError, align
 from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults
@@ -35,8 +36,7 @@ class TraceFamily:
             self.problem = str(error)
         self.checked = False
         if check and self.affine is not None:
-            third = self.direct(CHECK_BATCH)
-            self.checked = self.affine.explains(third)
+            self.checked = self.affine.explains(self.direct(CHECK_BATCH))
             if not self.checked:
                 self.problem = f"batch {CHECK_BATCH} is not what batches {ALIGNED_BATCHES} promise"
                 self.affine = None
@@ -57,14 +57,14 @@ class TraceFamily:
 
     def at(self, batch_size: int) -> Trace:
         """The trace of a batch size: synthesised where allocations are affine, else traced."""
-        if batch_size in self._direct:
-            return self._direct[batch_size]
-        if self.affine is None or batch_size < self._synthesised_from:
-            return self.direct(batch_size)
-        try:
-            return self.affine.at(batch_size)
-        except NotAlignedError:
-            return self.direct(batch_size)
+        if (
+            self.affine is not None
+            and batch_size >= self._synthesised_from
+            and batch_size not in self._direct
+        ):
+            with suppress(NotAlignedError):
+                return self.affine.at(batch_size)
+        return self.direct(batch_size)
 
 
 def own_step_family(trace: Callable[[int], Trace]) -> tuple[TraceFamily, list[str]]:
@@ -104,9 +104,13 @@ def training_family(
     *,
     check: bool,
     step: OtherStep | None = None,
-) -> TraceFamily:
-    """Traces of the training step of a config."""
-    return TraceFamily(lambda batch: training_trace(built, config, loss_parts, batch, step), check=check)
+) -> tuple[TraceFamily, list[str]]:
+    """Traces of the training step of a config, and what is to be said of them. step, Raises: as above."""
+
+    def trace(batch_size: int) -> Trace:
+        return training_trace(built, config, loss_parts, batch_size, step)
+
+    return (TraceFamily(trace, check=check), []) if step is None else own_step_family(trace)
 
 
 def inference_family(built: BuiltModel, config: ExperimentConfig, parts: str) -> TraceFamily:

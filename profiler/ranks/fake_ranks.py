@@ -1,23 +1,28 @@
 """One process that is a rank of many: torch's `fake` process group, and its engines on tensors without data.
 
 The engines themselves run (DDP's reducer, ZeroRedundancyOptimizer, `fully_shard`), so that what they allocate is what
-is seen. Collectives do nothing here: they would change values, and there are none.
+is seen. Collectives do nothing here: they would change values, and there are none. Under FSDP2's CPU offload shards,
+their gradients and states are the host's, whatever device they say.
 """
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
+
+from swinmr_profiling.models.stand_in import all_entered
 
 META = torch.device("meta")
 FSDP = "torch.distributed.fsdp._fully_shard"
@@ -40,13 +45,10 @@ def fake_rank(size: int, rank: int = 0) -> Iterator[None]:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     # Registers every collective for tensors without data.
-    importlib.import_module("torch.distributed._tools.fake_collectives")
+    import_module("torch.distributed._tools.fake_collectives")
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
     try:
-        with ExitStack() as stack:
-            for change in (*_of_ddp(), *_of_fsdp()):
-                stack.enter_context(change)
-            stack.enter_context(warnings.catch_warnings())
+        with all_entered((*_of_ddp(), *_of_fsdp(), warnings.catch_warnings())):
             # Of values that would be wrong: there are none.
             warnings.filterwarnings("ignore", "FSDP2-wrapped module")
             yield
@@ -81,7 +83,7 @@ def _bucket_as_it_is(_: object, bucket: Any) -> torch.futures.Future[torch.Tenso
 def _of_fsdp() -> list[Any]:
     """FSDP2 on a mesh of CPUs, which has no streams, makes its tensors on the meta device."""
     parts = [mock.patch(f"{FSDP}.{part}._get_device_handle", return_value=torch.cpu) for part in WITH_HANDLES]
-    group = importlib.import_module(f"{FSDP}._fsdp_param_group").FSDPParamGroup
+    group = import_module(f"{FSDP}._fsdp_param_group").FSDPParamGroup
     return [
         *parts,
         mock.patch(f"{FSDP}._fully_shard._get_device_from_mesh", return_value=META),
@@ -89,21 +91,18 @@ def _of_fsdp() -> list[Any]:
     ]
 
 
-@contextmanager
-def told_of_buffers(enter: Callable[[str | None], Any]) -> Iterator[None]:
-    """Calls `enter("communication")` where an engine is about to make a buffer, and gives the category before back."""
-    groups = importlib.import_module(f"{FSDP}._fsdp_param_group")
-    collectives = importlib.import_module(f"{FSDP}._fsdp_collectives")
+def buffers_told(trace: Any) -> AbstractContextManager[None]:
+    """What an engine makes while it makes a buffer has the trace's category "communication"."""
+    groups, collectives = (
+        import_module(f"{FSDP}.{part}") for part in ("_fsdp_param_group", "_fsdp_collectives")
+    )
 
     def during(owner: Any, name: str) -> Any:
         function = getattr(owner, name)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            before = enter("communication")
-            try:
+            with mock.patch.object(trace, "category", "communication"):
                 return function(*args, **kwargs)
-            finally:
-                enter(before)
 
         return mock.patch.object(owner, name, wrapped)
 
@@ -111,19 +110,18 @@ def told_of_buffers(enter: Callable[[str | None], Any]) -> Iterator[None]:
 
     def copied_in(*args: Any, **kwargs: Any) -> Any:
         result = copy_in(*args, **kwargs)
-        enter(None)  # what comes next is the sharded gradient
+        trace.category = None  # what comes next is the sharded gradient
         return result
 
-    with ExitStack() as stack:
-        for owner, name in (
-            (groups.FSDPParamGroup, "unshard"),
-            (groups.FSDPParamGroup, "wait_for_unshard"),
-            (groups, "foreach_reduce"),
-            (DistributedDataParallel, "_pre_forward"),
-        ):
-            stack.enter_context(during(owner, name))
-        stack.enter_context(mock.patch.object(collectives, "foreach_reduce_scatter_copy_in", copied_in))
-        yield
+    return all_entered(
+        (
+            during(groups.FSDPParamGroup, "unshard"),
+            during(groups.FSDPParamGroup, "wait_for_unshard"),
+            during(groups, "foreach_reduce"),
+            during(DistributedDataParallel, "_pre_forward"),
+            mock.patch.object(collectives, "foreach_reduce_scatter_copy_in", copied_in),
+        )
+    )
 
 
 # The streams that FSDP2 makes for each network, in its order.
@@ -131,10 +129,10 @@ STREAMS = ("all_gather_copy_in", "all_gather", "reduce_scatter", "all_reduce")
 
 
 class _Handle:
-    """What FSDP2 takes for torch.cuda: streams have names, and entering one is told of."""
+    """What FSDP2 takes for torch.cuda: streams have names, and the trace is told of the one that is entered."""
 
-    def __init__(self, enter: Callable[[str | None], Any], networks: Iterator[int]) -> None:
-        self._enter, self._networks = enter, networks
+    def __init__(self, trace: Any, networks: Iterator[int]) -> None:
+        self._trace, self._networks = trace, networks
         self._names: list[str] | None = None
 
     def Stream(self, priority: int = 0) -> Any:  # noqa: N802 - torch's name
@@ -145,29 +143,84 @@ class _Handle:
         made.name = self._names.pop(0)
         return made
 
-    @contextmanager
-    def stream(self, stream: Any) -> Iterator[None]:
-        before = self._enter(getattr(stream, "name", None))
-        try:
-            yield
-        finally:
-            self._enter(before)
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        return mock.patch.object(self._trace, "stream", getattr(stream, "name", None))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cpu, name)
 
 
-@contextmanager
-def streams_of_fsdp(enter: Callable[[str | None], Any]) -> Iterator[None]:
-    """Calls `enter` with the stream that FSDP2 computes on next, None for that of the network itself.
+def streams_told(trace: Any) -> AbstractContextManager[None]:
+    """The trace's `stream` is the one that FSDP2 computes on, None for that of the network itself.
 
     CUDA's allocator hands out memory again on the stream that it was made on alone.
     """
     networks = itertools.count(1)
-    with ExitStack() as stack:
-        for module in WITH_HANDLES:
-            replaced = mock.patch(
-                f"{FSDP}.{module}._get_device_handle", side_effect=lambda _: _Handle(enter, networks)
-            )
-            stack.enter_context(replaced)
-        yield
+    return all_entered(
+        mock.patch(f"{FSDP}.{module}._get_device_handle", side_effect=lambda _: _Handle(trace, networks))
+        for module in WITH_HANDLES
+    )
+
+
+class HostStorages:
+    """Storages on the meta device that stand for memory of the host; results of operators on them do, too."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, weakref.ref[Any]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = id(storage)
+        if key not in self._known:
+            self._known[key] = weakref.ref(storage, lambda _: self._known.pop(key, None))
+
+    def has_any_of(self, arguments: Any) -> bool:
+        """Whether a tensor among nested arguments is on the host."""
+        return any(
+            id(leaf.untyped_storage()) in self._known
+            for leaf in tree_leaves(arguments)
+            if isinstance(leaf, Tensor) and leaf.is_meta
+        )
+
+
+def offload_told(
+    to_host: Callable[[Tensor], None], on_device: Callable[[Tensor], Tensor]
+) -> AbstractContextManager[None]:
+    """Tells of each shard that goes to the host as it is made, and asks for its copy on the device for each gather.
+
+    On the meta device FSDP2 leaves both out, because `to` does nothing there.
+    """
+    kind = import_module(f"{FSDP}._fsdp_param").FSDPParam
+    group = import_module(f"{FSDP}._fsdp_param_group").FSDPParamGroup
+    initialise, inputs = kind._init_sharded_param, kind.all_gather_inputs.fget
+
+    def initialised(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialise(self, *args, **kwargs)
+        if self.offload_to_cpu:
+            to_host(self._sharded_param_data)
+
+    def copied(self: Any) -> list[Tensor]:
+        if not self.offload_to_cpu:
+            return inputs(self)  # type: ignore[no-any-return]
+        copy = on_device(self._sharded_param_data)
+        dtype = self.param_dtype
+        return [copy if dtype is None or dtype == copy.dtype else copy.to(dtype)]
+
+    return all_entered(
+        (
+            mock.patch.object(kind, "_init_sharded_param", initialised),
+            mock.patch.object(kind, "all_gather_inputs", property(copied)),
+            mock.patch.object(group, "_validate_cpu_offload_params", return_value=None),
+        )
+    )
+
+
+def goes_to_host(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operator copies a tensor without data to the host."""
+    if function is not torch.ops.aten._to_copy.default or not args[0].is_meta:
+        return False
+    device = (kwargs or {}).get("device")
+    return device is not None and torch.device(device).type == "cpu"

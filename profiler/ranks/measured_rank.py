@@ -8,7 +8,7 @@ import queue
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -21,6 +21,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
 from swinmr_profiling.configs import ExperimentConfig
 from swinmr_profiling.models.inputs import BuiltModel
+from swinmr_profiling.models.stand_in import all_entered
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.ranks.traced_rank import RANK_STEPS
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
@@ -86,11 +87,12 @@ def _work(rank: int, cells: list[Cell], size: int, port: int, answers: Any) -> N
 def peak_of_steps(cell: Cell, size: int) -> int:
     """Peak live bytes of steps in this process, which is one of `size`; the network and all else included."""
     device, config = torch.device("cpu"), cell.config
-    activities = [torch.profiler.ProfilerActivity.CPU]
     gc.collect()
     with (
         attention_kernels(config.system.attention),
-        torch.profiler.profile(activities=activities, profile_memory=True) as profiler,
+        torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as profiler,
     ):
         torch.manual_seed(config.system.seed)
         built = cell.build(config)
@@ -115,14 +117,11 @@ def peak_of_steps(cell: Cell, size: int) -> int:
     return peak_after_mark(profiler)
 
 
-@contextmanager
-def _given_back_by_this_thread() -> Iterator[None]:
+def _given_back_by_this_thread() -> AbstractContextManager[None]:
     """After each collective, gloo's thread gets time to drop its hold on the tensors: the profiler would not see it
     give them back, if it were the last."""
-    with ExitStack() as stack:
-        for kind in (_fsdp_collectives.DefaultAllGather, _fsdp_collectives.DefaultReduceScatter):
-            stack.enter_context(mock.patch.object(kind, "__call__", _and_wait(kind.__call__)))
-        yield
+    kinds = (_fsdp_collectives.DefaultAllGather, _fsdp_collectives.DefaultReduceScatter)
+    return all_entered(mock.patch.object(kind, "__call__", _and_wait(kind.__call__)) for kind in kinds)
 
 
 def _and_wait(call: Callable[..., Any]) -> Callable[..., Any]:

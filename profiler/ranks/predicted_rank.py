@@ -1,25 +1,31 @@
-"""The memory that training takes on one of several GPUs, for any batch size, and what is sent between them."""
+"""The memory that training takes on one of several GPUs, for any batch size, and what is sent between them.
+
+`RankWorker` answers in the process that predicts ranks: as that of profiler/prediction/server.py, which can be one of
+many, too.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from pydantic import Field
 
 from swinmr_profiling.configs import ExperimentConfig, config_from_dict
 from swinmr_profiling.configs.sections.strategy import Strategy
+from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import validation_shape
 from swinmr_profiling.profiler.prediction.predict import memory_setting
+from swinmr_profiling.profiler.prediction.server import PredictionWorker
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting
 from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace_family import TraceFamily
 from swinmr_profiling.profiler.ranks.fake_ranks import META, fake_rank
-from swinmr_profiling.profiler.ranks.traced_rank import RankStep, trace_rank
-from swinmr_profiling.profiler.ranks.traffic import Kind, ring_bytes
+from swinmr_profiling.profiler.ranks.traced_rank import Kind, RankStep, trace_rank
 from swinmr_profiling.profiler.record.blocks.figures import Block, Bytes, PositiveCount
 from swinmr_profiling.profiler.record.blocks.memory_model import MemorySetting
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
@@ -71,13 +77,6 @@ class RankPrediction(Block):
         return low, high + self.held_bytes + (NCCL_BYTES if process else 0)
 
 
-def with_strategy(config: ExperimentConfig, strategy: Strategy) -> ExperimentConfig:
-    """The config trained under another strategy."""
-    raw = config.model_dump(mode="json")
-    raw["training"]["strategy"] = strategy
-    return config_from_dict(raw)
-
-
 def predict_rank(
     built: BuiltModel,
     config: ExperimentConfig,
@@ -102,9 +101,8 @@ def predict_rank(
         on_progress()
         return steps[-1].trace
 
-    family = TraceFamily(trace, check=setting.is_config)
     entry = memory_setting(
-        family,
+        TraceFamily(trace, check=setting.is_config),
         setting,
         asked,
         fingerprint=memory_fingerprint(config),
@@ -116,8 +114,8 @@ def predict_rank(
     sent: Counter[Kind] = Counter()
     for one in first.sent:
         sent[one.kind] += one.whole_bytes
+    buffers = first.trace.sizes[first.trace.categories == CATEGORIES.index("communication")]
     kept = kept_bytes(first.trace)
-    offloads = build_engine(config, devices, META).offloads
     return RankPrediction(
         strategy=config.training.strategy,
         devices=devices,
@@ -125,11 +123,15 @@ def predict_rank(
         # The buckets are in the trace: nothing is to be added.
         setting=entry.model_copy(update={"ddp_bucket_bytes": 0}),
         sent=dict(sent),
-        ring_bytes=ring_bytes(first.sent),
-        held_bytes=largest_buffer(first.trace),
+        ring_bytes=sum(one.ring_bytes for one in first.sent),
+        held_bytes=int(buffers.max(initial=0)),
         kept_bytes=kept,
         export_bytes=kept + gathered_bytes(built, config, devices),
-        untested=[*UNTESTED_RULES, *([UNTESTED_OFFLOAD] if offloads else []), *untested_torch()],
+        untested=[
+            *UNTESTED_RULES,
+            *([UNTESTED_OFFLOAD] if build_engine(config, devices, META).offloads else []),
+            *untested_torch(),
+        ],
     )
 
 
@@ -163,12 +165,6 @@ def kept_bytes(trace: Trace) -> int:
     return int(trace.live_bytes()[trace.step_starts[-1] - 1])
 
 
-def largest_buffer(trace: Trace) -> int:
-    """The largest allocation of communication."""
-    buffers = trace.sizes[trace.categories == CATEGORIES.index("communication")]
-    return int(buffers.max(initial=0))
-
-
 def gathered_bytes(built: BuiltModel, config: ExperimentConfig, devices: int) -> int:
     """What putting a whole checkpoint together takes beside the shards: one tensor at a time, on each rank.
 
@@ -177,9 +173,31 @@ def gathered_bytes(built: BuiltModel, config: ExperimentConfig, devices: int) ->
     """
     if config.training.strategy != "fsdp" or devices == 1 or config.training.fsdp.offload_to_cpu:
         return 0
-    most = 0
-    for parameter in built.module.parameters():
-        rows = parameter.shape[0] if parameter.dim() else 1
-        padded = -(-rows // devices) * devices
-        most = max(most, parameter.nbytes // max(rows, 1) * padded)
-    return most
+    rows = [
+        (parameter, parameter.shape[0] if parameter.dim() else 1) for parameter in built.module.parameters()
+    ]
+    padded = (parameter.nbytes // max(n, 1) * (-(-n // devices) * devices) for parameter, n in rows)
+    return max(padded, default=0)
+
+
+class RankWorker(PredictionWorker):
+    """Holds the config between requests."""
+
+    def do_predict_rank(
+        self, strategy: Strategy, devices: int, batch_sizes: list[int], **setting: Any
+    ) -> RankPrediction:
+        """One strategy between some devices, in one setting."""
+        typed, config, built = self._in_setting(**setting)
+        raw = config.model_dump(mode="json")
+        raw["training"]["strategy"] = strategy
+        try:
+            return predict_rank(
+                built,
+                config_from_dict(raw),
+                typed,
+                devices,
+                asked=batch_sizes,
+                on_progress=lambda: self.send("progress"),
+            )
+        except StrategyError as error:
+            raise ModelError(str(error)) from error

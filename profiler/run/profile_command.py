@@ -26,7 +26,7 @@ from swinmr_profiling.profiler.comparing.command import (
     show_comparison,
     write_comparison,
 )
-from swinmr_profiling.profiler.isolation.memory_watch import allow
+from swinmr_profiling.profiler.isolation.worker_process import allow
 from swinmr_profiling.profiler.options.exit_codes import (
     EXIT_BAD_INPUT,
     EXIT_DONE,

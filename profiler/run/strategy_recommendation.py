@@ -22,7 +22,7 @@ from swinmr_profiling.profiler.record.blocks.strategies import StrategyBlock, St
 from swinmr_profiling.profiler.record.files.reading import load_profile
 from swinmr_profiling.profiler.record.prediction_intervals import interval_of
 
-SERVER = "swinmr_profiling.profiler.ranks.server"
+WORKER = "swinmr_profiling.profiler.ranks.predicted_rank.RankWorker"
 
 
 def config_and_precision(profile: Path) -> tuple[ExperimentConfig, Precision]:
@@ -53,7 +53,7 @@ def predict_strategies(
     own = asdict(setting_of(config, precision))
     found: list[RankPrediction] = []
     refused: dict[Strategy, ModelError] = {}
-    with PredictionSession(config, trust_config=trust_config, module=SERVER) as session:
+    with PredictionSession(config, trust_config=trust_config, worker=WORKER) as session:
         for strategy in strategies:
             try:
                 found.append(

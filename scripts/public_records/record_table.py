@@ -12,7 +12,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from swinmr_profiling.profiler.allocator.fit_at_limit import fit_at_limit, replay_at_limit
+from swinmr_profiling.profiler.allocator.allocation_order import AllocationOrder
+from swinmr_profiling.profiler.allocator.fit_at_limit import fit_at_limit
 from swinmr_profiling.profiler.batch_size.gpus import find_gpu
 from swinmr_profiling.profiler.record.blocks.memory_model import PeakBasis
 from swinmr_profiling.profiler.record.prediction_intervals import interval
@@ -176,8 +177,9 @@ def _predict_training(record: Record) -> dict[str, Any]:
 
         def fit(batch: int, limit: int = limit) -> Any:
             trace = traced(batch)
-            optional = {int(n) for n in (trace.categories == workspace).nonzero()[0]}
-            return replay_at_limit(trace.events.tolist(), trace.sizes.tolist(), optional, limit)
+            optional = trace.categories == workspace
+            order = AllocationOrder(trace.events, trace.sizes, 0 * trace.sizes, optional)
+            return fit_at_limit(order, batch, limit)
 
     ran = fit(record.published)
     above = None if record.published == LADDER[0] else LADDER[LADDER.index(record.published) - 1]

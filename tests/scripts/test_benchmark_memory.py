@@ -5,8 +5,13 @@ import json
 import pytest
 
 from swinmr_profiling.profiler.ranks import compared_rows
-from swinmr_profiling.profiler.ranks.compared_networks import NETWORKS, STRATEGIES
-from swinmr_profiling.profiler.ranks.compared_rows import RankRow, earlier_rows, key_of
+from swinmr_profiling.profiler.ranks.compared_rows import (
+    NETWORKS,
+    STRATEGIES,
+    RankRow,
+    earlier_rows,
+    key_of,
+)
 from swinmr_profiling.scripts import benchmark_memory
 
 

@@ -40,7 +40,7 @@ def answers(file):
 def batch_by_every_replay(config_file, entry):
     """The rule in its own words over every batch whose live bytes leave it possible, each replayed as a whole."""
     config = load_config(config_file).config
-    family = training_family(build_model(config), config, "test", check=True)
+    family, _ = training_family(build_model(config), config, "test", check=True)
     budget = entry["budget"]
     left = budget["usable_bytes"] - budget["context_bytes"] - budget["workspace_bytes"]
     fitting, batch = set(), 1

@@ -1,4 +1,5 @@
-"""What a device must offer to be measured: a clock that waits for the work, and its memory.
+"""What a device must offer to be measured: a clock that waits for the work, and its memory, by the allocator's own
+counters on a GPU, by the kernel's on a CPU.
 
 CpuDevice and CudaDevice have the same methods; tests put a device of their own in their place.
 """
@@ -6,11 +7,11 @@ CpuDevice and CudaDevice have the same methods; tests put a device of their own 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,9 @@ import psutil
 import torch
 
 from swinmr_profiling.input_error import InputError
+from swinmr_profiling.models.host_memory import available_bytes
+from swinmr_profiling.profiler.measure.machine.machine_state import nvml_process_bytes
+from swinmr_profiling.profiler.measure.measurement import AllocatorTroubles, DeviceMemory, StepPeaks
 
 RESIDENT_SAMPLING_S = 0.01
 # Of autocast; of bf16 weights there is none.
@@ -33,16 +37,8 @@ class DeviceError(InputError):
     """The requested device or precision is not there; one line for the user."""
 
 
-@dataclass(frozen=True)
-class MemoryPeak:
-    """High-water marks since the last reset, bytes. `reserved_bytes` is None where nothing is reserved."""
-
-    peak_bytes: int
-    reserved_bytes: int | None
-
-
 class MeasuredDevice(Protocol):
-    """A device as the measurements see it."""
+    """A device as the measurements see it; of one that says nothing else, nothing is reserved or retried."""
 
     kind: str  # "cpu" or "cuda"
     memory_kind: str  # what the memory figures are, in words
@@ -58,27 +54,58 @@ class MeasuredDevice(Protocol):
         """Gives back memory that is kept for reuse, before the use of what follows is read."""
 
     def reset_peak(self) -> None:
-        """Starts a new high-water mark."""
+        """Starts new high-water marks from what is in use."""
 
-    def peak(self) -> MemoryPeak:
+    def peak(self) -> StepPeaks:
         """High-water marks since `reset_peak`."""
 
+    def troubles(self) -> AllocatorTroubles:
+        """Retries and failures so far."""
+        return AllocatorTroubles(0, 0)
 
-class ResidentPeak:
-    """Resident memory of this process and its high-water mark, both by one means.
+    def device_memory(self) -> DeviceMemory:
+        """Free, cached and total memory now."""
+        return DeviceMemory(available_bytes(), 0, psutil.virtual_memory().total)
 
-    On Linux both are the kernel's (VmRSS and VmHWM of /proc/self/status; the mark is reset through clear_refs);
-    elsewhere, and where that file may not be written, a thread samples every 10 ms and misses shorter peaks, which
-    the label says. The mark is never below what `current` has returned since the reset.
+    def reserved_bytes(self) -> int | None:
+        """Segments that this process holds now; None where nothing is reserved."""
+        return None
+
+    def process_bytes(self) -> int | None:
+        """All that this process holds on the device, context included; None where nobody can tell."""
+        return self.current_bytes()
+
+    def expandable_segments(self) -> bool | None:
+        """Whether the allocator really uses expandable segments; None where there is nothing to tell by."""
+        return None
+
+
+def _heap_trimmer() -> Callable[[int], int] | None:
+    """glibc's `malloc_trim`; None where the C library has none."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+
+class CpuDevice(MeasuredDevice):
+    """The host: wall-clock time, and the resident memory of this process (torch and Python included).
+
+    Resident memory and its high-water mark are both by one means: on Linux the kernel's (VmRSS and VmHWM of
+    /proc/self/status; the mark is reset through clear_refs); elsewhere, and where that file may not be written, a
+    thread samples every 10 ms and misses shorter peaks, which the label says. The mark is never below what
+    `current_bytes` has returned since the reset.
     """
 
     CLEAR_REFS = Path("/proc/self/clear_refs")
     STATUS = Path("/proc/self/status")
+    kind = "cpu"
+    memory_is_exact = False
 
     def __init__(self) -> None:
         self._highest_seen = 0
-        self.exact = self._clear()
-        if not self.exact:
+        self._trim_heap = _heap_trimmer()
+        self._has_kernels_mark = self._clear()
+        how = "kernel high-water mark" if self._has_kernels_mark else "sampled every 10 ms"
+        self.memory_kind = f"resident memory of the whole process ({how})"
+        if not self._has_kernels_mark:
             threading.Thread(target=self._sample, daemon=True).start()
 
     def _clear(self) -> bool:
@@ -99,44 +126,8 @@ class ResidentPeak:
 
     def _sample(self) -> None:
         while True:
-            self.current()
+            self.current_bytes()
             time.sleep(RESIDENT_SAMPLING_S)
-
-    def current(self) -> int:
-        """Resident memory now."""
-        resident = self._kernels()[0] if self.exact else psutil.Process().memory_info().rss
-        self._highest_seen = max(self._highest_seen, resident)
-        return resident
-
-    def reset(self) -> None:
-        self._highest_seen = 0
-        if self.exact:
-            self._clear()
-
-    def read(self) -> int:
-        """The highest since the reset."""
-        # The kernel updates VmHWM lazily: it may lag behind the resident size, of the same reading or an earlier one.
-        mark = max(self._kernels()) if self.exact else self.current()
-        self._highest_seen = max(self._highest_seen, mark)
-        return self._highest_seen
-
-
-def _heap_trimmer() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`; None where the C library has none."""
-    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-
-
-class CpuDevice:
-    """The host: wall-clock time, and the resident memory of this process (torch and Python included)."""
-
-    kind = "cpu"
-    memory_is_exact = False
-
-    def __init__(self) -> None:
-        self._peak = ResidentPeak()
-        self._trim_heap = _heap_trimmer()
-        how = "kernel high-water mark" if self._peak.exact else "sampled every 10 ms"
-        self.memory_kind = f"resident memory of the whole process ({how})"
 
     def time_ms(self, run: Callable[[], object]) -> float:
         start = time.perf_counter_ns()
@@ -144,7 +135,9 @@ class CpuDevice:
         return (time.perf_counter_ns() - start) / 1e6
 
     def current_bytes(self) -> int:
-        return self._peak.current()
+        resident = self._kernels()[0] if self._has_kernels_mark else psutil.Process().memory_info().rss
+        self._highest_seen = max(self._highest_seen, resident)
+        return resident
 
     def release_cached(self) -> None:
         # What the C library keeps of an earlier batch would be in use before this one, which would then seem to need
@@ -153,13 +146,18 @@ class CpuDevice:
             self._trim_heap(0)
 
     def reset_peak(self) -> None:
-        self._peak.reset()
+        self._highest_seen = 0
+        if self._has_kernels_mark:
+            self._clear()
 
-    def peak(self) -> MemoryPeak:
-        return MemoryPeak(self._peak.read(), None)
+    def peak(self) -> StepPeaks:
+        # The kernel updates VmHWM lazily: it may lag behind the resident size, of the same reading or an earlier one.
+        mark = max(self._kernels()) if self._has_kernels_mark else self.current_bytes()
+        self._highest_seen = max(self._highest_seen, mark)
+        return StepPeaks(self._highest_seen, None, None)
 
 
-class CudaDevice:
+class CudaDevice(MeasuredDevice):
     """One GPU: CUDA events around the call, and the caching allocator's own counters."""
 
     kind = "cuda"
@@ -167,6 +165,8 @@ class CudaDevice:
     memory_kind = "torch's CUDA allocator (without the CUDA context)"
 
     def __init__(self, device: torch.device) -> None:
+        # Before the first allocation the allocator's counters do not exist: asking for them would fail.
+        torch.cuda.init()
         self.device = device
         torch.cuda.set_device(device)
 
@@ -194,11 +194,40 @@ class CudaDevice:
         torch.cuda.synchronize(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
 
-    def peak(self) -> MemoryPeak:
-        torch.cuda.synchronize(self.device)
-        return MemoryPeak(
-            torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
+    def peak(self) -> StepPeaks:
+        stats = self._stats()
+        return StepPeaks(
+            allocated_bytes=stats["allocated_bytes.all.peak"],
+            # cudaMallocAsync does not count it.
+            requested_bytes=stats.get("requested_bytes.all.peak"),
+            reserved_bytes=stats["reserved_bytes.all.peak"],
         )
+
+    def troubles(self) -> AllocatorTroubles:
+        stats = self._stats()
+        return AllocatorTroubles(stats.get("num_alloc_retries", 0), stats.get("num_ooms", 0))
+
+    def device_memory(self) -> DeviceMemory:
+        torch.cuda.synchronize(self.device)
+        free, total = torch.cuda.mem_get_info(self.device)
+        # Reserved contains allocated: their sum would count what is in use twice.
+        cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return DeviceMemory(free, cached, total)
+
+    def reserved_bytes(self) -> int | None:
+        return torch.cuda.memory_reserved(self.device)
+
+    def process_bytes(self) -> int | None:
+        torch.cuda.synchronize(self.device)
+        return nvml_process_bytes(str(torch.cuda.get_device_properties(self.device).uuid), os.getpid())
+
+    def expandable_segments(self) -> bool | None:
+        segments = torch.cuda.memory_snapshot()
+        return any(segment.get("is_expandable", False) for segment in segments) if segments else None
+
+    def _stats(self) -> dict[str, int]:
+        torch.cuda.synchronize(self.device)
+        return torch.cuda.memory_stats(self.device)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -37,9 +37,7 @@ def cpu_name() -> str:
 
 def usable_cores() -> int:
     """Logical cores this process may run on (its affinity mask, not the machine's total)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def package_versions() -> dict[str, str | None]:
@@ -64,12 +62,10 @@ def git_state(folder: Path | None = CHECKOUT) -> GitState | None:
         return None
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
-        return (
-            subprocess.run(command, capture_output=True, check=True, timeout=GIT_TIMEOUT_S)
-            .stdout.decode("utf-8", "replace")
-            .strip()
+        ended = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, check=True, timeout=GIT_TIMEOUT_S
         )
+        return ended.stdout.decode("utf-8", "replace").strip()
 
     try:
         return GitState(commit=git("rev-parse", "HEAD"), dirty=bool(git("status", "--porcelain")))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,8 +55,8 @@ def load_warning(cores: int, load: float | None) -> ProfileWarning | None:
 def governor_warning() -> ProfileWarning | None:
     """A warning when the CPU is told to save power."""
     # intel_pstate and amd-pstate in active mode call their ordinary, scaling policy "powersave".
-    scales = _said(GOVERNOR.with_name("scaling_driver")) in ("intel_pstate", "amd-pstate-epp")
-    if _said(GOVERNOR) != "powersave" or scales:
+    scales = said(GOVERNOR.with_name("scaling_driver")) in ("intel_pstate", "amd-pstate-epp")
+    if said(GOVERNOR) != "powersave" or scales:
         return None
     return ProfileWarning(
         "power_saving",
@@ -63,11 +64,11 @@ def governor_warning() -> ProfileWarning | None:
     )
 
 
-def _said(file: Path) -> str | None:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return None
+def said(file: Path) -> str | None:
+    """The text of a small file of the system's; None where there is none."""
+    with suppress(OSError):
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    return None
 
 
 class StealTime:
@@ -95,21 +96,17 @@ def ask_nvml(uuid: str | None, question: Callable[[Any, Any], Answer | None]) ->
     """What `question` finds with pynvml and the handle of the GPU with this UUID; None where NVML does not tell."""
     if uuid is None:
         return None
-    try:
+    with suppress(ImportError):
         import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-        return question(pynvml, pynvml.nvmlDeviceGetHandleByUUID(name))
-    except pynvml.NVMLError:
-        return None  # this card or driver does not tell
-    finally:
-        pynvml.nvmlShutdown()
+
+        with suppress(pynvml.NVMLError):  # this card or driver does not tell
+            pynvml.nvmlInit()
+            try:
+                name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+                return question(pynvml, pynvml.nvmlDeviceGetHandleByUUID(name))
+            finally:
+                pynvml.nvmlShutdown()
+    return None
 
 
 def gpu_warnings(uuid: str | None, own_pids: set[int]) -> list[ProfileWarning]:
@@ -122,8 +119,9 @@ def gpu_warnings(uuid: str | None, own_pids: set[int]) -> list[ProfileWarning]:
         if names:
             text = f"the GPU is throttled ({', '.join(names)}): latencies are those of a slowed card"
             found.append(ProfileWarning("gpu_throttled", text))
-        running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        others = sorted({process.pid for process in running} - own_pids)
+        others = sorted(
+            {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)} - own_pids
+        )
         if others:
             shown = ", ".join(map(str, others[:5]))
             text = f"other processes compute on the GPU (pid {shown}): time and memory are shared"

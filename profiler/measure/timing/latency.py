@@ -109,9 +109,7 @@ def is_steady(warmup_ms: list[float]) -> bool:
     return len(last) == STEADY_RUNS and max(last) <= min(last) * (1 + STEADY_SHARE)
 
 
-def warm_up(
-    run_ms: Callable[[], float], policy: LatencyPolicy, expected_ms: float | None, on_run: Callable[[], None]
-) -> list[float]:
+def warm_up(run_ms: Callable[[], float], policy: LatencyPolicy, expected_ms: float | None) -> list[float]:
     """Ten runs, and more until the network is warm, within a fifth of the budget; returns their milliseconds.
 
     The first size of a sweep (expected_ms None) is always warmed up once; a later size only when its expected
@@ -119,10 +117,7 @@ def warm_up(
     """
     times: list[float] = []
     if policy.warmup is not None:
-        for _ in range(policy.warmup):
-            times.append(run_ms())
-            on_run()
-        return times
+        return [run_ms() for _ in range(policy.warmup)]
     next_ms = 0.0 if expected_ms is None or policy.is_short([], expected_ms) else expected_ms
     while len(times) < MAX_WARMUP_RUNS:
         limits = policy.share() if policy.is_short(times, expected_ms) else policy
@@ -132,7 +127,6 @@ def warm_up(
             break
         times.append(run_ms())
         next_ms = times[-1]
-        on_run()
     return times
 
 
@@ -186,26 +180,24 @@ def measure_latency(
     *,
     expected_ms: float | None = None,
     on_warm: Callable[[], None] = lambda: None,
-    on_run: Callable[[], None] = lambda: None,
 ) -> LatencySamples:
     """Times forward passes until the median is known well enough or the time budget ends.
 
     run_ms: runs one forward pass and returns its milliseconds.
     expected_ms: what one run should take, from a smaller batch; None for the first size.
-    on_warm is called between warm-up and timed runs, on_run after every run of either.
+    on_warm is called between warm-up and timed runs.
 
     Without --num-runs: 50 runs, then more (at most 1000) while the 95 % interval of the median is wider than
     the target, all within the time budget, warm-up included; always at least one run. Of several processes the
     first uses its share, and where the runs are not short goes on alone to the whole.
     """
-    warmup_ms = warm_up(run_ms, policy, expected_ms, on_run)
+    warmup_ms = warm_up(run_ms, policy, expected_ms)
     on_warm()
     samples: list[float] = []
     limits = policy.share() if policy.processes > 1 else policy
     stop_reason = None
     while stop_reason is None:
         samples.append(run_ms())
-        on_run()
         stop_reason = reason_to_stop(samples, warmup_ms, limits)
         if stop_reason is not None and limits is not policy:
             if policy.is_short(warmup_ms + samples, expected_ms):
@@ -227,5 +219,6 @@ def measure_latency(
         notes.append(
             f"{len(warmup_ms)} of {DEFAULT_WARMUP_RUNS} warm-up runs: cut to the time budget (--warmup)"
         )
-    further = 0 if limits is policy else policy.processes - 1
-    return LatencySamples(samples, warmup_ms, stop_reason, notes, further)
+    return LatencySamples(
+        samples, warmup_ms, stop_reason, notes, 0 if limits is policy else policy.processes - 1
+    )

@@ -34,8 +34,7 @@ def split_by_process(samples: Sequence[float], runs_by_process: Sequence[int]) -
     """The series of each process from all samples in the order they ran. Raises ValueError if runs are left."""
     if sum(runs_by_process) != len(samples):
         raise ValueError(f"{len(samples)} samples, but {sum(runs_by_process)} runs by process")
-    joints = [0, *accumulate(runs_by_process)]
-    return [list(samples[start:end]) for start, end in pairwise(joints)]
+    return [list(samples[start:end]) for start, end in pairwise([0, *accumulate(runs_by_process)])]
 
 
 def student_interval(medians: Sequence[float]) -> tuple[float, float]:

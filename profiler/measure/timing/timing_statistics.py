@@ -85,8 +85,7 @@ def quantile(ordered: Sequence[float], probability: float) -> float:
     """Quantile of samples sorted in ascending order, linear between order statistics."""
     position = (len(ordered) - 1) * probability
     low = math.floor(position)
-    high = math.ceil(position)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+    return ordered[low] + (ordered[math.ceil(position)] - ordered[low]) * (position - low)
 
 
 def interquartile_range(samples: Sequence[float]) -> float:
@@ -130,9 +129,7 @@ def half_width_share(samples: Sequence[float]) -> float | None:
 
 def interval_share(interval: tuple[float, float] | None, middle: float) -> float | None:
     """Half an interval's width as a share of the median, or None where there is no interval or no time."""
-    if interval is None or middle <= 0:
-        return None
-    return (interval[1] - interval[0]) / 2 / middle
+    return None if interval is None or middle <= 0 else (interval[1] - interval[0]) / 2 / middle
 
 
 def summarise(samples_ms: Sequence[float]) -> TimingStatistics:
@@ -187,8 +184,7 @@ def spread_without_drift(samples: Sequence[float]) -> float:
     A ramp shifts all differences alike and a step spoils one, so neither widens their quartiles; independent
     noise makes them sqrt(2) times as wide as its own.
     """
-    differences = [later - earlier for earlier, later in pairwise(samples)]
-    return interquartile_range(differences) / math.sqrt(2)
+    return interquartile_range([later - earlier for earlier, later in pairwise(samples)]) / math.sqrt(2)
 
 
 def has_two_modes(samples: Sequence[float]) -> bool:

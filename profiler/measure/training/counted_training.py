@@ -13,9 +13,7 @@ from swinmr_profiling.profiler.counting import TrainingCountReport, count_traini
 from swinmr_profiling.profiler.counting.count import PHASES
 from swinmr_profiling.profiler.counting.meta_copy import copy_to, random_state_kept
 from swinmr_profiling.profiler.measure.example_data import ExampleData, loader_batch
-from swinmr_profiling.profiler.measure.own_step.meta_ways import meta_stands_for
-from swinmr_profiling.profiler.measure.own_step.other_step import OtherStep
-from swinmr_profiling.profiler.measure.own_step.own_step_probe import input_shape
+from swinmr_profiling.profiler.measure.training.own_step import OtherStep, input_shape, meta_stands_for
 from swinmr_profiling.profiler.record.blocks.architecture import (
     TrainingMacs,
     TrainingMacsPerSample,
@@ -43,12 +41,13 @@ def count_training(built: BuiltModel, config: ExperimentConfig) -> TrainingMacs:
     settings = StepSettings("cpu", None, 1, config.training.gradient.clip_norm)
 
     def step(module: nn.Module, loss: nn.Module, micro_batch: MicroBatch) -> None:
-        state = build_state(plain, module, loss, total_steps=1)
-        training_step(state, settings, [micro_batch], check=lambda _: True)
+        training_step(
+            build_state(plain, module, loss, total_steps=1), settings, [micro_batch], check=lambda _: True
+        )
 
     report = count_training_step(step, built.module, (loss, micro_batch), only_without_data=True)
-    samples = batch_size * config.training.accumulate
-    return training_macs_block(report, built.input_shape(batch_size, "training"), batch_size, samples)
+    shape = built.input_shape(batch_size, "training")
+    return training_macs_block(report, shape, batch_size, batch_size * config.training.accumulate)
 
 
 def count_own_step(step: OtherStep, built: BuiltModel, config: ExperimentConfig) -> TrainingMacs:
@@ -68,8 +67,7 @@ def count_own_step(step: OtherStep, built: BuiltModel, config: ExperimentConfig)
         with meta_stands_for("cpu", with_autocast=False):
             take_step(own, batch)
 
-    networks = nn.ModuleList(modules_of(own))
-    report = count_training_step(call, networks, (own, batch), only_without_data=True)
+    report = count_training_step(call, nn.ModuleList(modules_of(own)), (own, batch), only_without_data=True)
     return training_macs_block(report, input_shape(batch, batch_size), batch_size, batch_size)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -18,8 +18,8 @@ from swinmr_profiling.models.inputs import BuiltModel
 from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData, validation_shape
 from swinmr_profiling.profiler.measure.forward_pass import state_preserved
+from swinmr_profiling.profiler.measure.machine.devices import MeasuredDevice
 from swinmr_profiling.profiler.measure.measurement import StepPeaks, TrainingMeasurement
-from swinmr_profiling.profiler.measure.training.training_memory import TrainingMemory
 from swinmr_profiling.profiler.record.blocks.figures import Precision
 from swinmr_profiling.profiler.record.limits import MIN_TRAINING_STEPS
 from swinmr_profiling.training.own_gradients import without_gradients
@@ -91,13 +91,70 @@ def prepared_training(
         yield build_state(config, module, loss, steps, wrap=wrap), settings, stream, validate, loss
 
 
+class StepWatch:
+    """What training steps, and a validation after them, take of a device, from now on.
+
+    finite: whether every loss so far was a number; set by whoever makes the steps.
+    Raises ValueError for fewer steps than show it.
+    """
+
+    def __init__(self, device: MeasuredDevice, steps: int, on_stage: Callable[[str], None]) -> None:
+        """on_stage: told what begins ("validation"), so that a process that dies there has said where."""
+        if steps < MIN_TRAINING_STEPS:
+            raise ValueError(f"{steps} steps: the memory of training shows from {MIN_TRAINING_STEPS} on")
+        self.on_stage, self.finite = on_stage, True
+        self.step_ms: list[float] = []
+        self._device = device
+        self._validation: StepPeaks | None = None
+        device.reset_peak()
+        self._before_bytes, self._troubles = device.current_bytes(), device.troubles()
+
+    def time(self, step: Callable[[], object]) -> None:
+        """One step. The first one's peak is told apart."""
+        self.step_ms.append(self._device.time_ms(step))
+        if len(self.step_ms) == 1:
+            self._cold = self._device.peak()
+            self._device.reset_peak()
+
+    def end(self, validate: Callable[[], object] | None) -> None:
+        """After the last step. validate: runs one batch of validation."""
+        self._warm = self._device.peak()
+        if validate is not None:
+            self._device.reset_peak()
+            self.on_stage("validation")
+            validate()
+            self._validation = self._device.peak()
+
+    def measurement(self, **described: Any) -> TrainingMeasurement:
+        """What was measured. described: the fields that say what was run."""
+        device = self._device
+        now, since = device.device_memory(), device.troubles()
+        return TrainingMeasurement(
+            memory_kind=device.memory_kind,
+            step_ms=self.step_ms,
+            before_bytes=self._before_bytes,
+            cold=self._cold,
+            warm=self._warm,
+            validation=self._validation,
+            retries=since.retries - self._troubles.retries,
+            out_of_memory=since.out_of_memory - self._troubles.out_of_memory,
+            process_bytes=device.process_bytes(),
+            device_used_bytes=now.total_bytes - now.free_bytes,
+            device_total_bytes=now.total_bytes,
+            reserved_at_end_bytes=device.reserved_bytes(),
+            expandable_segments=device.expandable_segments(),
+            finite=self.finite,
+            **described,
+        )
+
+
 def probe_training(
     built: BuiltModel,
     config: ExperimentConfig,
     device: torch.device,
     batch_size: int,
     steps: int,
-    memory: TrainingMemory,
+    measured: MeasuredDevice,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> TrainingMeasurement:
     """Trains a copy of the network on example inputs for `steps` optimizer steps, then validates one batch.
@@ -106,23 +163,35 @@ def probe_training(
     on_stage: told what begins ("step 2 of 3"), so that a process that dies there has said where.
     Raises whatever the network, the loss or the device raises; NoStepError when no step changed the weights.
     """
-    if steps < MIN_TRAINING_STEPS:
-        raise ValueError(f"{steps} steps: the memory of training shows from {MIN_TRAINING_STEPS} on")
     if batch_size < 1:
         raise ValueError(f"a batch of {batch_size}: a step needs at least one sample")
     on_stage("setting up")
     with prepared_training(built, config, device, batch_size, steps) as prepared:
         state, settings, stream, validate, loss = prepared
-        memory.reset_peaks()
-        before_bytes, troubles = memory.current_bytes(), memory.troubles()
-        made = _train(state, settings, stream, steps, memory, on_stage)
-        warm = memory.peaks()
-        memory.reset_peaks()
-        on_stage("validation")
-        _validate(state, validate)
-        validation = memory.peaks()
-        now, since = memory.device_memory(), memory.troubles()
-        return TrainingMeasurement(
+        watch = StepWatch(measured, steps, on_stage)
+        changed: list[object] = []
+        outcome = None
+
+        def check(value: Tensor) -> bool:
+            # Waits for the device as training does, and goes on: memory does not depend on the value.
+            watch.finite = is_finite(value) and watch.finite
+            return True
+
+        def step() -> None:
+            nonlocal outcome
+            outcome = training_step(state, settings, stream, check)
+
+        with state.optimizer.register_step_post_hook(lambda *_: changed.append(None)):
+            while len(changed) < steps and len(watch.step_ms) < steps + MAX_OVERFLOWING_STEPS:
+                on_stage(f"step {len(watch.step_ms) + 1} of {steps}")
+                watch.time(step)
+        del outcome
+        if not changed:
+            raise NoStepError(
+                f"no step of {len(watch.step_ms)} changed the weights (the gradients overflow): nothing was measured"
+            )
+        watch.end(partial(_validate, state, validate))
+        return watch.measurement(
             batch_size=batch_size,
             accumulation=config.training.accumulate,
             input_shape=built.input_shape(batch_size, "training"),
@@ -133,75 +202,8 @@ def probe_training(
             checkpointing=config.training.checkpointing_kind,
             patch_size=None if config.training_patch_hw is None else list(config.training_patch_hw),
             loss=loss.label,
-            memory_kind=memory.memory_kind,
-            steps_run=made.steps_run,
-            step_ms=made.step_ms,
-            before_bytes=before_bytes,
-            cold=made.cold,
-            warm=warm,
-            validation=validation,
-            retries=since.retries - troubles.retries,
-            out_of_memory=since.out_of_memory - troubles.out_of_memory,
-            process_bytes=memory.process_bytes(),
-            device_used_bytes=now.total_bytes - now.free_bytes,
-            device_total_bytes=now.total_bytes,
-            reserved_at_end_bytes=memory.reserved_bytes(),
-            expandable_segments=memory.expandable_segments(),
-            finite=made.finite,
+            steps_run=len(changed),
         )
-
-
-@dataclass(frozen=True)
-class _Trained:
-    steps_run: int
-    step_ms: list[float]
-    cold: StepPeaks
-    finite: bool
-
-
-def _train(
-    state: TrainingState,
-    settings: StepSettings,
-    stream: Iterator[MicroBatch],
-    steps: int,
-    memory: TrainingMemory,
-    on_stage: Callable[[str], None],
-) -> _Trained:
-    step_ms: list[float] = []
-    cold: StepPeaks | None = None
-    finite, steps_run, outcome = True, 0, None
-
-    def check(value: Tensor) -> bool:
-        # Waits for the device as training does, and goes on: memory does not depend on the value.
-        nonlocal finite
-        finite = is_finite(value) and finite
-        return True
-
-    def count(*_: Any) -> None:
-        nonlocal steps_run
-        steps_run += 1
-
-    def step() -> None:
-        nonlocal outcome
-        outcome = training_step(state, settings, stream, check)
-
-    hook = state.optimizer.register_step_post_hook(count)
-    try:
-        while steps_run < steps and len(step_ms) < steps + MAX_OVERFLOWING_STEPS:
-            on_stage(f"step {len(step_ms) + 1} of {steps}")
-            step_ms.append(memory.time_ms(step))
-            if cold is None:
-                cold = memory.peaks()
-                memory.reset_peaks()
-    finally:
-        hook.remove()
-    del outcome
-    if not steps_run:
-        raise NoStepError(
-            f"no step of {len(step_ms)} changed the weights (the gradients overflow): nothing was measured"
-        )
-    assert cold is not None
-    return _Trained(steps_run, step_ms, cold, finite)
 
 
 def _validate(state: TrainingState, validate: Callable[[nn.Module], object]) -> None:

@@ -87,7 +87,9 @@ def _resize(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], note: 
     note(out)
     wide = x.shape[1] >= LEAST_CHANNELS_LAST_RESIZED
     layout = (
-        torch.channels_last if wide and _is_suggested(x, torch.channels_last) else torch.contiguous_format
+        torch.channels_last
+        if wide and suggest_memory_format(x) is torch.channels_last
+        else torch.contiguous_format
     )
     copies = [_in_layout(tensor, layout, note) for tensor in (out, x)]
     del copies
@@ -95,23 +97,24 @@ def _resize(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], note: 
 
 
 def _call(kind: str, x: Tensor, w: Tensor, y: Tensor, groups: int, layout: Layout) -> ConvolutionCall:
-    channels_last = layout is not torch.contiguous_format
     return ConvolutionCall(
-        kind, tuple(x.shape), tuple(w.shape), tuple(y.shape), groups, x.element_size(), channels_last
+        kind,
+        tuple(x.shape),
+        tuple(w.shape),
+        tuple(y.shape),
+        groups,
+        x.element_size(),
+        channels_last=layout is not torch.contiguous_format,
     )
 
 
 def _layout(x: Tensor, w: Tensor) -> Layout:
     """Channels-last where the input or the weight is (cudnn_conv_suggest_memory_format)."""
     for layout, rank in ((torch.channels_last, 4), (torch.channels_last_3d, 5)):
-        either = any(_is_suggested(tensor, layout) for tensor in (x, w))
+        either = any(suggest_memory_format(tensor) is layout for tensor in (x, w))
         if x.dim() == rank and x.dtype != torch.float64 and either:
             return layout
     return torch.contiguous_format
-
-
-def _is_suggested(tensor: Tensor, layout: Layout) -> bool:
-    return suggest_memory_format(tensor) is layout
 
 
 def _in_layout(tensor: Tensor, layout: Layout, note: Note) -> Tensor:

@@ -14,13 +14,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from swinmr_profiling.models.stand_in import autocast_on_meta, meta_stands_for
 from swinmr_profiling.profiler.prediction.cuda.autocast_lists import (
@@ -75,52 +76,36 @@ class AutocastCache:
         self._casts.clear()
 
 
-def _overload(name: str) -> torch._ops.OpOverload | None:
-    operator, _, overload = name.partition(".")
-    packet = getattr(aten, operator, None)
-    return getattr(packet, overload or "default", None)
-
-
-def _casting(cache: AutocastCache, dtype: Callable[[], torch.dtype]) -> Callable[..., Callable[..., Any]]:
-    """Makes kernels that cast every tensor argument to `dtype()` and call the operator without autocast."""
-
-    def kernel_of(operator: torch._ops.OpOverload) -> Callable[..., Any]:
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-                args, kwargs = tree_map(lambda value: cache.cast(value, dtype()), (args, kwargs))
-                return operator(*args, **kwargs)
-
-        return kernel
-
-    return kernel_of
-
-
-def _fp32_result(operator: torch._ops.OpOverload) -> Callable[..., Any]:
-    names = [argument.name for argument in operator._schema.arguments]
+def _casting(
+    cache: AutocastCache, dtype_of: Callable[[Any], torch.dtype], operator: torch._ops.OpOverload
+) -> Callable[..., Any]:
+    """A kernel that casts every tensor argument to `dtype_of(arguments)` and calls the operator without autocast."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-            given = args[names.index("dtype")] if len(args) > names.index("dtype") else kwargs.get("dtype")
-            if given is None and args[0].is_floating_point() and args[0].dtype != torch.float64:
-                args, kwargs = args[: names.index("dtype")], {**kwargs, "dtype": torch.float32}
+            dtype = dtype_of((args, kwargs))
+            args, kwargs = tree_map(lambda value: cache.cast(value, dtype), (args, kwargs))
             return operator(*args, **kwargs)
 
     return kernel
 
 
-def _promoting(cache: AutocastCache) -> Callable[..., Callable[..., Any]]:
-    def kernel_of(operator: torch._ops.OpOverload) -> Callable[..., Any]:
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-                leaves = torch.utils._pytree.tree_leaves((args, kwargs))
-                wide = any(isinstance(leaf, Tensor) and leaf.dtype == torch.float32 for leaf in leaves)
-                dtype = torch.float32 if wide else torch.get_autocast_dtype("cuda")
-                args, kwargs = tree_map(lambda value: cache.cast(value, dtype), (args, kwargs))
-                return operator(*args, **kwargs)
+def _widest(arguments: Any) -> torch.dtype:
+    is_wide = (isinstance(leaf, Tensor) and leaf.dtype == torch.float32 for leaf in tree_leaves(arguments))
+    return torch.float32 if any(is_wide) else torch.get_autocast_dtype("cuda")
 
-        return kernel
 
-    return kernel_of
+def _fp32_result(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    place = [argument.name for argument in operator._schema.arguments].index("dtype")
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            given = args[place] if len(args) > place else kwargs.get("dtype")
+            if given is None and args[0].is_floating_point() and args[0].dtype != torch.float64:
+                args, kwargs = args[:place], {**kwargs, "dtype": torch.float32}
+            return operator(*args, **kwargs)
+
+    return kernel
 
 
 def attention_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> str:
@@ -145,16 +130,17 @@ def attention_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
 
 def _possible_kernels(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> list[str]:
     """What can compute it, the preferred one first."""
+    if query.dim() != 4 or query.dtype == torch.float64:
+        return ["math"]
     head_dims = {query.shape[-1], key.shape[-1], value.shape[-1]}
-    found = []
-    if query.dim() == 4 and query.dtype != torch.float64:
-        half = query.dtype in (torch.float16, torch.bfloat16)
-        if half and mask is None and len(head_dims) == 1 and max(head_dims) <= FLASH_MAX_HEAD_DIM:
-            found.append("flash")
-        rows_fit = all(dim * query.element_size() % EFFICIENT_ROW_BYTES == 0 for dim in head_dims)
-        if rows_fit and query.shape[-1] == key.shape[-1]:
-            found.append("efficient")
-    return [*found, "math"]
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    rows_fit = all(dim * query.element_size() % EFFICIENT_ROW_BYTES == 0 for dim in head_dims)
+    takes = {
+        "flash": half and mask is None and len(head_dims) == 1 and max(head_dims) <= FLASH_MAX_HEAD_DIM,
+        "efficient": rows_fit and query.shape[-1] == key.shape[-1],
+        "math": True,
+    }
+    return [kernel for kernel, does in takes.items() if does]
 
 
 _ENABLED: dict[str, Callable[[], bool]] = {
@@ -174,22 +160,21 @@ def _padded_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
 
 
-def _attention_of(cache: AutocastCache) -> Callable[..., Tensor]:
-    def kernel(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        **options: Any,
-    ) -> Tensor:
-        if torch.is_autocast_enabled("cuda"):
-            dtype = torch.get_autocast_dtype("cuda")
-            query, key, value, attn_mask = (cache.cast(x, dtype) for x in (query, key, value, attn_mask))
-        return _attention(query, key, value, attn_mask, dropout_p, is_causal, **options)
-
-    return kernel
+def _attention_with_autocast(
+    cache: AutocastCache,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Tensor:
+    """The casts live until the result is there, as those of CUDA's autocast do."""
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        query, key, value, attn_mask = (cache.cast(x, dtype) for x in (query, key, value, attn_mask))
+    return _attention(query, key, value, attn_mask, dropout_p, is_causal, **options)
 
 
 def _attention(
@@ -239,42 +224,35 @@ def _dropout(input: Tensor, p: float, train: bool) -> Tensor:
     return input
 
 
-def _softmax_of(operator: Any) -> Callable[..., Tensor]:
+def _softmax(operator: Any, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """softmax and log_softmax on CUDA read fp16 and write fp32 in one kernel, without a copy in between (SoftMax.cpp).
 
     operator: `aten._softmax` or `aten._log_softmax`. bf16 is converted first.
     """
-
-    def kernel(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-        narrow = input.is_floating_point() and input.dtype != torch.float64
-        if dtype is None and narrow and torch.is_autocast_enabled("cuda"):
-            dtype = torch.float32
-        if input.dtype == torch.float16 and dtype == torch.float32:
-            return operator(input, dim, True)
-        return operator(input if dtype is None else input.to(dtype), dim, False)
-
-    return kernel
+    narrow = input.is_floating_point() and input.dtype != torch.float64
+    if dtype is None and narrow and torch.is_autocast_enabled("cuda"):
+        dtype = torch.float32
+    if input.dtype == torch.float16 and dtype == torch.float32:
+        return operator(input, dim, True)
+    return operator(input if dtype is None else input.to(dtype), dim, False)
 
 
-def _group_norm_of(cache: AutocastCache) -> Callable[..., Tensor]:
+def _group_norm(
+    cache: AutocastCache,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+    cudnn_enabled: bool = True,
+) -> Tensor:
     """group_norm on CUDA takes the plain layout alone: channels-last input is copied, and the result is plain."""
-
-    def kernel(
-        input: Tensor,
-        num_groups: int,
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-05,
-        cudnn_enabled: bool = True,
-    ) -> Tensor:
-        if torch.is_autocast_enabled("cuda"):
-            input, weight, bias = (cache.cast(x, torch.float32) for x in (input, weight, bias))
-        batch, channels = input.shape[:2]
-        inner = input.shape[2:].numel()
-        input = input.contiguous()
-        return aten.native_group_norm(input, weight, bias, batch, channels, inner, num_groups, eps)[0]
-
-    return kernel
+    if torch.is_autocast_enabled("cuda"):
+        input, weight, bias = (cache.cast(x, torch.float32) for x in (input, weight, bias))
+    batch, channels = input.shape[:2]
+    inner = input.shape[2:].numel()
+    input = input.contiguous()
+    return aten.native_group_norm(input, weight, bias, batch, channels, inner, num_groups, eps)[0]
 
 
 @contextmanager
@@ -286,31 +264,37 @@ def cuda_on_meta() -> Iterator[None]:
     """
     cache = AutocastCache()
     library = torch.library.Library("aten", "IMPL")
-    rules = (
-        (LOWER_PRECISION, _casting(cache, lambda: torch.get_autocast_dtype("cuda"))),
-        (FP32, _casting(cache, lambda: torch.float32)),
+    of_autocast = (
+        (LOWER_PRECISION, partial(_casting, cache, lambda arguments: torch.get_autocast_dtype("cuda"))),
+        (FP32, partial(_casting, cache, lambda arguments: torch.float32)),
         (FP32_RESULT, _fp32_result),
-        (PROMOTE, _promoting(cache)),
+        (PROMOTE, partial(_casting, cache, _widest)),
     )
+    always: dict[str, Callable[..., Any]] = {
+        "scaled_dot_product_attention": partial(_attention_with_autocast, cache),
+        "dropout": _dropout,
+        "softmax.int": partial(_softmax, aten._softmax),
+        "log_softmax.int": partial(_softmax, aten._log_softmax),
+        "group_norm": partial(_group_norm, cache),
+    }
     with ExitStack() as stack:
         stack.callback(library._destroy)
-        for names, kernel_of in rules:
+        for names, kernel_of in of_autocast:
             for name in names:
-                operator = _overload(name)
+                packet, _, overload = name.partition(".")
+                operator = getattr(getattr(aten, packet, None), overload or "default", None)
                 if operator is not None:
                     _register(library, name, kernel_of(operator), "AutocastCUDA")
-        _register(library, "scaled_dot_product_attention", _attention_of(cache), _ALWAYS_NAME)
-        _register(library, "dropout", _dropout, _ALWAYS_NAME)
-        _register(library, "softmax.int", _softmax_of(aten._softmax), _ALWAYS_NAME)
-        _register(library, "log_softmax.int", _softmax_of(aten._log_softmax), _ALWAYS_NAME)
-        _register(library, "group_norm", _group_norm_of(cache), _ALWAYS_NAME)
-        for patch in _patches(cache):
-            stack.enter_context(patch)
-        stack.enter_context(meta_stands_for("cuda"))
-        stack.enter_context(autocast_on_meta("cuda"))
-        # A meta tensor does not carry these keys by itself. The first is excluded again while autocast is off.
-        for key in (DispatchKey.AutocastCUDA, DispatchKey.AutocastXPU):
-            stack.enter_context(torch._C._IncludeDispatchKeyGuard(key))
+        for name, kernel in always.items():
+            _register(library, name, kernel, _ALWAYS_NAME)
+        for context in (
+            *_patches(cache),
+            meta_stands_for("cuda"),
+            autocast_on_meta("cuda"),
+            # A meta tensor does not carry these keys by itself. The first is excluded again while autocast is off.
+            *map(torch._C._IncludeDispatchKeyGuard, (DispatchKey.AutocastCUDA, DispatchKey.AutocastXPU)),
+        ):
+            stack.enter_context(context)
         stack.callback(torch.set_autocast_enabled, _ALWAYS_DEVICE, False)
         torch.set_autocast_enabled(_ALWAYS_DEVICE, True)
         yield

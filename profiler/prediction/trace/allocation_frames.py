@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -50,12 +48,13 @@ class FramesTrace(StorageTrace):
     """A trace that also keeps, for each allocation, the stack of lines that made it (`stacks`, innermost first).
 
     An allocation of the backward pass has the lines of the forward operator whose gradient it computes, found by the
-    sequence numbers that autograd gives its nodes. Modules are known by their calls, which are seen while
-    `modules_named` is entered: a frame's own variables must not be looked at, since that would keep tensors alive.
+    sequence numbers that autograd gives its nodes. Modules and parameters of the network and its loss are known by
+    their names; which module runs, by its calls: a frame's own variables must not be looked at, since that would keep
+    tensors alive.
     """
 
-    def __init__(self, device_type: str = "meta", *, as_on_cuda: bool = True) -> None:
-        super().__init__(device_type, as_on_cuda=as_on_cuda)
+    def __init__(self, network: nn.Module, loss: nn.Module, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
         self.stacks: list[tuple[Line, ...]] = []
         self._by_node: dict[int, tuple[Line, ...]] = {}
         self._next_node = 0
@@ -63,15 +62,13 @@ class FramesTrace(StorageTrace):
         self._tensor_names: dict[int, str] = {}
         # Name of each module that is being run, and the frame depth below which it is.
         self._running: list[tuple[str, int]] = []
-
-    @contextmanager
-    def modules_named(self, network: nn.Module, loss: nn.Module) -> Iterator[None]:
-        """While entered, modules and parameters of the two are known by their names."""
         for prefix, root in (("", network), ("loss", loss)):
             for name, part in root.named_modules(prefix=prefix):
                 self._module_names[id(part)] = f"{name or 'the network'} ({type(part).__name__})"
             for name, tensor in (*root.named_parameters(prefix=prefix), *root.named_buffers(prefix=prefix)):
                 self._tensor_names[id(tensor)] = name
+
+    def __enter__(self) -> FramesTrace:
         # Not by hooks: a network that is looked at so may go another way (models/swin/block_layers.py).
         called = nn.Module.__call__
         running, names = self._running, self._module_names
@@ -84,8 +81,14 @@ class FramesTrace(StorageTrace):
             finally:
                 running.pop()
 
-        with mock.patch.object(nn.Module, "__call__", call):
-            yield
+        self._calls_seen = mock.patch.object(nn.Module, "__call__", call)
+        self._calls_seen.start()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *exc_info: Any) -> None:
+        super().__exit__(*exc_info)  # type: ignore[no-untyped-call]
+        self._calls_seen.stop()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._note_nodes()
@@ -96,10 +99,10 @@ class FramesTrace(StorageTrace):
         super().enter(tensor, operator if name is None else f"{operator} of {name}")
 
     def _allocate(self, storage: torch.UntypedStorage, operator: str) -> None:
-        before = len(self._sizes)
+        before = len(self._made)
         # The names of operators stay those of a trace without frames.
         super()._allocate(storage, operator.partition(" of ")[0])
-        if len(self._sizes) > before:
+        if len(self._made) > before:
             self.stacks.append((("", 0, operator), *self._origin(), ("", 0, f"in the {self.phase} phase")))
 
     def _note_nodes(self) -> None:

@@ -52,11 +52,10 @@ class AssumedValues:
 
     def told(self) -> list[str]:
         """What a prediction rests on, in words."""
-        scaled = ["no gradient overflows its scale"] if "GradScaler" in self.used else []
         lines = [
             f"{line} gives {value!r} (assume)" for line, value in self.used.items() if line != "GradScaler"
         ]
-        return [*scaled, *lines]
+        return ["no gradient overflows its scale", *lines] if "GradScaler" in self.used else lines
 
     def answer(self, function: Any, args: Any, kwargs: Any) -> Any:
         """What an operator that needs values returns; NOT_ASKED where it can run as it is.
@@ -68,7 +67,11 @@ class AssumedValues:
         if function is TO_ELSEWHERE:
             device = (kwargs or {}).get("device")
             if device is not None and torch.device(device).type == "cpu":
-                raise OwnStepError(_copied_to_the_host())
+                key, line = users_line(sys._getframe()) or ("a library", "")
+                raise OwnStepError(
+                    f"{key}: {line!r} copies a tensor to the CPU, which a prediction without data cannot do: let the "
+                    "step use the device that setup(device) is given, and leave out what only reports"
+                )
             return NOT_ASKED
         if function is VALUE:
             return self._value()
@@ -127,9 +130,9 @@ class AssumedValues:
         return self._shares[storage]
 
     def _places(self, mask: Tensor) -> Tensor:
-        count = round(self._share(mask) * mask.numel())
         # As CUDA makes it: a row for each axis.
-        return torch.empty(mask.dim(), count, dtype=torch.int64, device="meta").t()
+        shape = (mask.dim(), round(self._share(mask) * mask.numel()))
+        return torch.empty(shape, dtype=torch.int64, device="meta").t()
 
     def _distinct(
         self, x: Tensor, is_sorted: bool = True, inverse: bool = False, counts: bool = False
@@ -152,14 +155,6 @@ def _asked_by_scaler(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return False
-
-
-def _copied_to_the_host() -> str:
-    key, line = users_line(sys._getframe()) or ("a library", "")
-    return (
-        f"{key}: {line!r} copies a tensor to the CPU, which a prediction without data cannot do: let the step use the "
-        "device that setup(device) is given, and leave out what only reports"
-    )
 
 
 def users_line(frame: FrameType | None) -> tuple[str, str] | None:

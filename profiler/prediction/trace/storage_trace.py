@@ -87,21 +87,24 @@ class Trace:
 
     def live_bytes(self, granularity: int = 1) -> np.ndarray:
         """int64 (events,): bytes alive after each event, each storage rounded up to `granularity`."""
-        return live_bytes(self.events, self.sizes, granularity)
+        rounded = -(-self.sizes // granularity) * granularity
+        numbers = np.abs(self.events) - 1
+        return np.cumsum(np.where(self.events > 0, rounded[numbers], -rounded[numbers]))
+
+    def alive(self, end: int) -> np.ndarray:
+        """bool (allocations,): which are alive after the first `end` events."""
+        alive = np.zeros(len(self.sizes), dtype=bool)
+        events = self.events[:end]
+        alive[events[events > 0] - 1] = True
+        alive[-events[events < 0] - 1] = False
+        return alive
 
     def streams(self) -> np.ndarray:
         """int8 (allocations,): on which stream each is made, 0 for the one that computes."""
         names = [name.partition(ON_STREAM)[2] for name in self.operator_names]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}
-        of_operator = np.array([numbers[name] for name in names], dtype=np.int8)
-        return of_operator[self.operators] if len(self.operators) else np.zeros(0, dtype=np.int8)
-
-
-def live_bytes(events: np.ndarray, sizes: np.ndarray, granularity: int = 1) -> np.ndarray:
-    """int64 (events,): bytes alive after each event, each allocation rounded up to `granularity` bytes."""
-    rounded = -(-sizes // granularity) * granularity
-    changes = np.where(events > 0, rounded[np.abs(events) - 1], -rounded[np.abs(events) - 1])
-    return np.cumsum(changes)
+        found: np.ndarray = np.array([numbers[name] for name in names], dtype=np.int8)[self.operators]
+        return found
 
 
 class StorageTrace(TorchDispatchMode):
@@ -126,10 +129,8 @@ class StorageTrace(TorchDispatchMode):
         self.category: str | None = None
         # False while what is made stands for what is not on the device.
         self.is_looking = True
-        self._sizes: list[int] = []
-        self._phases: list[int] = []
-        self._categories: list[int] = []
-        self._operators: list[int] = []
+        # Of each allocation its bytes, and the numbers of its phase, category and operator.
+        self._made: list[tuple[int, int, int, int]] = []
         self._names: dict[str, int] = {}
         self._events: list[int] = []
         self._event_phases: list[int] = []
@@ -200,6 +201,11 @@ class StorageTrace(TorchDispatchMode):
         if id(storage) not in self._live:
             self._allocate(storage, operator)
 
+    def move_in(self, module: nn.Module) -> None:
+        """Records what `module.to(device)` moves, in its order."""
+        for tensor in tensors_in_moving_order(module):
+            self.enter(tensor, "module.to(device)")
+
     def start_step(self) -> None:
         """Marks the beginning of a step (or of the validation)."""
         self._step_starts.append(len(self._events))
@@ -207,17 +213,16 @@ class StorageTrace(TorchDispatchMode):
     def finish(self, batch_size: int, assumptions: list[str]) -> Trace:
         """Ends the recording: what is still alive stays so."""
         self._recording = False
-        sizes = np.array(self._sizes, dtype=np.int64)
         events = np.array(self._events, dtype=np.int32)
         event_phases = np.array(self._event_phases, dtype=np.int8)
-        phases = np.array(self._phases, dtype=np.int8)
-        given = np.array(self._categories, dtype=np.int8)
+        made = np.ascontiguousarray(np.array(self._made, dtype=np.int64).reshape(-1, 4).T)
+        phases, given = made[1:3].astype(np.int8)
         return Trace(
             batch_size=batch_size,
-            sizes=sizes,
+            sizes=made[0],
             phases=phases,
             categories=categorise(phases, given, events, event_phases),
-            operators=np.array(self._operators, dtype=np.int32),
+            operators=made[3].astype(np.int32),
             operator_names=list(self._names),
             events=events,
             event_phases=event_phases,
@@ -232,7 +237,7 @@ class StorageTrace(TorchDispatchMode):
         known = self._live.get(id(storage))
         if known is None:
             self._allocate(storage, str(function))
-        elif storage.nbytes() != self._sizes[known[0]]:  # resize_
+        elif storage.nbytes() != self._made[known[0]][0]:  # resize_
             self._release(id(storage), known[0])
             self._allocate(storage, str(function))
 
@@ -240,15 +245,12 @@ class StorageTrace(TorchDispatchMode):
         size = storage.nbytes()
         if not size or not self.is_looking:
             return
-        number, key = len(self._sizes), id(storage)
-        self._sizes.append(size)
-        self._phases.append(_PHASE[self.phase])
-        self._categories.append(_BY_LIFETIME if self.category is None else _CATEGORY[self.category])
-        self._operators.append(self._names.setdefault(operator, len(self._names)))
+        number, key, phase = len(self._made), id(storage), _PHASE[self.phase]
+        category = _BY_LIFETIME if self.category is None else _CATEGORY[self.category]
+        self._made.append((size, phase, category, self._names.setdefault(operator, len(self._names))))
         self._events.append(number + 1)
-        self._event_phases.append(_PHASE[self.phase])
-        reference = weakref.ref(storage, lambda _: self._release(key, number))
-        self._live[key] = (number, reference)
+        self._event_phases.append(phase)
+        self._live[key] = (number, weakref.ref(storage, lambda _: self._release(key, number)))
 
     def _release(self, key: int, number: int) -> None:
         known = self._live.get(key)

@@ -113,14 +113,13 @@ def check_trace(trace: Trace) -> None:
         if array.dtype != kind or array.shape != (len(getattr(trace, length_of)),):
             raise ValueError(f"its {name} are {array.dtype} of the shape {array.shape}")
     numbers = np.abs(trace.events.astype(np.int64))
-    allocations = len(trace.sizes)
     places = [*trace.step_starts, trace.batch_size, *trace.moved_bytes]
     if not (
         all(isinstance(place, int) for place in places)
         and all(0 <= start <= len(trace.events) for start in trace.step_starts)
         and [size >= 0 for size in trace.moved_bytes] == [True, True]
         and all(isinstance(name, str) for name in trace.operator_names)
-        and _within(numbers, 1, allocations)
+        and _within(numbers, 1, len(trace.sizes))
         and _within(trace.sizes, 0, None)
         and _within(trace.operators, 0, len(trace.operator_names) - 1)
         and _within(trace.phases, 0, len(PHASES) - 1)
@@ -131,9 +130,7 @@ def check_trace(trace: Trace) -> None:
 
 
 def _within(array: np.ndarray, lowest: int, highest: int | None) -> bool:
-    if not array.size:
-        return True
-    return bool(array.min() >= lowest and (highest is None or array.max() <= highest))
+    return not array.size or bool(array.min() >= lowest and (highest is None or array.max() <= highest))
 
 
 def _write(file: Path, key: str, trace: Trace) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, cast
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,20 +20,13 @@ from swinmr_profiling.profiler.counting.meta_copy import copy_to
 from swinmr_profiling.profiler.measure.example_data import ExampleData
 from swinmr_profiling.profiler.prediction.cuda.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.trace.allocation_frames import FramesTrace
-from swinmr_profiling.profiler.prediction.trace.assumed_values import AssumedValues
 from swinmr_profiling.profiler.prediction.trace.remembered_results import RememberedResults, Remembering
-from swinmr_profiling.profiler.prediction.trace.storage_trace import (
-    StorageTrace,
-    Trace,
-    tensors_in_moving_order,
-)
+from swinmr_profiling.profiler.prediction.trace.storage_trace import StorageTrace, Trace
 from swinmr_profiling.training.own_gradients import wants_gradients
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.host_memory import MOVED
 from swinmr_profiling.training.step.losses import build_loss
-from swinmr_profiling.training.step.optimizers import build_optimizer
 from swinmr_profiling.training.step.training_step import (
-    MakeOptimizer,
     MicroBatch,
     StepSettings,
     TrainingState,
@@ -41,31 +34,16 @@ from swinmr_profiling.training.step.training_step import (
     build_state,
     training_step,
 )
+from swinmr_profiling.training.strategies.engine import Engine, build_engine
 
 # The optimizer makes its state in the first step; from the second on every step is like the one before.
 TRACED_STEPS = 2
-MakeTrace = Callable[[nn.Module, str, bool], StorageTrace]
+# From the copied network and its loss, and StorageTrace's own arguments.
+MakeTrace = Callable[..., StorageTrace]
+Traces = TypeVar("Traces", bound=Callable[..., Trace])
 FINITE_ASSUMPTION = "every loss is finite"
 # Whether `young_garbage_only` is entered; Python's own count of what is frozen takes as long as a collection.
 _garbage_is_young = False
-
-
-@dataclass(frozen=True)
-class Spread:
-    """What makes the traced step that of one process among several (profiler/ranks).
-
-    new_trace: takes StorageTrace's arguments. shard, make_optimizer, wrap: of `build_state`. is_moved_whole: whether
-    the network is on the device before it is sharded.
-    """
-
-    new_trace: Callable[..., StorageTrace]
-    shard: Callable[[nn.Module], nn.Module]
-    make_optimizer: MakeOptimizer
-    wrap: Callable[[nn.Module], nn.Module]
-    is_moved_whole: bool
-
-
-ALONE = Spread(StorageTrace, lambda network: network, build_optimizer, lambda network: network, True)
 
 
 class PhaseScaler:
@@ -102,8 +80,9 @@ class PhaseScaler:
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         self.unscale_(optimizer)
-        groups = optimizer.param_groups
-        self.without_gradient = {id(p) for group in groups for p in group["params"] if p.grad is None}
+        self.without_gradient = {
+            id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is None
+        }
         self.trace.phase = "optimizer"
         optimizer.step()
 
@@ -113,32 +92,32 @@ class PhaseScaler:
         self._unscaled = False
 
 
-class PhasedLoss:
-    """The loss, announced to the trace."""
-
-    def __init__(self, trace: StorageTrace, loss: nn.Module) -> None:
-        self.trace, self.loss = trace, loss
-
-    def __call__(self, output: Any, target: Tensor) -> Any:
-        self.trace.phase = "loss"
-        return self.loss(output, target)
-
-
 def _finite(loss: Tensor) -> bool:
     torch.isfinite(loss)  # allocates what the real check allocates
     return True
 
 
-def copy_without_data(module: nn.Module) -> nn.Module:
-    """A copy on the meta device; the module itself is only read."""
-    return copy_to(module, ())[0]
+def copy_of(module: nn.Module, device: str | None = "meta") -> nn.Module:
+    """A copy on the meta device, or a real one (None); the module itself is only read."""
+    return copy_to(module, (), device)[0]
 
 
-def copy_with_data(module: nn.Module) -> nn.Module:
-    """A real copy; the module itself is only read."""
-    return copy_to(module, (), None)[0]
+def _with_gradients_where_wanted(trace: Traces) -> Traces:
+    """Traces again, with gradients, where the network's forward takes them itself: half a trace is of no use."""
+
+    @wraps(trace)
+    def traced(*args: Any, **options: Any) -> Trace:
+        try:
+            return trace(*args, **options)
+        except RuntimeError as error:
+            if not wants_gradients(error):
+                raise
+        return trace(*args, **options, no_gradients=torch.enable_grad)
+
+    return cast(Traces, traced)
 
 
+@_with_gradients_where_wanted
 def trace_training(
     built: BuiltModel,
     config: ExperimentConfig,
@@ -148,9 +127,10 @@ def trace_training(
     validation: bool = True,
     steps: int = TRACED_STEPS,
     device: str = "meta",
-    spread: Spread = ALONE,
-    make_trace: MakeTrace | None = None,
+    engine: Engine | None = None,
+    make_trace: MakeTrace = lambda module, loss, *given, **options: StorageTrace(*given, **options),
     results: RememberedResults | None = None,
+    no_gradients: Callable[[], AbstractContextManager[Any]] = torch.no_grad,
 ) -> Trace:
     """Traces `steps` training steps of micro-batches of `batch_size`, then one validation batch.
 
@@ -158,88 +138,32 @@ def trace_training(
 
     as_on_cuda: decide as CUDA would (attention, autocast, foreach); else the plain operators of the device.
     device: "meta", or "cpu" for a real run, which is what a trace without data is held against.
-    make_trace: a trace that knows more, from the copied network, the device and as_on_cuda.
+    engine: makes the traced step that of one process among several (profiler/ranks); None: of one alone.
+    make_trace: a trace that knows more, from the copied network, its loss and StorageTrace's arguments.
     results: of operators, for several traces of much the same network; None: of this one alone.
     Raises whatever the network raises that needs values: it cannot be traced.
     """
-
-    def trace(no_gradients: AbstractContextManager[Any]) -> Trace:
-        return _trace_training(
-            built,
-            config,
-            batch_size,
-            as_on_cuda,
-            validation,
-            steps,
-            device,
-            spread,
-            no_gradients,
-            None,
-            make_trace,
-            RememberedResults() if results is None else results,
-        )
-
-    return _with_gradients_where_wanted(trace)
-
-
-def trace_lines(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> FramesTrace:
-    """The same steps without a validation, with the lines that made each allocation; finished."""
-    recorder = FramesTrace()
-    recorder.assumed = AssumedValues(config.training.assume)
-    _trace_training(
-        built, config, batch_size, True, False, TRACED_STEPS, "meta", ALONE, torch.no_grad(), recorder, None,
-        recorder.results,
-    )  # fmt: skip
-    return recorder
-
-
-def _with_gradients_where_wanted(trace: Callable[[AbstractContextManager[Any]], Trace]) -> Trace:
-    """A trace that has failed half-way is of no use: it is made anew."""
-    try:
-        return trace(torch.no_grad())
-    except RuntimeError as error:
-        if not wants_gradients(error):
-            raise
-    return trace(torch.enable_grad())
-
-
-def _trace_training(
-    built: BuiltModel,
-    config: ExperimentConfig,
-    batch_size: int,
-    as_on_cuda: bool,
-    validation: bool,
-    steps: int,
-    device: str,
-    spread: Spread,
-    no_gradients: AbstractContextManager[Any],
-    recorder: FramesTrace | None,
-    make_trace: MakeTrace | None,
-    results: RememberedResults,
-) -> Trace:
+    results = RememberedResults() if results is None else results
     clear_cache()
     with attention_kernels(config.system.attention), cuda_on_meta() if as_on_cuda else nullcontext():
-        copied = copy_without_data if device == "meta" else copy_with_data
-        module = copied(built.module).train()
-        loss = copied(build_loss(config, for_prediction=True))
+        module, loss = (
+            copy_of(part, "meta" if device == "meta" else None)
+            for part in (built.module, build_loss(config, for_prediction=True))
+        )
         settings = build_settings(config, "cuda")
         data = ExampleData(built, config, loss, torch.device(device), results.output_shapes)
         with Remembering(results):  # a forward pass each, for the shape of the output
             batches = data.micro_batches(batch_size)
             validate = data.validation(settings) if validation else None
         clear_cache()
-        trace: StorageTrace
-        if recorder is not None:
-            trace = recorder
-        elif make_trace is not None:
-            trace = make_trace(module, device, as_on_cuda)
-        else:
-            assumed = config.training.assume
-            trace = spread.new_trace(device, as_on_cuda=as_on_cuda, assumed=assumed)
+        trace = make_trace(
+            module.train(), loss, device, as_on_cuda=as_on_cuda, assumed=config.training.assume
+        )
         trace.results = results
-        named = nullcontext() if recorder is None else recorder.modules_named(module, loss)
-        with young_garbage_only(), named, trace:
-            state = _set_up(trace, config, module, loss, settings, spread)
+        with young_garbage_only(), trace:
+            state = _set_up(
+                trace, config, module, loss, settings, engine or build_engine(config, 1, torch.device(device))
+            )
             stream = _micro_batches(trace, batches)
             outcome = None
             for _ in range(steps):
@@ -252,7 +176,10 @@ def _trace_training(
             if validate is not None:
                 trace.phase = "validation"
                 trace.start_step()
-                _validate(state, validate, no_gradients)
+                # One batch of training/validation/validation.py: the averaged weights on whole images. Not in inference
+                # mode, in which operators made of others reach the trace as one, without what they make inside.
+                with state.validated_network() as network, no_gradients():
+                    validate(network.eval())
             idle = never_called(module)
             notes = [f"chosen for checkpointing and never called: {', '.join(idle)}"] if idle else []
             unreached = adapted_layers(module, cast(PhaseScaler, state.scaler).without_gradient)
@@ -265,6 +192,18 @@ def _trace_training(
             del outcome
     clear_cache()
     return traced
+
+
+def trace_lines(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> FramesTrace:
+    """The same steps without a validation, with the lines that made each allocation; finished."""
+    made: list[FramesTrace] = []
+
+    def recorder(*given: Any, **options: Any) -> FramesTrace:
+        made.append(FramesTrace(*given, **options))
+        return made[-1]
+
+    trace_training(built, config, batch_size, validation=False, make_trace=recorder)
+    return made[-1]
 
 
 @contextmanager
@@ -290,28 +229,24 @@ def young_garbage_only() -> Iterator[None]:
         gc.unfreeze()
 
 
-def trace_inference(built: BuiltModel, config: ExperimentConfig, batch_size: int) -> Trace:
+@_with_gradients_where_wanted
+def trace_inference(
+    built: BuiltModel,
+    config: ExperimentConfig,
+    batch_size: int,
+    no_gradients: Callable[[], AbstractContextManager[Any]] = torch.no_grad,
+) -> Trace:
     """Traces two forward passes of whole images, as the profiler measures them on CUDA: without gradients, but of a
     network whose forward takes them itself.
     """
-    return _with_gradients_where_wanted(
-        lambda no_gradients: _trace_inference(built, config, batch_size, no_gradients)
-    )
-
-
-def _trace_inference(
-    built: BuiltModel, config: ExperimentConfig, batch_size: int, no_gradients: AbstractContextManager[Any]
-) -> Trace:
     clear_cache()
     with attention_kernels(config.system.attention), cuda_on_meta():
-        module = copy_without_data(built.module).eval()
+        module = copy_of(built.module).eval()
         settings = build_settings(config, "cuda")
-        enabled = settings.autocast_dtype is not None
         trace = StorageTrace(assumed=config.training.assume)
-        with trace, no_gradients:
+        with trace, no_gradients():
             trace.category = "parameters"
-            for tensor in tensors_in_moving_order(module):
-                trace.enter(tensor, "module.to(device)")
+            trace.move_in(module)
             if config.system.channels_last:
                 module.to(memory_format=torch.channels_last)
             output = None
@@ -320,10 +255,13 @@ def _trace_inference(
                 trace.phase, trace.category = "inputs", "inputs"
                 inputs = built.example_inputs(batch_size, "meta", which="inference")
                 if config.system.channels_last:
-                    layout = torch.channels_last
-                    inputs = tuple(x.to(memory_format=layout) if x.ndim == 4 else x for x in inputs)
+                    inputs = tuple(
+                        x.to(memory_format=torch.channels_last) if x.ndim == 4 else x for x in inputs
+                    )
                 trace.phase, trace.category = "forward", None
-                with torch.autocast("cuda", settings.autocast_dtype, enabled=enabled):
+                with torch.autocast(
+                    "cuda", settings.autocast_dtype, enabled=settings.autocast_dtype is not None
+                ):
                     output = module(*inputs)
                 del inputs
             traced = trace.finish(batch_size, [])
@@ -338,44 +276,41 @@ def _set_up(
     module: nn.Module,
     loss: nn.Module,
     settings: StepSettings,
-    spread: Spread,
+    engine: Engine,
 ) -> TrainingState:
     # In the order of training/run/loop.py: the loss is on the device before the network.
     trace.category = "loss_networks"
-    _enter(trace, loss)
-    if spread.is_moved_whole:
-        trace.category = "parameters"
-        _enter(trace, module)
+    trace.move_in(loss)
+    trace.category = "parameters"
+    # Else the network and its copy are on the host until they are sharded.
+    is_moved_whole = not engine.shards_parameters
+    if is_moved_whole:
+        trace.move_in(module)
     if config.system.channels_last:
-        trace.category = "parameters"
         module.to(memory_format=torch.channels_last)
-    trace.category = "ema"
-    trace.is_looking = (
-        spread.is_moved_whole
-    )  # else the network and its copy are on the host until they are sharded
+    trace.category, trace.is_looking = "ema", is_moved_whole
 
     def shard(network: nn.Module) -> nn.Module:
         trace.is_looking = True
         trace.category = "parameters" if network is module else "ema"
-        return spread.shard(network)
+        return engine.shard(network)
 
     def wrap(network: nn.Module) -> nn.Module:
         trace.category = "communication"
-        return spread.wrap(network)
+        return engine.wrap(network)
+
+    def announced_loss(output: Any, target: Tensor) -> Any:
+        trace.phase = "loss"
+        return loss(output, target)
 
     state = build_state(
-        config, module, loss, TRACED_STEPS, wrap=wrap, shard=shard, make_optimizer=spread.make_optimizer
+        config, module, loss, TRACED_STEPS, wrap=wrap, shard=shard, make_optimizer=engine.optimizer
     )
     trace.category = None
     # They stand where the loop has torch's own scaler and the loss.
     state.scaler = cast(torch.amp.GradScaler, PhaseScaler(trace, settings.autocast_dtype is torch.float16))
-    state.loss = cast(nn.Module, PhasedLoss(trace, loss))
+    state.loss = cast(nn.Module, announced_loss)
     return state
-
-
-def _enter(trace: StorageTrace, part: nn.Module) -> None:
-    for tensor in tensors_in_moving_order(part):
-        trace.enter(tensor, "module.to(device)")
 
 
 def _micro_batches(trace: StorageTrace, batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
@@ -389,15 +324,3 @@ def _announced(trace: StorageTrace, batches: Iterator[MicroBatch]) -> MicroBatch
     micro_batch = next(batches)
     trace.phase, trace.category = "forward", None
     return micro_batch
-
-
-def _validate(
-    state: TrainingState,
-    validate: Callable[[nn.Module], object],
-    no_gradients: AbstractContextManager[Any],
-) -> None:
-    """One batch of training/validation/validation.py: the averaged weights on whole images."""
-    # Not in inference mode, in which operators made of others reach the trace as one, without what they make inside.
-    with state.validated_network() as network, no_gradients:
-        network.eval()
-        validate(network)

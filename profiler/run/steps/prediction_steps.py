@@ -15,11 +15,11 @@ from swinmr_profiling.profiler.options.budget_options import Card
 from swinmr_profiling.profiler.prediction.prediction_session import MAX_PROCESSES, PredictionSession
 from swinmr_profiling.profiler.prediction.settings import (
     PRECISION_VALUES,
+    UNTESTED_RULES,
     TrainingSetting,
     levers,
     setting_of,
 )
-from swinmr_profiling.profiler.prediction.untested_rules import UNTESTED_RULES
 from swinmr_profiling.profiler.record.blocks.memory_model import MemoryModel
 from swinmr_profiling.profiler.record.blocks.training import TrainingRun, TrainingValidation
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint

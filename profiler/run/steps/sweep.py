@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from swinmr_profiling.models.host_memory import available_bytes
-from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession
-from swinmr_profiling.profiler.isolation.process_series import measure_in_processes
+from swinmr_profiling.profiler.isolation.measuring_session import MeasuringSession, measure_in_processes
 from swinmr_profiling.profiler.isolation.worker_process import Progress, WorkerError
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy

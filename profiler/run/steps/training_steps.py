@@ -23,8 +23,11 @@ from swinmr_profiling.profiler.isolation.training_probes import (
 )
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.measurement import TrainingMeasurement
-from swinmr_profiling.profiler.measure.measurement_blocks import cold_spike
-from swinmr_profiling.profiler.measure.training.training_blocks import failed_training_block, training_block
+from swinmr_profiling.profiler.measure.measurement_blocks import (
+    cold_spike,
+    failed_training_block,
+    training_block,
+)
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.figures import ErrorKind
 from swinmr_profiling.profiler.record.blocks.recommended import Trial

@@ -82,9 +82,9 @@ def test_peaks_start_again_from_what_is_in_use():
     block = allocator.allocate(30 * MIB)
     allocator.allocate(12 * MIB)
     allocator.free(block)
-    assert allocator.use().peak_allocated_bytes == 42 * MIB
+    assert allocator.peak_allocated_bytes == 42 * MIB
     allocator.reset_peaks()
-    assert (allocator.use().peak_allocated_bytes, allocator.use().peak_reserved_bytes) == (12 * MIB, 42 * MIB)
+    assert (allocator.peak_allocated_bytes, allocator.peak_reserved_bytes) == (12 * MIB, 42 * MIB)
 
 
 def test_at_the_limit_cached_segments_are_given_back_first():

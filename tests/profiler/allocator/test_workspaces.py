@@ -133,12 +133,3 @@ def test_without_a_handle_only_the_other_products_make_a_workspace():
     assert replay(alone, workspaces=lazy).training.allocated_bytes == MIB + 512
     eager = Workspaces(8 * MIB, MIB, 0, "")
     assert replay(alone, workspaces=eager).training.allocated_bytes == 9 * MIB + 512
-
-
-def test_a_convolutions_workspace_lasts_as_long_as_it_runs():
-    result = replay(
-        trace_of(("aten.convolution.default", "forward"), ("aten.relu.default", "forward")),
-        cudnn_bytes=3 * MIB,
-    )
-    assert result.training.allocated_bytes == 512 + 3 * MIB
-    assert result.end_allocated_bytes == 1024

@@ -25,9 +25,8 @@ from swinmr_profiling.profiler.gpu_check.record import (
 )
 from swinmr_profiling.profiler.gpu_check.reference import Network
 from swinmr_profiling.profiler.gpu_check.subprocesses import PartFailedError
-from swinmr_profiling.profiler.isolation.worker import Opened
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
-from swinmr_profiling.profiler.measure.measurement import DeviceMemory
+from swinmr_profiling.profiler.measure.measurement import DeviceMemory, Opened
 from swinmr_profiling.profiler.record.blocks.run_description import Environment, Gpu
 from swinmr_profiling.profiler.record.failures import Failure
 from tests import made_profiles

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from swinmr_profiling.profiler.isolation import memory_watch
-from swinmr_profiling.profiler.isolation.memory_watch import MemoryWatch, allow
+from swinmr_profiling.profiler.isolation import worker_process
+from swinmr_profiling.profiler.isolation.worker_process import MemoryWatch, allow
 from swinmr_profiling.profiler.record.failures import Failure, says_memory
 
 MIB = 2**20
@@ -62,7 +62,7 @@ def test_what_a_process_and_its_children_hold_is_seen(allowed):
 
 
 def test_without_a_limit_it_is_what_was_free(monkeypatch):
-    monkeypatch.setattr(memory_watch, "available_bytes", lambda: 1)
+    monkeypatch.setattr(worker_process, "available_bytes", lambda: 1)
     breach = MemoryWatch(os.getpid()).breach()
     assert "that were free (--memory-limit)" in breach.detail
     assert breach.is_of_memory

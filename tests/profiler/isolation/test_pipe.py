@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from swinmr_profiling.profiler.isolation.worker import Built, Opened, serve
+from swinmr_profiling.profiler.isolation.worker import serve
 from swinmr_profiling.profiler.isolation.worker_process import WorkerProcess
-from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, StepPeaks
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, Built, Opened, StepPeaks
 from swinmr_profiling.profiler.measure.timing.latency import LatencySamples
 from swinmr_profiling.profiler.record.blocks.architecture import Architecture
 from swinmr_profiling.profiler.record.blocks.run_description import Environment
@@ -88,17 +88,15 @@ def test_a_live_process_answers_typed(tmp_path, monkeypatch):
     """A process that needs no torch, by the real pipe; an answer of another type is refused here."""
     module = tmp_path / "answering.py"
     module.write_text(
-        "from swinmr_profiling.profiler.isolation import worker\n"
         "class Twice:\n"
         "    def __init__(self, send): self.send = send\n"
         "    def do_twice(self, number):\n"
         "        self.send('stage', stage='doubling')\n"
         "        return 2 * number\n"
-        "def main(): worker.main(Twice)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     said = []
-    with WorkerProcess(module="answering") as process:
+    with WorkerProcess(worker="answering.Twice") as process:
         assert process.ask("twice", int, 30, said.append, number=21) == 42
         with pytest.raises(ValidationError):
             process.ask("twice", int, 30, number="half")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swinmr_profiling.profiler.isolation.process_series import combine, measure_in_processes, shared_notes
+from swinmr_profiling.profiler.isolation.measuring_session import combine, measure_in_processes, shared_notes
 from swinmr_profiling.profiler.isolation.worker_process import Progress, RequestRefusedError, WorkerError
 from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
 from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy, LatencySamples

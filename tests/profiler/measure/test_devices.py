@@ -13,7 +13,6 @@ from swinmr_profiling.profiler.measure.machine.devices import (
     CpuDevice,
     CudaDevice,
     DeviceError,
-    ResidentPeak,
     check_precision,
     open_device,
     resolve_device,
@@ -108,6 +107,7 @@ def test_bf16_is_given_where_the_gpu_has_it(gpus):
 
 def test_each_device_is_measured_by_its_own_side(monkeypatch):
     chosen = []
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     assert open_device(CPU).kind == "cpu"
     gpu = open_device(torch.device("cuda", 1))
@@ -150,6 +150,7 @@ def test_a_gpu_is_timed_by_events_around_the_run_and_waited_for(monkeypatch):
         def elapsed_time(self, other):
             return {"start": {"end": 2.5}}[self.name][other.name]
 
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: order.append("wait for all"))
@@ -165,13 +166,13 @@ def test_gpu_memory_is_the_allocators(monkeypatch):
         empty_cache=lambda: calls.append("empty_cache"),
         reset_peak_memory_stats=lambda device: calls.append("reset"),
         memory_allocated=lambda device: 11,
-        max_memory_allocated=lambda device: 22,
-        max_memory_reserved=lambda device: 33,
+        memory_stats=lambda device: {"allocated_bytes.all.peak": 22, "reserved_bytes.all.peak": 33},
+        init=lambda: None,
     )
     monkeypatch.setattr(devices.torch, "cuda", fake)
     gpu = CudaDevice("cuda:0")
     assert gpu.current_bytes() == 11
-    assert (gpu.peak().peak_bytes, gpu.peak().reserved_bytes) == (22, 33)
+    assert (gpu.peak().allocated_bytes, gpu.peak().reserved_bytes) == (22, 33)
     calls.clear()
     gpu.reset_peak()
     assert calls == ["synchronize", "reset"]
@@ -195,7 +196,7 @@ def test_what_a_run_used_and_freed_is_in_its_peak():
     peak = device.peak()
     assert peak.reserved_bytes is None
     # 200 MiB, give or take what the rest of the process does; a sampler may miss the last of it.
-    assert 150 * MIB < peak.peak_bytes - before < 260 * MIB
+    assert 150 * MIB < peak.allocated_bytes - before < 260 * MIB
 
 
 def test_resident_memory_and_its_peak_are_read_by_one_means(tmp_path, monkeypatch):
@@ -209,22 +210,22 @@ def test_resident_memory_and_its_peak_are_read_by_one_means(tmp_path, monkeypatc
     )
 
     def read_text(path, **_options):
-        assert path == ResidentPeak.STATUS
+        assert path == CpuDevice.STATUS
         resident, mark = next(readings)
         return f"VmHWM:\t{mark} kB\nVmRSS:\t{resident} kB\n"
 
     def no_psutil():
         raise AssertionError("resident memory by other means")
 
-    monkeypatch.setattr(ResidentPeak, "CLEAR_REFS", tmp_path / "clear_refs")
-    monkeypatch.setattr(ResidentPeak, "STATUS", tmp_path / "status")
+    monkeypatch.setattr(CpuDevice, "CLEAR_REFS", tmp_path / "clear_refs")
+    monkeypatch.setattr(CpuDevice, "STATUS", tmp_path / "status")
     monkeypatch.setattr(devices.Path, "read_text", read_text)
     monkeypatch.setattr(devices.psutil, "Process", no_psutil)
     device = CpuDevice()
     assert (device.current_bytes(), device.current_bytes()) == (710 * 1024, 760 * 1024)
-    assert device.peak().peak_bytes == 760 * 1024
+    assert device.peak().allocated_bytes == 760 * 1024
     device.reset_peak()
-    assert device.peak().peak_bytes == 310 * 1024
+    assert device.peak().allocated_bytes == 310 * 1024
 
 
 def test_free_heap_is_given_back_before_memory_is_read(monkeypatch):
@@ -260,13 +261,13 @@ def test_a_reset_forgets_an_earlier_peak():
     device = CpuDevice()
     use_memory(200)
     device.reset_peak()
-    assert device.peak().peak_bytes < device.current_bytes() + 50 * MIB
+    assert device.peak().allocated_bytes < device.current_bytes() + 50 * MIB
 
 
 def test_where_the_kernel_keeps_no_mark_it_is_sampled_and_said(tmp_path, monkeypatch):
     # A path below a file can be neither made nor written.
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(ResidentPeak, "CLEAR_REFS", tmp_path / "file" / "clear_refs")
+    monkeypatch.setattr(CpuDevice, "CLEAR_REFS", tmp_path / "file" / "clear_refs")
     resident = iter([100 * MIB, 900 * MIB])
     waits = []
 
@@ -296,20 +297,20 @@ def test_where_the_kernel_keeps_no_mark_it_is_sampled_and_said(tmp_path, monkeyp
     device = CpuDevice()
     assert device.memory_kind == "resident memory of the whole process (sampled every 10 ms)"
     assert waits == [0.01] * 3
-    assert device.peak().peak_bytes == 900 * MIB
+    assert device.peak().allocated_bytes == 900 * MIB
     device.reset_peak()
-    assert device.peak().peak_bytes == 300 * MIB
+    assert device.peak().allocated_bytes == 300 * MIB
 
 
 def test_the_kernels_mark_is_labelled_where_it_can_be_reset(tmp_path, monkeypatch):
     (tmp_path / "status").write_text(
         "Name:\tpython\nVmPeak:\t 999999999 kB\nVmHWM:\t  5000000 kB\nVmRSS:\t 1 kB\n"
     )
-    monkeypatch.setattr(ResidentPeak, "CLEAR_REFS", tmp_path / "clear_refs")
-    monkeypatch.setattr(ResidentPeak, "STATUS", tmp_path / "status")
+    monkeypatch.setattr(CpuDevice, "CLEAR_REFS", tmp_path / "clear_refs")
+    monkeypatch.setattr(CpuDevice, "STATUS", tmp_path / "status")
     device = CpuDevice()
     assert device.memory_kind == "resident memory of the whole process (kernel high-water mark)"
-    assert device.peak().peak_bytes == 5_000_000 * 1024
+    assert device.peak().allocated_bytes == 5_000_000 * 1024
     (tmp_path / "clear_refs").write_text("")
     device.reset_peak()
     # 5 resets the peak resident set size (proc(5)).

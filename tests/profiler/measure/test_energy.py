@@ -7,12 +7,15 @@ import torch
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.measure.energy_blocks import (
+from swinmr_profiling.profiler.measure.energy import (
+    EnergyError,
+    NvmlEnergy,
+    RaplEnergy,
+    count_energy,
     inference_energy,
     measure_loading,
     training_energy,
 )
-from swinmr_profiling.profiler.measure.machine.energy import EnergyError, NvmlEnergy, RaplEnergy, count_energy
 from swinmr_profiling.profiler.record.blocks.energy import Energy
 from swinmr_profiling.profiler.reports.views.view import energy_rows
 from swinmr_profiling.training.errors import DataError
@@ -118,7 +121,7 @@ def config():
 
 def test_per_image_and_per_step(config, monkeypatch):
     """On a real network; only the counter and its clock are stand-ins: a tick of a second at each reading."""
-    from swinmr_profiling.profiler.measure.machine import energy
+    from swinmr_profiling.profiler.measure import energy
 
     reader = Steady()
 

@@ -16,8 +16,8 @@ from swinmr_profiling.profiler.measure.forward_pass import (
     measure_forward,
     tensors_in,
 )
-from swinmr_profiling.profiler.measure.machine.devices import CpuDevice, MemoryPeak
-from swinmr_profiling.profiler.measure.measurement import BatchMeasurement
+from swinmr_profiling.profiler.measure.machine.devices import CpuDevice
+from swinmr_profiling.profiler.measure.measurement import BatchMeasurement, StepPeaks
 from swinmr_profiling.profiler.measure.measurement_blocks import MIB, memory_block
 from swinmr_profiling.profiler.measure.timing.latency import LatencyPolicy
 
@@ -60,7 +60,7 @@ class ScriptedDevice:
         self.resets += 1
 
     def peak(self):
-        return MemoryPeak(self.peaks.pop(0), None)
+        return StepPeaks(self.peaks.pop(0), None, None)
 
 
 def built(module, *specs):

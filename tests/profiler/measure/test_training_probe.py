@@ -11,15 +11,10 @@ from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
 from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.measure.example_data import ExampleData, output_shape
-from swinmr_profiling.profiler.measure.training import training_memory, training_probe
-from swinmr_profiling.profiler.measure.training.training_memory import (
-    AllocatorTroubles,
-    CudaMemory,
-    DeviceMemory,
-    ResidentMemory,
-    StepPeaks,
-    open_training_memory,
-)
+from swinmr_profiling.profiler.measure.machine import devices
+from swinmr_profiling.profiler.measure.machine.devices import CpuDevice, CudaDevice, open_device
+from swinmr_profiling.profiler.measure.measurement import AllocatorTroubles, DeviceMemory, StepPeaks
+from swinmr_profiling.profiler.measure.training import training_probe
 from swinmr_profiling.profiler.measure.training.training_probe import NoStepError, probe_training
 from swinmr_profiling.training.setup.step_memory import LiveBytes
 from swinmr_profiling.training.step.losses import build_loss
@@ -49,11 +44,11 @@ class CountedMemory:
         self.retries += 1
         return 10.0 * self.calls.count("run")
 
-    def reset_peaks(self):
+    def reset_peak(self):
         self.calls.append("reset")
         self.mode.peak_bytes = self.mode.live_bytes
 
-    def peaks(self):
+    def peak(self):
         return StepPeaks(self.mode.peak_bytes, self.mode.peak_bytes - 1, self.mode.peak_bytes + 1)
 
     def current_bytes(self):
@@ -150,13 +145,13 @@ def test_peaks_of_training_and_validation_are_told_apart():
 
 
 def test_a_cpu_is_measured_really():
-    found = probe(memory=ResidentMemory())
+    found = probe(memory=CpuDevice())
     assert "resident memory" in found.memory_kind
     assert found.cold.allocated_bytes > 50 * MIB
     assert (found.cold.reserved_bytes, found.cold.requested_bytes) == (None, None)
     assert found.warm.allocated_bytes >= found.before_bytes
     assert all(ms > 0 for ms in found.step_ms)
-    assert isinstance(open_training_memory(CPU), ResidentMemory)
+    assert isinstance(open_device(CPU), CpuDevice)
 
 
 def test_micro_batches_are_held_by_the_step_alone():
@@ -340,12 +335,12 @@ def gpu(monkeypatch):
 
 
 def test_counters_of_a_gpu(gpu, monkeypatch):
-    monkeypatch.setattr(training_memory, "nvml_process_bytes", lambda uuid, pid: 5000 if uuid == "abc" else 0)
-    memory = open_training_memory(torch.device("cuda", 0))
-    assert isinstance(memory, CudaMemory)
+    monkeypatch.setattr(devices, "nvml_process_bytes", lambda uuid, pid: 5000 if uuid == "abc" else 0)
+    memory = open_device(torch.device("cuda", 0))
+    assert isinstance(memory, CudaDevice)
     assert gpu.done == ["init", "set"]
-    memory.reset_peaks()
-    assert memory.peaks() == StepPeaks(900, 800, 1000)
+    memory.reset_peak()
+    assert memory.peak() == StepPeaks(900, 800, 1000)
     assert memory.troubles() == AllocatorTroubles(2, 1)
     assert (memory.process_bytes(), memory.reserved_bytes()) == (5000, 1000)
     assert memory.expandable_segments() is True
@@ -357,4 +352,4 @@ def test_counters_of_a_gpu(gpu, monkeypatch):
 def test_an_allocator_that_does_not_count_requests(gpu):
     """cudaMallocAsync: null, not zero."""
     del gpu.stats["requested_bytes.all.peak"]
-    assert CudaMemory(torch.device("cuda", 0)).peaks().requested_bytes is None
+    assert CudaDevice(torch.device("cuda", 0)).peak().requested_bytes is None

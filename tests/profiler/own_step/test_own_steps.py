@@ -9,9 +9,8 @@ from torch import nn
 
 from swinmr_profiling import OwnStepError, predict_training
 from swinmr_profiling.configs import config_from_dict
-from swinmr_profiling.profiler.own_step.step import ModuleStep, on_meta
-from swinmr_profiling.profiler.prediction.own_step.configured_trace import step_without_data
-from swinmr_profiling.profiler.prediction.own_step.own_step_trace import trace_step
+from swinmr_profiling.profiler.own_step.prediction import ModuleStep, on_meta
+from swinmr_profiling.profiler.prediction.own_step_trace import trace_step, without_data
 from swinmr_profiling.training.step.configured_step import configured_step
 from swinmr_profiling.training.step.own_step import modules_of, optimizers_of, resized
 from tests.profiler.own_step.example_steps import (
@@ -379,10 +378,10 @@ def test_a_file_with_several_steps_gives_the_one_that_is_named(tmp_path):
     assert (len(modules_of(held)), list(optimizers_of(held))) == (1, ["held.of_second"])
     numbers = 64 * 64 + 64
     for _ in range(2):  # each begins with networks and optimizers as the file made them
-        trace = trace_step(step_without_data(step), torch.zeros(2, 64), 8, {}, as_on_cuda=False)
+        trace = trace_step(step.made(without_data), torch.zeros(2, 64), 8, {}, as_on_cuda=False)
         ours = bytes_at_the_end(trace)
         assert (ours["parameters"], ours["optimizer_state"]) == (4 * numbers, 8 * numbers)
-    trace = trace_step(step_without_data(made("method")), torch.zeros(2, 64), 8, {})
+    trace = trace_step(made("method").made(without_data), torch.zeros(2, 64), 8, {})
     assert trace.autocast == ["float16"]
     assert trace.assumptions == ["no gradient overflows its scale"]
     assert bytes_at_the_end(trace)["optimizer_state"] == 8 * numbers

@@ -5,10 +5,9 @@ import torch
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.measure.own_step.other_step import other_step
-from swinmr_profiling.profiler.measure.own_step.own_step_probe import probe_own_step
-from swinmr_profiling.profiler.measure.training.training_memory import ResidentMemory
-from swinmr_profiling.profiler.prediction.own_step.configured_trace import VALIDATION
+from swinmr_profiling.profiler.measure.machine.devices import CpuDevice
+from swinmr_profiling.profiler.measure.training.own_step import other_step, probe_own_step
+from swinmr_profiling.profiler.prediction.own_step_trace import VALIDATION
 from swinmr_profiling.profiler.prediction.predict import predict_setting
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting
 from swinmr_profiling.training.step.own_step import OwnStepError
@@ -127,7 +126,7 @@ def test_one_that_raises_is_told_with_its_line(step_of):
 def test_it_is_measured_after_the_steps(step_of, name, shape):
     config, built, step = step_of(name)
     stages = []
-    found = probe_own_step(step, built, config, torch.device("cpu"), 2, 3, ResidentMemory(), stages.append)
+    found = probe_own_step(step, built, config, torch.device("cpu"), 2, 3, CpuDevice(), stages.append)
     assert found.validation_shape == shape
     assert (found.validation is None) == (shape is None)
     assert (stages[-1] == "validation") == (shape is not None)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from swinmr_profiling import OwnStepError, predict_training
-from swinmr_profiling.profiler.own_step.step import on_meta
-from swinmr_profiling.profiler.prediction.own_step.own_step_trace import trace_step
+from swinmr_profiling.profiler.own_step.prediction import on_meta
+from swinmr_profiling.profiler.prediction.own_step_trace import trace_step
 from tests.profiler.own_step.example_steps import (
     Distillation,
     GanStep,

@@ -10,7 +10,7 @@ from torch import nn
 import swinmr_profiling
 from swinmr_profiling import count, predict_training, recommend, summary
 from swinmr_profiling.configs import config_from_dict
-from swinmr_profiling.profiler.isolation.worker import Worker
+from swinmr_profiling.profiler.isolation.measuring_worker import Worker
 from tests.conftest import REPOSITORY
 
 

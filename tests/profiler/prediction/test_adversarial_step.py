@@ -13,8 +13,8 @@ from swinmr_profiling.configs import ConfigError, config_from_dict, load_config
 from swinmr_profiling.models.discriminators import UNetDiscriminatorSN, VGGStyleDiscriminator
 from swinmr_profiling.models.errors import ModelError
 from swinmr_profiling.models.registry import build_model
-from swinmr_profiling.profiler.measure.own_step.other_step import other_step
-from swinmr_profiling.profiler.prediction.own_step.configured_trace import trace_configured
+from swinmr_profiling.profiler.measure.training.own_step import other_step
+from swinmr_profiling.profiler.prediction.own_step_trace import trace_configured
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
 from swinmr_profiling.training.step import adversarial_orders
 from swinmr_profiling.training.step.adversarial_step import adversarial_loss

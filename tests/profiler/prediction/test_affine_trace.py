@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from swinmr_profiling.profiler.prediction.trace.affine_trace import NotAlignedError, align
-from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace, live_bytes
+from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
 
 
 def trace(batch, sizes, events=(1, 2, -1, 3, -2, -3), operators=None, names=("aten.mm",)):
@@ -39,7 +39,7 @@ def test_live_bytes_are_the_sum_of_what_is_not_released_rounded_up():
     # +120, +7, -120, +8, -7, -8
     assert trace(2, [120, 7, 8]).live_bytes().tolist() == [120, 127, 7, 15, 8, 0]
     # each rounded up to 512
-    assert live_bytes(np.array([1, 2, -1]), np.array([513, 512]), 512).tolist() == [1024, 1536, 512]
+    assert trace(2, [513, 512], events=(1, 2, -1)).live_bytes(512).tolist() == [1024, 1536, 512]
 
 
 @pytest.mark.parametrize(

@@ -204,3 +204,15 @@ def test_channels_last_has_a_trace_of_its_own(channels_last):
         workspaces = trace.sizes[trace.categories == CATEGORIES.index("workspaces")]
         copies = 2 * (2 * 2 * 8 * 16 * 16) + 2 * 8 * 8 * 9 + 512
         assert set(workspaces.tolist()) == (set() if channels_last else {copies})
+
+
+def test_a_weight_in_another_layout_leaves_none_behind():
+    model = {"net_type": "custom", "target": "torch.nn:Identity", "input_shapes": [[8, 16, 16]]}
+    config = config_from_dict({"model": model, "system": {"mixed_precision": "bf16", "channels_last": True}})
+    inputs = (InputSpec((8, 16, 16)),)
+    built = BuiltModel(
+        "custom", nn.Conv2d(8, 8, 3, bias=False), dict.fromkeys(("inference", "training"), inputs)
+    )
+    trace = trace_inference(built, config, 2)
+    # The weight alone, 8 x 8 x 9 numbers of 4 bytes: the one in the plain layout is gone.
+    assert trace.live_bytes()[trace.step_starts[0] - 1] == 8 * 8 * 9 * 4

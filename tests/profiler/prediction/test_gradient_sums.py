@@ -35,9 +35,9 @@ def test_the_engine_sums_a_residual_in_place_and_so_does_a_trace():
     assert "aten::add" not in untraced
     with StorageTrace("cpu") as trace:
         loss = residual(hidden())
-        before = len(trace._sizes)
+        before = len(trace._made)
         loss.backward()
-        made = [trace._sizes[number] for number in range(before, len(trace._sizes))]
+        made = [trace._made[number][0] for number in range(before, len(trace._made))]
     # The gradients of the product, of tanh, and of `* 2`: no fourth for the sum.
     assert made.count(SIZE) == 3
 
@@ -50,9 +50,9 @@ def test_gradients_of_a_weight_used_twice_are_summed_into_a_third_tensor():
     layer.weight.grad = None
     with StorageTrace("cpu") as trace:
         loss = two_uses_of_a_weight(torch.ones(ROWS, WIDTH), layer)
-        before = len(trace._sizes)
+        before = len(trace._made)
         loss.backward()
-        made = [trace._sizes[number] for number in range(before, len(trace._sizes))]
+        made = [trace._made[number][0] for number in range(before, len(trace._made))]
     assert made.count(WIDTH * WIDTH * 4) == 3
 
 

@@ -9,8 +9,7 @@ from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.worker_process import RequestRefusedError, WorkerError
 from swinmr_profiling.profiler.prediction import prediction_session
 from swinmr_profiling.profiler.prediction.prediction_session import PredictionSession
-from swinmr_profiling.profiler.prediction.server import Traced
-from swinmr_profiling.profiler.prediction.settings import TrainingSetting
+from swinmr_profiling.profiler.prediction.settings import Traced, TrainingSetting
 from swinmr_profiling.profiler.record.failures import Failure
 from tests.conftest import TINY_SWINIR
 
@@ -26,8 +25,8 @@ class Process:
     dies_at = None  # the number of a request
     imports = None  # an event that it waits for before it opens
 
-    def __init__(self, module):
-        assert module == "swinmr_profiling.profiler.prediction.server"
+    def __init__(self, worker):
+        assert worker == "swinmr_profiling.profiler.prediction.server.PredictionWorker"
         self.alive, self.closed, self.asked, self.reading = True, False, [], False
         self.ended = threading.Event()
         self.made.append(self)

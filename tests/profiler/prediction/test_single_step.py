@@ -3,7 +3,7 @@
 import pytest
 
 from swinmr_profiling.configs import load_config
-from swinmr_profiling.profiler.prediction.single_step import predict_single_step_bytes
+from swinmr_profiling.profiler.prediction.prediction_session import predict_single_step_bytes
 
 ONE_RUN = ["--batch-sizes", "1", "--num-runs", "1", "--warmup", "0", "--device", "cpu", "--output", "p.json"]
 

@@ -18,7 +18,7 @@ from swinmr_profiling.profiler.prediction.replay import live_peak
 from swinmr_profiling.profiler.prediction.trace.affine_trace import align
 from swinmr_profiling.profiler.prediction.trace.traced_step import (
     TRACED_STEPS,
-    copy_with_data,
+    copy_of,
     trace_training,
 )
 from swinmr_profiling.training.step.losses import build_loss
@@ -140,7 +140,7 @@ def test_live_bytes_are_within_one_percent_of_torchs_own_tracker(built_of, netwo
     hook = register_module_forward_pre_hook(lambda module, arguments: None)
     predicted = trace_training(built, config, batch_size, as_on_cuda=False, validation=False)
     hook.remove()
-    module = copy_with_data(built.module)
+    module = copy_of(built.module, None)
     tracker = MemTracker()
     tracker.track_external(module)
     with tracker:

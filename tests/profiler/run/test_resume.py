@@ -7,7 +7,7 @@ import pytest
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.profiler.isolation.measuring_session import MeasureOptions
-from swinmr_profiling.profiler.measure.training.training_blocks import training_block
+from swinmr_profiling.profiler.measure.measurement_blocks import training_block
 from swinmr_profiling.profiler.prediction.settings import TrainingSetting
 from swinmr_profiling.profiler.record.blocks.recommended import TrainingSearch
 from swinmr_profiling.profiler.record.blocks.run_description import Environment

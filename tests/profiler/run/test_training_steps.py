@@ -8,7 +8,7 @@ import pytest
 
 from swinmr_profiling.profiler.isolation.worker_process import WorkerError
 from swinmr_profiling.profiler.measure.measurement import StepPeaks
-from swinmr_profiling.profiler.measure.training.training_blocks import failed_training_block, training_block
+from swinmr_profiling.profiler.measure.measurement_blocks import failed_training_block, training_block
 from swinmr_profiling.profiler.record.blocks.batch import FailedBatch
 from swinmr_profiling.profiler.record.blocks.training import TrainingRun
 from swinmr_profiling.profiler.record.failures import Failure

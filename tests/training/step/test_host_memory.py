@@ -15,7 +15,7 @@ from swinmr_profiling.profiler.prediction.predict import predict_setting
 from swinmr_profiling.profiler.prediction.replay import live_peak
 from swinmr_profiling.profiler.prediction.settings import setting_of
 from swinmr_profiling.profiler.prediction.trace.affine_trace import align
-from swinmr_profiling.profiler.prediction.trace.traced_step import copy_with_data, trace_training
+from swinmr_profiling.profiler.prediction.trace.traced_step import copy_of, trace_training
 from swinmr_profiling.training.step import host_memory
 from swinmr_profiling.training.step.attention_kernels import attention_kernels
 from swinmr_profiling.training.step.losses import build_loss
@@ -65,7 +65,7 @@ def prepared(config, batch_size=2):
     torch.manual_seed(0)
     built = build_model(config, trust_config=True)
     built.module.attention = "matmul"  # the CPU would take another way than the meta device
-    loss = copy_with_data(build_loss(config, for_prediction=True))
+    loss = copy_of(build_loss(config, for_prediction=True), None)
     batches = ExampleData(built, config, loss, torch.device("cpu")).micro_batches(batch_size)
     return built, loss, build_settings(config, "cpu"), batches
 
@@ -198,7 +198,7 @@ def real_peak_bytes(config, batch_size):
     with attention_kernels(config.system.attention):
         gc.collect()
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            state = build_state(config, copy_with_data(built.module).train(), loss, total_steps=2)
+            state = build_state(config, copy_of(built.module, None).train(), loss, total_steps=2)
             for _ in range(2):
                 training_step(state, settings, batches)
                 gc.collect()

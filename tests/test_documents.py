@@ -28,6 +28,7 @@ WORD = re.compile(
 # What programs write, what users have, what other projects have: named, and not here.
 NOT_HERE = {
     "path/to/file.py": "a user's own",
+    "step.py": "a user's own",
     "train_ESRGAN_x4.yml": "a user's own",
     "config.json": "of a published checkpoint",
     "outputs/": "written by generate_image.py",

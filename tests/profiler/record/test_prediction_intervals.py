@@ -61,10 +61,10 @@ def test_a_16_bit_peak_at_a_workspace():
 def test_a_process_has_its_context_beside_what_is_reserved():
     """128 MiB less where fewer kernels are loaded than assumed, 192 more, and never less than nothing."""
     (low, high), (least, most) = (
-        interval(basis(), quantity, 2000 * MIB).bytes for quantity in ("reserved", "process")
+        interval(basis(), quantity, 2000 * MIB) for quantity in ("reserved", "process")
     )
     assert (low - least, most - high) == (128 * MIB, 192 * MIB)
-    assert interval(basis(), "process", 100 * MIB).bytes[0] == 0
+    assert interval(basis(), "process", 100 * MIB)[0] == 0
 
 
 def test_ends_of_blocks_that_an_empty_cache_leaves_may_not_be_there():

@@ -21,8 +21,6 @@ RESIZES = (aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec)
 HANDLED = frozenset((CONVOLUTION, CONVOLUTION_BACKWARD, *RESIZES))
 # Fewer channels of a channels-last image are resized in the plain layout.
 LEAST_CHANNELS_LAST_RESIZED = 4
-# Depthwise convolutions of fewer channels are PyTorch's own kernel's.
-LEAST_CUDNN_DEPTHWISE_CHANNELS = 32
 Layout = torch.memory_format
 Note = Callable[[Tensor], None]
 Run = Callable[[ConvolutionCall], None]
@@ -40,18 +38,17 @@ def on_cuda(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], note: 
     return _resize(function, args, kwargs, note)
 
 
+# A depthwise convolution is PyTorch's own kernel's, or cuDNN's without a workspace: the same bytes.
 def _convolution(
     note: Note, run: Run, x: Tensor, w: Tensor, bias: Tensor | None, stride: list[int], padding: list[int],
     dilation: list[int], transposed: bool, output_padding: list[int], groups: int,
 ) -> Tensor:  # fmt: skip
     shape = CONVOLUTION(x, w, bias, stride, padding, dilation, transposed, output_padding, groups).shape
-    own_kernel = _is_torch_depthwise(x, w, stride, dilation, transposed, groups)
-    layout = torch.contiguous_format if own_kernel else _layout(x, w)
+    layout = _layout(x, w)
     copies = [_in_layout(tensor, layout, note) for tensor in (x, w)]
     out = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=layout)
     note(out)
-    if not own_kernel:
-        run(_call("forward", x, w, out, groups, layout))
+    run(_call("forward", x, w, out, groups, layout))
     del copies
     return out
 
@@ -61,8 +58,7 @@ def _convolution_backward(
     padding: list[int], dilation: list[int], transposed: bool, output_padding: list[int], groups: int,
     mask: list[bool],
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    own_kernel = _is_torch_depthwise(x, w, stride, dilation, transposed, groups)
-    layout = torch.contiguous_format if own_kernel else _layout(x, w)
+    layout = _layout(x, w)
     copies = [_in_layout(tensor, layout, note) for tensor in (dy, x, w)]
     gradients: list[Tensor | None] = [None, None, None]
     for number, (like, kind) in enumerate(((x, "backward_data"), (w, "backward_weight"))):
@@ -71,8 +67,7 @@ def _convolution_backward(
         made = torch.empty(like.shape, dtype=dy.dtype, device=dy.device, memory_format=layout)
         note(made)
         gradients[number] = made
-        if not own_kernel:
-            run(_call(kind, x, w, dy, groups, layout))
+        run(_call(kind, x, w, dy, groups, layout))
     if mask[2] and bias_sizes is not None:
         of_bias = torch.empty(bias_sizes, dtype=dy.dtype, device=dy.device)
         note(of_bias)
@@ -123,35 +118,3 @@ def _in_layout(tensor: Tensor, layout: Layout, note: Note) -> Tensor:
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device, memory_format=layout)
     note(copy)
     return copy
-
-
-def _is_torch_depthwise(
-    x: Tensor, w: Tensor, stride: list[int], dilation: list[int], transposed: bool, groups: int
-) -> bool:
-    """Whether PyTorch's own kernel computes it, in the plain layout (ConvParams::use_cudnn_depthwise)."""
-    if transposed or x.dim() not in (4, 5) or groups != x.shape[1] or groups == 1 or w.shape[0] % groups:
-        return False
-    if _layout(x, w) is not torch.contiguous_format:
-        return False
-    if x.dtype != torch.float16 or x.dim() == 5 or any(step != 1 for step in dilation):
-        return True
-    if not (stride[0] == stride[1] or x.shape[2] == 1) or x.shape[1] < LEAST_CUDNN_DEPTHWISE_CHANNELS:
-        return True
-    return not _is_fast_in_cudnn(x, w, stride[1])
-
-
-def _is_fast_in_cudnn(x: Tensor, w: Tensor, stride: int) -> bool:
-    """check_cudnn_depthwise_workload_with_filter."""
-    batch, channels, height, width = x.shape
-    filter_size = w.shape[3]
-    if (height != 1 and w.shape[2] != filter_size) or filter_size not in (1, 3, 5) or width < 7:
-        return False
-    if stride == 1:
-        return True
-    if stride != 2:
-        return False
-    if batch == 1:
-        return bool(filter_size != 1 or width <= 28)
-    if filter_size == 1:
-        return bool(batch <= 16 and channels >= 128 and width <= 7)
-    return bool(channels >= 512 or (channels >= 256 and width >= 28))

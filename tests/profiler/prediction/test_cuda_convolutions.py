@@ -7,7 +7,6 @@ from torch import nn
 
 from swinmr_profiling.configs import config_from_dict
 from swinmr_profiling.models.inputs import BuiltModel, InputSpec
-from swinmr_profiling.profiler.prediction.cuda.cuda_convolutions import _is_fast_in_cudnn
 from swinmr_profiling.profiler.prediction.cuda.cuda_emulation import cuda_on_meta
 from swinmr_profiling.profiler.prediction.replay import live_peak, replay
 from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, StorageTrace
@@ -90,36 +89,6 @@ def test_depthwise_convolutions_are_pytorchs_own_or_cudnns_without_copies():
             lambda x, w: F.conv2d(x, w, groups=64, padding=1), image(dtype), weight(dtype, groups=64)
         )
         assert rows == [("convolution.default", IMAGE)]
-
-
-@pytest.mark.parametrize(
-    ("shape", "kernel", "stride", "fast"),
-    [
-        # check_cudnn_depthwise_workload_with_filter in aten/src/ATen/native/Convolution.cpp, case by case.
-        ((4, 32, 56, 6), 3, 1, False),  # narrower than 7
-        ((4, 32, 56, 7), 3, 1, True),
-        ((4, 32, 56, 56), 2, 1, False),
-        ((4, 32, 56, 56), (1, 3), 1, False),  # not square
-        ((4, 32, 1, 56), (1, 3), 1, True),  # of a line
-        ((4, 32, 56, 56), 3, 3, False),
-        ((1, 32, 56, 56), 3, 2, True),
-        ((1, 32, 28, 28), 1, 2, True),
-        ((1, 32, 29, 29), 1, 2, False),
-        ((16, 128, 7, 7), 1, 2, True),
-        ((17, 128, 7, 7), 1, 2, False),
-        ((16, 127, 7, 7), 1, 2, False),
-        ((16, 128, 8, 8), 1, 2, False),
-        ((2, 512, 14, 14), 5, 2, True),
-        ((2, 511, 14, 14), 5, 2, False),
-        ((2, 256, 28, 28), 3, 2, True),
-        ((2, 384, 28, 28), 3, 2, True),
-        ((2, 255, 28, 28), 3, 2, False),
-        ((2, 256, 27, 27), 3, 2, False),
-    ],
-)
-def test_which_depthwise_convolutions_cudnn_computes(shape, kernel, stride, fast):
-    w = torch.empty(shape[1], 1, *((kernel, kernel) if isinstance(kernel, int) else kernel), device="meta")
-    assert _is_fast_in_cudnn(image(shape=shape), w, stride) is fast
 
 
 def test_the_backward_pass_has_a_workspace_for_each_gradient():

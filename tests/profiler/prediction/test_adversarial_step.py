@@ -16,7 +16,7 @@ from swinmr_profiling.models.registry import build_model
 from swinmr_profiling.profiler.measure.training.own_step import other_step
 from swinmr_profiling.profiler.prediction.own_step_trace import trace_configured
 from swinmr_profiling.profiler.record.memory_fingerprint import memory_fingerprint
-from swinmr_profiling.training.step import adversarial_orders
+from swinmr_profiling.training.step import adversarial_orders, adversarial_step
 from swinmr_profiling.training.step.adversarial_step import adversarial_loss
 from swinmr_profiling.training.step.own_step import OwnStepError
 from tests.conftest import REPOSITORY
@@ -244,6 +244,25 @@ def test_two_steps_leave_the_weights_of_a_real_run(case, monkeypatch):
     for ours, theirs in pairs:
         for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
             assert torch.allclose(one, other, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_network_is_told_what_is_wanted_of_it(case, monkeypatch):
+    """The generator: that its images are true. The discriminator: what is true, and what is not."""
+    monkeypatch.setattr(adversarial_orders, "build_discriminator", judge)
+    told, (_, given) = [], CASES[case]
+
+    def recorded(kind, judged, real, *, of_discriminator):
+        told.append((kind, real, of_discriminator))
+        return adversarial_loss(kind, judged, real, of_discriminator=of_discriminator)
+
+    monkeypatch.setattr(adversarial_step, "adversarial_loss", recorded)
+    chosen = config(**given, type="lsgan")
+    step = other_step(chosen, build_model(chosen, trust_config=True), trust_config=True).made()
+    step.setup(torch.device("cpu"))
+    step.step((torch.rand(SIZE, 3, 32, 32), torch.rand(SIZE, 3, 32, 32)))
+    of_generator = [(False, False), (True, False)] if "relativistic" in given else [(True, False)]
+    assert told == [("lsgan", *one) for one in (*of_generator, (True, True), (False, True))]
 
 
 @pytest.mark.parametrize("order", ["trainner", "neosr"])

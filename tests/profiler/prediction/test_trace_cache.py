@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from swinmr_profiling.profiler.prediction.trace import trace_cache
-from swinmr_profiling.profiler.prediction.trace.storage_trace import Trace
+from swinmr_profiling.profiler.prediction.trace.storage_trace import CATEGORIES, Trace
 from swinmr_profiling.profiler.prediction.trace.trace_cache import cached, keep_in, make_way
 
 KEY = "0" * 64
@@ -20,7 +20,7 @@ def made():
         batch_size=2,
         sizes=np.array([512, 1024], np.int64),
         phases=np.array([0, 2], np.int8),
-        categories=np.array([0, 7], np.int8),
+        categories=np.array([0, CATEGORIES.index("workspaces")], np.int8),
         operators=np.array([0, 1], np.int32),
         operator_names=["aten::empty", "aten::mm"],
         events=np.array([1, 2, -1], np.int32),
@@ -71,6 +71,13 @@ def flip_a_byte(file):
     file.write_bytes(data)
 
 
+class RunsWhenRead:
+    """What a pickle of a stranger's may do."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
 def become(make):
     def damage(file):
         file.unlink()
@@ -116,6 +123,15 @@ def test_what_is_no_trace_is_named_and_traced_again(file, capsys, damage):
     again = cached(KEY, maker)
     assert again.events.tolist() == [1, 2, -1]
     assert maker.calls == (2 if damage == "a folder" else 1)
+
+
+def test_nothing_that_lies_in_a_kept_trace_is_run(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rewritten(file, sizes=np.array([RunsWhenRead(), RunsWhenRead()], dtype=object))
+    maker = Maker()
+    cached(KEY, maker)
+    assert maker.calls == 1
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")

@@ -1,12 +1,35 @@
-"""The JSON of a pipeline's run, key by key; `output/record.py` and `live/live_record.py` fill it.
-
-What stands in lists (components, networks, points of scaling) are dataclasses beside the counts, written as dicts.
-"""
+"""The JSON of a pipeline's run, key by key; `output/record.py` and `live/live_record.py` fill it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
+
+from typing_extensions import NotRequired
+
+# `class` is a key of the file, and a word that Python keeps for itself.
+_Class = TypedDict("_Class", {"class": str})
+
+
+class ComponentRecord(_Class):
+    """One component; `share` is of the run's MACs."""
+
+    name: str
+    role: str
+    parameters: int
+    weight_bytes: int
+    calls: int
+    call_batch: int
+    input_shapes: Sequence[Sequence[int]]
+    macs_per_call: int
+    flops_per_call: int
+    macs: int
+    flops: int
+    share: float
+    by_kind_per_call: Mapping[str, int]
+    softmax_macs_per_call: int
+    activation_peak_bytes: int
+    note: str | None
 
 
 class WorkFigures(TypedDict):
@@ -53,7 +76,7 @@ class RunFigures(WorkFigures):
 
 
 class CostRecord(RunFigures):
-    """A run that was costed. components: each ComponentCost. memory: bytes, predicted."""
+    """A run that was costed. memory: bytes, predicted."""
 
     title: str
     checkpoint: str | None
@@ -66,16 +89,30 @@ class CostRecord(RunFigures):
     prompt_tokens: int | None
     computed_shape: list[int]
     vae_scale_factor: int
-    components: list[dict[str, Any]]
+    components: list[ComponentRecord]
     memory: Mapping[str, str | int]
 
 
 class FailedRecord(TypedDict):
-    """A live run of which nothing is known, and why."""
+    """A pipeline, or a live run, of which nothing is known, and why."""
 
     enabled: Literal[False]
     reason: str
-    model_id: str | None
+    pipeline: NotRequired[str]
+    model_id: NotRequired[str | None]
+
+
+class MeasuredComponent(TypedDict):
+    """One network of a run that was watched; `reason` says what of it is missing, `note` how it was counted."""
+
+    name: str
+    calls: int
+    macs: int
+    softmax_macs: int
+    by_kind: Mapping[str, int]
+    enabled: bool
+    reason: str | None
+    note: str | None
 
 
 class LivePrediction(TypedDict):
@@ -99,8 +136,8 @@ class DeviceFigures(TypedDict):
 class WatchedRecord(RunFigures, DeviceFigures):
     """A run that was watched, of any pipeline: nothing in it is predicted but what stands under `prediction`.
 
-    Totals are of all calls of the pipeline within the block, figures of a step are their mean. components_measured:
-    each NetworkCount. Seconds and CUDA bytes are of a run that was not counted meanwhile, null where nobody took them.
+    Totals are of all calls of the pipeline within the block, figures of a step are their mean. Seconds and CUDA bytes
+    are of a run that was not counted meanwhile, null where nobody took them.
     """
 
     model_id: str | None
@@ -111,7 +148,7 @@ class WatchedRecord(RunFigures, DeviceFigures):
     denoiser_steps: int
     cuda_peak_allocated_bytes: int | None
     cuda_peak_reserved_bytes: int | None
-    components_measured: list[dict[str, Any]]
+    components_measured: list[MeasuredComponent]
     never_called: list[str]
     incomplete: Mapping[str, str]
     partial: str | None
@@ -130,3 +167,30 @@ class PredictedRecord(CostRecord, DeviceFigures):
 
 
 LiveRecord = WatchedRecord | PredictedRecord
+
+
+class MeasuredOnlyRecord(TypedDict):
+    """A pipeline of the file that was run, and for which no prediction is written; `reason` says so."""
+
+    enabled: Literal[True]
+    source: Literal["measured"]
+    pipeline: str
+    reason: str
+    measured: WatchedRecord
+
+
+class FileRecord(CostRecord):
+    """One pipeline of the file that `profile_pipeline.py` writes."""
+
+    step_scaling: NotRequired[list[object]]
+    resolution_scaling: NotRequired[list[object]]
+    measured: NotRequired[WatchedRecord | FailedRecord]
+
+
+class ResultsRecord(TypedDict):
+    """The whole file."""
+
+    schema_version: int
+    convention: str
+    command_line: list[str]
+    pipelines: list[FileRecord | MeasuredOnlyRecord | FailedRecord]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from swinmr_profiling.profiler.counting import KINDS
@@ -79,7 +78,17 @@ def watched_record(
         "cuda_peak_allocated_bytes": timed.peak_allocated_bytes,
         "cuda_peak_reserved_bytes": timed.peak_reserved_bytes,
         "components_measured": [
-            {**asdict(count), "enabled": count.reason is None} for count in run.networks.values()
+            {
+                "name": count.name,
+                "calls": count.calls,
+                "macs": count.macs,
+                "softmax_macs": count.softmax_macs,
+                "by_kind": count.by_kind,
+                "enabled": count.reason is None,
+                "reason": count.reason,
+                "note": count.note,
+            }
+            for count in run.networks.values()
         ],
         "never_called": run.never_called,
         "incomplete": run.incomplete,

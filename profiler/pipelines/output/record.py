@@ -17,7 +17,15 @@ from swinmr_profiling.profiler.pipelines.defined.cost_records import (
     MeasuredPipeline,
     PipelineCost,
 )
-from swinmr_profiling.profiler.pipelines.defined.json_records import CostRecord, WorkFigures
+from swinmr_profiling.profiler.pipelines.defined.json_records import (
+    ComponentRecord,
+    CostRecord,
+    FailedRecord,
+    FileRecord,
+    MeasuredOnlyRecord,
+    ResultsRecord,
+    WorkFigures,
+)
 from swinmr_profiling.profiler.pipelines.output.figures import flops_text, macs_text, parameters_text
 
 SCHEMA_VERSION = 1
@@ -33,7 +41,7 @@ COMPONENT_COLUMNS = (
 KIND_COLUMNS = ("attention", "convolution", "linear")
 
 
-def pipeline_record(pipeline: AnyPipeline) -> dict[str, Any]:
+def pipeline_record(pipeline: AnyPipeline) -> FileRecord | MeasuredOnlyRecord | FailedRecord:
     """One pipeline of the file: its cost with what was asked for beside it, its run alone, or why there is neither."""
     if isinstance(pipeline, MeasuredPipeline):
         return {
@@ -45,7 +53,7 @@ def pipeline_record(pipeline: AnyPipeline) -> dict[str, Any]:
         }
     if isinstance(pipeline, FailedPipeline):
         return {"enabled": False, "pipeline": pipeline.name, "reason": pipeline.reason}
-    record: dict[str, Any] = {**cost_record(pipeline.cost)}
+    record: FileRecord = {**cost_record(pipeline.cost)}
     if pipeline.step_scaling is not None:
         record["step_scaling"] = [asdict(point) for point in pipeline.step_scaling]
     if pipeline.resolution_scaling is not None:
@@ -131,7 +139,7 @@ def summary_record(step: float, text: float, vae: float, total: float, steps: in
     }
 
 
-def component_record(component: ComponentCost, total_macs: int) -> dict[str, Any]:
+def component_record(component: ComponentCost, total_macs: int) -> ComponentRecord:
     """One component; `share` is of the run's MACs."""
     return {
         "name": component.name,
@@ -168,7 +176,7 @@ def memory_record(cost: PipelineCost) -> dict[str, str | int]:
     }
 
 
-def results_record(pipelines: Iterable[AnyPipeline], command_line: Sequence[str]) -> dict[str, Any]:
+def results_record(pipelines: Iterable[AnyPipeline], command_line: Sequence[str]) -> ResultsRecord:
     """The whole file."""
     return {
         "schema_version": SCHEMA_VERSION,

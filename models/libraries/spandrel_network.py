@@ -225,6 +225,11 @@ def _by_patches(
     return call
 
 
+def _plain_call(model: nn.Module, image: Tensor) -> Tensor:
+    # Looked up when it runs: traces replace a module's call.
+    return model(image)
+
+
 def _description(descriptor: Any) -> Description:
     from spandrel import MaskedImageModelDescriptor
 
@@ -234,7 +239,7 @@ def _description(descriptor: Any) -> Description:
         call = _by_patches(call)
     if name in NOISE_MAP_OF_ONE:
         # spandrel joins a noise map of one image to the batch; training gives a map for each, as channels.
-        call, in_chans = nn.Module.__call__, descriptor.model.hyperparameters["in_nc"]
+        call, in_chans = _plain_call, descriptor.model.hyperparameters["in_nc"]
     return Description(
         name,
         descriptor.model,

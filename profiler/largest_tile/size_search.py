@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 # Sizes beyond one that fits, at which is looked though the next does not: what the allocator reserves may fall as an
-# image grows. In steps, as for batches (batch_size/rule.py), and one more as a share.
+# image grows. In steps, as for batches (batch_size/fit.py), and one more as a share.
 STRETCH = 16
 SHARE_BEYOND = (5, 4)
 

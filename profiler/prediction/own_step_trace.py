@@ -209,10 +209,10 @@ def observed(
         weights.
     """
     made, size, shape = step.made(without_data), config.data.val_batch_size, None
-    with told_with_its_line():
-        with torch.random.fork_rng(devices=()):
-            made.setup(torch.device("meta"))
-        if validates(made):
-            whole = loader_batch(built, config, torch.device("meta"), "inference")
+    with told_with_its_line(), torch.random.fork_rng(devices=()):
+        made.setup(torch.device("meta"))
+    if validates(made):
+        whole = loader_batch(built, config, torch.device("meta"), "inference")
+        with told_with_its_line():
             shape = input_shape(validation_batch_of(made, whole, size), size)
     return shape, trained_bytes(made), precision_of(made, {getattr(torch, name) for name in trace.autocast})

@@ -5,6 +5,7 @@ import os
 import pickle
 from argparse import Namespace
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -133,6 +134,23 @@ def test_a_network_whose_own_parts_are_called_model_is_not_taken_for_a_trainers(
     for number, state in enumerate((original.state_dict(), WRAPPINGS["Lightning"](original.state_dict()))):
         found = found_network(saved(tmp_path, state, f"{number}.pth"))
         assert found.words.startswith("DnCNN (spandrel), 1 channels")
+
+
+def test_a_network_of_spandrel_is_called_by_whoever_watches_calls(tmp_path):
+    """DnCNN's noise map is ours to give, so that it is called directly: by what a call is then, not when it was built."""
+    from spandrel.architectures.DnCNN import DnCNN
+
+    file = saved(tmp_path, DnCNN(in_nc=1, out_nc=1, nc=8, nb=10, act_mode="R").state_dict())
+    built = build_model(config_from_dict({"model": {**found_network(file).section, "img_size": 8}}))
+    called, seen = nn.Module.__call__, []
+
+    def call(part, *arguments):
+        seen.append(type(part).__name__)
+        return called(part, *arguments)
+
+    with mock.patch.object(nn.Module, "__call__", call):
+        built.module(*built.example_inputs(1))
+    assert "DnCNN" in seen
 
 
 def test_safetensors_are_read(tmp_path):

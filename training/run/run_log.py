@@ -180,7 +180,7 @@ class RunLog:
         self._loggers: dict[str, Logger] = {}
         if tensorboard:
             self._loggers["TensorBoard"] = TensorBoardLogger(folder, first_step)
-        for logger in loggers:
+        for logger in dict.fromkeys(loggers):
             try:
                 self._loggers[logger] = LOGGERS[logger](folder, name, config or {})
             except DataError:

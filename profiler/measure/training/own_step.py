@@ -125,8 +125,8 @@ def probe_own_step(
             shape = input_shape(batch, batch_size)
             call = _Call(own, batch)
             del batch
-            watch.time(call)
-            watch.finite = _is_finite(call.outcome) and watch.finite
+            watch.time(call, call.let_go)
+            watch.finite = watch.finite and call.finite
             del call
 
         def validate() -> None:
@@ -158,10 +158,17 @@ class _Call:
     def __init__(self, step: TrainingStep, batch: object) -> None:
         self.step, self.batch = step, batch
         self.outcome: object = None
+        self.finite = True
 
     def __call__(self) -> None:
         self.outcome = take_step(self.step, self.batch)
         self.batch = None
+
+    def let_go(self) -> None:
+        """Of what the step returned, after whether its losses are numbers."""
+        losses = [x for x in tree_leaves(self.outcome) if isinstance(x, Tensor) and not x.dim()]
+        self.finite = all(bool(torch.isfinite(loss)) for loss in losses)
+        self.outcome = None
 
 
 def input_shape(batch: object, batch_size: int) -> list[int]:
@@ -177,8 +184,3 @@ def precision_of(step: object, autocast: Set[torch.dtype]) -> Precision:
             return PRECISION_NAMES[dtype]
     in_bf16 = [p.dtype == torch.bfloat16 for network in modules_of(step) for p in network.parameters()]
     return "pure_bf16" if in_bf16 and all(in_bf16) else "fp32"
-
-
-def _is_finite(outcome: object) -> bool:
-    losses = [x for x in tree_leaves(outcome) if isinstance(x, Tensor) and not x.dim()]
-    return all(bool(torch.isfinite(loss)) for loss in losses)

@@ -109,9 +109,10 @@ class StepWatch:
         device.reset_peak()
         self._before_bytes, self._troubles = device.current_bytes(), device.troubles()
 
-    def time(self, step: Callable[[], object]) -> None:
-        """One step. The first one's peak is told apart."""
+    def time(self, step: Callable[[], object], let_go: Callable[[], object] = lambda: None) -> None:
+        """One step. The first one's peak is told apart. let_go: of what it returned, before the next peak begins."""
         self.step_ms.append(self._device.time_ms(step))
+        let_go()
         if len(self.step_ms) == 1:
             self._cold = self._device.peak()
             self._device.reset_peak()

@@ -143,7 +143,9 @@ def live_definition(pipe: Any, anatomy: Anatomy) -> tuple[PipelineDefinition, Co
         denoiser=_component(denoiser_name, denoiser),
         vae=_component(decoder_name, decoder),
         text_encoders=encoders,
-        prior=template.prior_as(next(itertools.starmap(_component, anatomy.priors.items()), None)),
+        prior=None
+        if template.prior is None
+        else template.prior_as(next(itertools.starmap(_component, anatomy.priors.items()), None)),
         # The one that text to image runs; an adapter's waits for an image.
         image_encoder=None
         if template.image_encoder is None

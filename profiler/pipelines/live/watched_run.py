@@ -180,7 +180,9 @@ def _plain_arguments(pipe: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 
 
 def _fill(run: WatchedRun, mode: ComponentMode, parts: list[CompiledPart]) -> None:
-    tracker, sums = mode.tracker, mode.tallies
+    tracker, by_operator = mode.tracker, Counter(mode.tallies.by_operator)
+    # At once: what follows may fail, and this is known.
+    run.by_operator = dict(by_operator.most_common())
     run.operators, run.counting_us = mode.clock.operators, mode.clock.us_per_operator
     run.shapes = tracker.first_shapes
     undone = (
@@ -197,7 +199,6 @@ def _fill(run: WatchedRun, mode: ComponentMode, parts: list[CompiledPart]) -> No
         run.missing(name, reason)
     if unseen := [*mode.tracker.unseen_modules, *mode.unfinished()]:
         run.missing(OUTSIDE, f"work in other threads was not seen: {', '.join(unseen)}")
-    by_operator = Counter(sums.by_operator)
     for part in parts:
         _add_compiled(run, part, by_operator)
     run.by_operator = dict(by_operator.most_common())

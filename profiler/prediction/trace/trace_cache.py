@@ -31,7 +31,9 @@ TRACED_ROOMS = (
     "training",
     "profiler/prediction",
     "profiler/counting/meta_copy.py",
+    "profiler/allocator/convolution_workspaces.py",
     "profiler/measure/example_data.py",
+    "profiler/measure/training/own_step.py",
 )
 # Each array's type, and the array that has as many entries.
 ARRAYS = {

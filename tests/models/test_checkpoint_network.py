@@ -137,7 +137,7 @@ def test_a_network_whose_own_parts_are_called_model_is_not_taken_for_a_trainers(
 
 
 def test_a_network_of_spandrel_is_called_by_whoever_watches_calls(tmp_path):
-    """DnCNN's noise map is ours to give, so that it is called directly: by what a call is then, not when it was built."""
+    """Its noise map is ours to give, so that it is called directly: by what a call is then, not when it was built."""
     from spandrel.architectures.DnCNN import DnCNN
 
     file = saved(tmp_path, DnCNN(in_nc=1, out_nc=1, nc=8, nb=10, act_mode="R").state_dict())

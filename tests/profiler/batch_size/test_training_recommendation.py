@@ -188,6 +188,15 @@ def test_bf16_is_named_with_its_price_where_the_card_has_none():
     assert "emulated" not in one(usable(700, bf16_hardware=True))["reason"]
 
 
+def test_one_setting_of_a_memory_model_is_the_configs():
+    for number, first in ((0, False), (2, True)):
+        model = memory_model()
+        model["settings"][0]["is_config"] = model["settings"][1]["is_config"] = first
+        with pytest.raises(ValueError, match="not one setting that is the config's"):
+            typed_model(model)
+        assert sum(setting["is_config"] for setting in model["settings"]) == number
+
+
 def test_where_no_lever_helps_the_memory_that_would_is_named():
     # The cheapest takes 300 MiB (its validation). At 10 % headroom and 100 MiB elsewhere: 300 / 0.9 + 100 = 433.3 MiB.
     tight = Budget("card", 200 * MIB, reserved_elsewhere_bytes=100 * MIB)

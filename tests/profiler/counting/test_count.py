@@ -146,6 +146,24 @@ def test_a_leftover_of_old_weight_norm_is_no_obstacle():
     assert (report.macs, report.counted_on) == (160, "meta")
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("No data. " + "x" * 200, "No data"),
+        ("x" * 200 + ". More", "x" * 157 + "..."),
+        ("No data. Take some.", "No data. Take some."),
+    ],
+)
+def test_a_note_quotes_as_much_of_an_error_as_a_line_takes(said, told):
+    class Refuses(nn.Linear):
+        def forward(self, x):
+            if x.is_meta:
+                raise RuntimeError(said)
+            return super().forward(x)
+
+    assert f"(RuntimeError: {told})" in count_forward(Refuses(8, 10), (X,)).note
+
+
 def test_a_copy_of_lazy_parameters_makes_its_data_without_data():
     layer = nn.LazyLinear(4)
     copied, _ = copy_to(layer, ())

@@ -277,6 +277,19 @@ def test_each_network_has_its_scaler_in_fp16(order, monkeypatch):
     assert "no gradient overflows its scale" in trace.assumptions
 
 
+@pytest.mark.parametrize(("device", "kind"), [("cpu", "cpu"), ("meta", "cuda")])
+def test_a_scaler_is_the_devices_own_and_cudas_in_a_prediction(device, kind, monkeypatch):
+    monkeypatch.setattr(adversarial_orders, "build_discriminator", judge)
+    chosen = config_from_dict(
+        config(order="neosr").model_dump(mode="json") | {"system": {"mixed_precision": "fp16"}}
+    )
+    step = other_step(chosen, build_model(chosen, trust_config=True), trust_config=True).made()
+    asked = []
+    monkeypatch.setattr(torch.amp, "GradScaler", lambda of, enabled: asked.append((of, enabled)))
+    step.setup(torch.device(device))
+    assert asked == [(kind, True)] * 2
+
+
 class Watched(nn.Module):
     """Says when it runs."""
 

@@ -84,6 +84,7 @@ def test_by_hand():
     check_segments(snapshot, alive)
     # The workspaces' own segment, one of 2 MiB for the small ones, one of 20 MiB for those of 1 to 10 MiB.
     assert [segment["total_size"] for segment in snapshot["segments"]] == [5 * MIB, 2 * MIB, 20 * MIB]
+    assert [segment["segment_type"] for segment in snapshot["segments"]] == ["large", "small", "large"]
     assert written.reserved_bytes == 27 * MIB
     assert not written.with_lines
     # Setup alone is higher: 9 MiB before the first step are none of the step's.

@@ -303,3 +303,7 @@ def test_the_loss_goes_down():
     state, content = trained(config_of(MLP, ALL), steps=3)
     assert math.isfinite(float(content["loss"]))
     assert state.step == 3
+
+
+def test_nothing_has_moved_at_first():
+    assert host_memory.Moved().read() == (0, 0)

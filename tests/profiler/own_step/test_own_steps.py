@@ -354,9 +354,13 @@ class Judge:
         return second(x).square().mean()
 
 
+def judged(batch):
+    return Judge().loss(batch)
+
+
 def of_the_second(batch):
     log.readline()
-    return Judge().loss(batch)
+    return judged(batch)
 
 
 trainer = Trainer()

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from swinmr_profiling.profiler.counting import count_forward, count_training_step
+from swinmr_profiling.profiler.counting.formulas.attention import flash_attention_3
 from swinmr_profiling.profiler.counting.formulas.products import linear_backward, matmul_backward
 from swinmr_profiling.profiler.counting.formulas.recurrent import (
     mkldnn_rnn_layer,
@@ -119,3 +120,11 @@ def test_products_of_a_backward_operator_are_of_the_gradients_asked_for(mask, pr
     grad, a, b = torch.zeros(3, 4), torch.zeros(3, 5), torch.zeros(5, 4)
     assert matmul_backward(None, grad, a, b, mask) == products * 3 * 5 * 4
     assert linear_backward(None, a, grad, b.T, (*mask, True)) == products * 3 * 5 * 4
+
+
+def test_flash_attention_3_is_counted_without_a_cache_that_it_fills():
+    """Scores and values: 2 B Nq Nk H d; how much of a cache is filled is a value."""
+    q, k = torch.zeros(2, 5, 3, 8), torch.zeros(2, 7, 3, 8)
+    nothing = [None] * 5  # new values, the queries' values, the result, lengths
+    assert flash_attention_3(None, q, k, k, None, *nothing) == 2 * (2 * 5 * 7 * 3 * 8)
+    assert flash_attention_3(None, q, k, k, k, k, *nothing[1:]) is None

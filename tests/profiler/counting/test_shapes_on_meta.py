@@ -137,6 +137,7 @@ def test_of_linear_layers_and_norms():
     assert check("aten::linear", x[0], weight, bias)
     assert not check("aten::linear", x.transpose(0, 1), weight, bias)
     assert not check("aten::linear", x, weight.T)
+    assert not check("aten::linear", x, torch.ones(5, 4, 4))
     assert not check("aten::linear", x, weight, torch.ones(4))
     assert check("aten::native_layer_norm", x, [4], torch.ones(4), torch.ones(4), 1e-5)
     assert check("aten::native_layer_norm", x, [3, 4], None, None, 1e-5)

@@ -7,6 +7,7 @@ carry a note instead: of the module that was running, and whether they are the t
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -22,6 +23,8 @@ class NotedNodes(TorchFunctionMode):
         super().__init__()
         self.tracker = tracker
         self._noted_to = torch._C._autograd._get_sequence_nr()
+        # Numbers that functions of one's own took, and whose nodes nobody has met yet.
+        self._waiting: set[int] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -35,32 +38,37 @@ class NotedNodes(TorchFunctionMode):
         """Leaves the note on what this thread has made since the last, of all that ``values`` come from.
 
         Asked before a function of PyTorch and where a module begins and ends, too: no mode is told of a function of
-        one's own. seen: nodes that are older.
+        one's own. seen: nodes that are older, where these are the results of a function of PyTorch.
         """
         if torch.is_grad_enabled():
             # Else as in the forward of a function of one's own: its node has its number before it is part of a graph.
-            now = torch._C._autograd._get_sequence_nr()
-            self._note(_ends(values), range(self._noted_to, now), seen or set())
+            made = range(self._noted_to, torch._C._autograd._get_sequence_nr())
+            self._noted_to = made.stop
+            self._waiting.update(made)
+            self._note(_ends(values), made.start, seen or set())
+            if seen is not None:
+                self._waiting.difference_update(made)
 
-    def _note(self, ends: list[Any], numbers: range, seen: set[Any]) -> None:
-        """Leaves the note on the nodes of these numbers behind ``ends``, none of them ``seen``.
+    def _note(self, ends: list[Any], start: int, seen: set[Any]) -> None:
+        """Leaves the note on the nodes behind ``ends`` that wait for one; before ``start`` one's own functions alone.
 
         A node of another thread may have such a number, too. But in one thread what is behind a node was made before
         it, and no two have one number.
         """
-        self._noted_to = numbers.stop
         composed = getattr(mode_of_this_thread(), "composed", None)
-        waiting, taken = ([(end, numbers.stop) for end in ends] if numbers else []), set()
-        for node, below in waiting:  # which grows
+        looked_at = [(end, self._noted_to) for end in ends] if self._waiting else []
+        for node, below in looked_at:  # which grows
             number = node._sequence_nr() if hasattr(node, "_sequence_nr") else -1
-            if node in seen or number in taken or number not in range(numbers.start, below):
+            if node in seen or number not in self._waiting or number >= below:
+                continue
+            if number < start and not isinstance(node, BackwardCFunction):
                 continue
             seen.add(node)
-            taken.add(number)
+            self._waiting.remove(number)
             if OWNER not in node.metadata:
                 node.metadata[OWNER] = self.tracker.running()
                 node.metadata[IS_THIRD] = composed is not None and composed.has_third(node)
-            waiting += [(behind, number) for behind, _ in node.next_functions if behind is not None]
+            looked_at += [(behind, number) for behind, _ in node.next_functions if behind is not None]
 
 
 def _ends(values: Any) -> list[Any]:

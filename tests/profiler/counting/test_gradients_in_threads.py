@@ -82,6 +82,27 @@ def test_a_function_of_ones_own_in_a_thread(behind):
     }
 
 
+def test_a_function_of_ones_own_whose_result_waits():
+    """A function of PyTorch comes between it and the one that takes its result."""
+
+    class Waits(Own):
+        def forward(self, x):
+            y = Product.apply(x, self.weight)
+            return x.relu() + y
+
+    def forward(net, x):
+        with ThreadPoolExecutor(1) as pool:
+            return net.b(pool.submit(net.own, net.a(x)).result())
+
+    net = Network(forward)
+    net.own = Waits(None)
+    # In a new thread, whose numbers begin as those of the network's thread do.
+    with ThreadPoolExecutor(1) as new:
+        report = new.submit(count_training_step, forward_backward, net, (X,)).result()
+    macs = {child["name"]: child["macs"] for child in report.by_module["children"]}
+    assert macs == {"a": 2 * ONE, "b": 3 * ONE, "own": 3 * ONE}
+
+
 def test_a_function_of_ones_own_that_is_all_that_a_thread_does():
     """No module's: the network's own, whatever module the counted thread was in at that number."""
 

@@ -15,7 +15,8 @@ from swinmr_profiling.profiler.measure.machine import devices
 from swinmr_profiling.profiler.measure.machine.devices import CpuDevice, CudaDevice, open_device
 from swinmr_profiling.profiler.measure.measurement import AllocatorTroubles, DeviceMemory, StepPeaks
 from swinmr_profiling.profiler.measure.training import training_probe
-from swinmr_profiling.profiler.measure.training.training_probe import NoStepError, probe_training
+from swinmr_profiling.profiler.measure.training.training_probe import NoStepError, StepWatch, probe_training
+from swinmr_profiling.profiler.record.limits import MIN_TRAINING_STEPS
 from swinmr_profiling.training.setup.step_memory import LiveBytes
 from swinmr_profiling.training.step.losses import build_loss
 from swinmr_profiling.training.validation import validation
@@ -353,3 +354,26 @@ def test_an_allocator_that_does_not_count_requests(gpu):
     """cudaMallocAsync: null, not zero."""
     del gpu.stats["requested_bytes.all.peak"]
     assert CudaDevice(torch.device("cuda", 0)).peak().requested_bytes is None
+
+
+class Recorded:
+    """A device that tells what it was asked, in order."""
+
+    def __init__(self):
+        self.told = []
+
+    def time_ms(self, step):
+        step()
+        return 1.0
+
+    def __getattr__(self, name):
+        return lambda: self.told.append(name)
+
+
+def test_what_a_step_returned_is_let_go_before_the_next_peak_begins():
+    device = Recorded()
+    watch = StepWatch(device, MIN_TRAINING_STEPS, on_stage=lambda stage: None)
+    device.told.clear()
+    for _ in range(2):
+        watch.time(lambda: device.told.append("step"), lambda: device.told.append("let go"))
+    assert device.told == ["step", "let go", "peak", "reset_peak", "step", "let go"]

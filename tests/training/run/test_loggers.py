@@ -2,6 +2,7 @@
 
 import json
 import sys
+from unittest import mock
 
 import pytest
 import torch
@@ -10,9 +11,9 @@ from swinmr_profiling.training.errors import DataError
 from swinmr_profiling.training.run.run_log import LOGGERS, RunLog
 
 
-def log_of(folder, logger, **options):
+def log_of(folder, *loggers, **options):
     log = RunLog(
-        folder, tensorboard=False, images=True, loggers=[logger], name="tiny", config={"a": 1}, **options
+        folder, tensorboard=False, images=True, loggers=loggers, name="tiny", config={"a": 1}, **options
     )
     log.record("training", 1, loss=0.5)
     log.record("training", 2, loss=0.25, learning_rate=1e-3)
@@ -103,6 +104,18 @@ def test_what_a_service_raises_stops_nothing(tmp_path, capsys, monkeypatch):
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "wandb takes no more figures (the network is gone): they are in log.jsonl" in told
+
+
+def test_a_service_that_is_named_twice_begins_once(tmp_path, monkeypatch):
+    begun = []
+
+    def begin(folder, name, config):
+        begun.append(name)
+        return mock.Mock()
+
+    monkeypatch.setitem(LOGGERS, "wandb", begin)
+    log_of(tmp_path, "wandb", "wandb")
+    assert begun == ["tiny"]
 
 
 def test_a_service_that_does_not_begin_ends_the_run_before_its_first_step(tmp_path, monkeypatch):
